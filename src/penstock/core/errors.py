@@ -1,0 +1,36 @@
+"""The root of every error the broker raises on purpose, and its two wire-facing kinds.
+
+An error carries its meaning on the wire (`code`) and whether the connection survives it, so that
+the layer that answers the client needs no knowledge of what went wrong below.
+"""
+
+from penstock.core.error_codes import ErrorCode
+
+
+class PenstockError(Exception):
+    """Root of all errors raised on purpose; anything else that escapes is a bug."""
+
+
+class ApiError(PenstockError):
+    """A request that is answered with an error code; the connection lives on."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+
+
+class ProtocolError(PenstockError):
+    """Bytes that are not a valid request: there is nothing to answer, so the connection is closed."""
+
+
+class StorageError(PenstockError):
+    """The disk let us down; `DiskFullError` heals by itself, `DiskFailedError` needs a scan."""
+
+
+class DiskFullError(StorageError):
+    """No space left: refuse writes, keep serving reads, go on when space returns."""
+
+
+class DiskFailedError(StorageError):
+    """An I/O error on write or fsync: what the page cache says can no longer be trusted."""

@@ -1,0 +1,259 @@
+"""The file seam: the only module that touches the disk.
+
+Everything above takes a `Files`, so that `testing.MemFiles` can stand in for the operating system and
+lose, tear, fill up, fail and slow down on command. The rules callers rely on, in both worlds:
+
+- `File` is positional; nothing keeps a cursor. `pwrite` writes all of its bytes or raises.
+- Written is not durable. Bytes survive a power cut after `File.sync`; names (create, rename, unlink)
+  survive after `Files.sync_dir` of their directory.
+- `OSError` never leaves this module: no space is `DiskFullError`, a missing file is `FileNotFoundError`
+  (kept, because absence is an ordinary answer), all else is `DiskFailedError`.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from penstock.core.errors import DiskFailedError, DiskFullError, PenstockError
+
+Buffer = bytes | bytearray | memoryview
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class LockedError(PenstockError):
+    """Another process holds the lock."""
+
+
+class File(Protocol):
+    @property
+    def path(self) -> Path: ...
+
+    def fileno(self) -> int:
+        """The descriptor, for sendfile; -1 where there is none (in the simulation)."""
+        ...
+
+    def size(self) -> int: ...
+    def pwrite(self, data: Buffer, offset: int) -> None: ...
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file. May block on the disk."""
+        ...
+
+    def pread_cached(self, size: int, offset: int) -> bytes | None:
+        """As `pread`, but None instead of waiting for the disk."""
+        ...
+
+    def sync(self) -> None:
+        """Block until everything written is durable (fdatasync). Call it from a thread."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; with `create` the file is made when it is missing."""
+        ...
+
+    def read(self, path: Path) -> bytes: ...
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """Replace the file's content durably: after a crash it is the old or the new, whole."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+    def size(self, path: Path) -> int: ...
+    def list_dir(self, path: Path) -> list[str]:
+        """Names in a directory, sorted; empty when it does not exist."""
+        ...
+
+    def make_dirs(self, path: Path) -> None: ...
+    def rename(self, source: Path, target: Path) -> None: ...
+    def unlink(self, path: Path) -> None:
+        """Remove a file; no error when it is gone already."""
+        ...
+
+    def remove_tree(self, path: Path) -> None: ...
+    def sync_dir(self, path: Path) -> None: ...
+    def free_bytes(self, path: Path) -> int: ...
+    def lock(self, path: Path) -> "Lock":
+        """Take an exclusive lock for this process, or raise `LockedError`."""
+        ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+@contextmanager
+def _os_errors_mapped(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        kind = DiskFullError if error.errno in _FULL else DiskFailedError
+        raise kind(f"{path}: {error.strerror}") from error
+
+
+class OsFile:
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def size(self) -> int:
+        with _os_errors_mapped(self.path):
+            return os.fstat(self._fd).st_size
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        # The hot path: one call, no context manager. A short write happens only when the disk fills up,
+        # and the retry then gets the error that says so.
+        try:
+            written = os.pwrite(self._fd, data, offset)
+            if written != len(data):
+                view = memoryview(data)
+                while written < len(view):
+                    written += os.pwrite(self._fd, view[written:], offset + written)
+        except OSError as error:
+            kind = DiskFullError if error.errno in _FULL else DiskFailedError
+            raise kind(f"{self.path}: {error.strerror}") from error
+
+    def pread(self, size: int, offset: int) -> bytes:
+        with _os_errors_mapped(self.path):
+            data = os.pread(self._fd, size, offset)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(self._fd, size - got, offset + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+
+    def pread_cached(self, size: int, offset: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._fd, (buffer,), offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:  # a file system without it (some network ones): just read
+                return self.pread(size, offset)
+            raise DiskFailedError(f"{self.path}: {error.strerror}") from error
+        if got == size:
+            return bytes(buffer)
+        # Short: either the end of the file or the edge of what is cached.
+        if got and offset + got < os.fstat(self._fd).st_size:
+            return None
+        return bytes(memoryview(buffer)[:got])
+
+    def sync(self) -> None:
+        with _os_errors_mapped(self.path):
+            os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        with _os_errors_mapped(self.path):
+            os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsLock:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class OsFiles:
+    """The operating system's files."""
+
+    def open(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        with _os_errors_mapped(path):
+            return OsFile(path, os.open(path, flags, 0o644))
+
+    def read(self, path: Path) -> bytes:
+        with _os_errors_mapped(path):
+            return path.read_bytes()
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        draft = path.with_name(path.name + ".tmp")
+        with _os_errors_mapped(path):
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                os.fdatasync(fd)
+            finally:
+                os.close(fd)
+            draft.replace(path)
+        self.sync_dir(path.parent)
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        with _os_errors_mapped(path):
+            return path.stat().st_size
+
+    def list_dir(self, path: Path) -> list[str]:
+        try:
+            with _os_errors_mapped(path):
+                return sorted(os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+    def make_dirs(self, path: Path) -> None:
+        with _os_errors_mapped(path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        with _os_errors_mapped(source):
+            source.rename(target)
+
+    def unlink(self, path: Path) -> None:
+        with _os_errors_mapped(path):
+            path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        with _os_errors_mapped(path):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def sync_dir(self, path: Path) -> None:
+        with _os_errors_mapped(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def free_bytes(self, path: Path) -> int:
+        with _os_errors_mapped(path):
+            stat = os.statvfs(path)
+            return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: Path) -> OsLock:
+        with _os_errors_mapped(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(fd)
+            raise LockedError(f"{path} is held by another process") from error
+        return OsLock(fd)

@@ -1,0 +1,10 @@
+"""Named bounds that are not settings: one place for every queue, buffer and loop, with its reason."""
+
+# A connection starts with this and grows to what its requests need: 10,000 idle ones cost 80 MB.
+RECEIVE_BUFFER_BYTES = 8 * 1024
+# A receive buffer larger than this is given back once the request that needed it is done.
+RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
+# Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
+RESPONSES_OWED_MAX = 4096
+# Unsent response bytes a connection may hold before we stop reading its requests.
+SEND_BUFFER_BYTES = 1024 * 1024

@@ -1,0 +1,46 @@
+"""Variable-length integers: plain (unsigned LEB128) for the protocol, zigzag for records."""
+
+from penstock.core.errors import PenstockError
+
+VARINT_BYTES_MAX = 5
+VARLONG_BYTES_MAX = 10
+
+
+class VarintError(PenstockError):
+    """A varint that runs past the end or over its size."""
+
+
+def read_uvarint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """The value at `position` and the position behind it."""
+    value = shift = 0
+    try:
+        while True:
+            byte = buffer[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+            shift += 7
+            if shift > 63:
+                raise VarintError("a varint longer than ten bytes")
+    except IndexError:
+        raise VarintError("the bytes end inside a varint") from None
+
+
+def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """Zigzag: small negative numbers stay short."""
+    value, position = read_uvarint(buffer, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def encode_uvarint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_varint(value: int) -> bytes:
+    return encode_uvarint((value << 1) ^ (value >> 63))
