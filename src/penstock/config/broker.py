@@ -1,0 +1,193 @@
+"""The broker's settings in force: four layers, resolved once per change into plain attributes.
+
+From strong to weak: dynamic for this broker, dynamic for all brokers, given at the start (flag, environment,
+file), declared default.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from penstock.config.broker_settings import BROKER_SETTINGS
+from penstock.config.describe import Described, DescribedSynonym
+from penstock.config.settings import ConfigError, Setting, Source, Update, Value, lookup
+
+Layer = Mapping[str, str]
+_EMPTY: Layer = MappingProxyType({})
+_NODE_ID = "1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Attributes are the settings the code asks for by name; `values` has them all, typed."""
+
+    values: Mapping[str, Value]
+    given: Layer
+    dynamic_default: Layer
+    dynamic: Layer
+
+    node_id: int
+    broker_rack: str | None
+    log_dirs: tuple[str, ...]
+    listeners: tuple[str, ...]
+    advertised_listeners: tuple[str, ...] | None
+    penstock_console_port: int
+    penstock_ack_after: str
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    max_connections: int
+    max_connections_per_ip: int
+    connections_max_idle_ms: int
+    queued_max_requests: int
+    queued_max_request_bytes: int
+    num_io_threads: int
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    max_request_partition_size_limit: int
+    message_max_bytes: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    replica_fetch_max_bytes: int
+    replica_fetch_response_max_bytes: int
+    log_retention_check_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    transaction_max_timeout_ms: int
+
+    @classmethod
+    def resolve(
+        cls, given: Layer = _EMPTY, *, dynamic_default: Layer = _EMPTY, dynamic: Layer = _EMPTY
+    ) -> "BrokerConfig":
+        """Raises `ConfigError` for an unknown name or a value that is not allowed."""
+        given = _with_defaults_derived(given)
+        values: dict[str, Value] = {name: setting.default for name, setting in BROKER_SETTINGS.items()}
+        for layer in (given, dynamic_default, dynamic):
+            for name, text in layer.items():
+                values[name] = lookup(BROKER_SETTINGS, "broker", name).parse(text)
+        attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES.items()}
+        attributes["log_dirs"] = values["log.dirs"] or values["log.dir"]
+        return cls(
+            values=MappingProxyType(values),
+            given=MappingProxyType(dict(given)),
+            dynamic_default=MappingProxyType(dict(dynamic_default)),
+            dynamic=MappingProxyType(dict(dynamic)),
+            **attributes,
+        )
+
+    def with_changes(
+        self, *, dynamic_default: Layer | None = None, dynamic: Layer | None = None
+    ) -> "BrokerConfig":
+        """The same broker after its dynamic layers were replaced; raises `ConfigError` and changes nothing."""
+        for layer, per_broker in ((dynamic_default, False), (dynamic, True)):
+            check_dynamic(layer or _EMPTY, per_broker=per_broker)
+        return BrokerConfig.resolve(
+            self.given,
+            dynamic_default=self.dynamic_default if dynamic_default is None else dynamic_default,
+            dynamic=self.dynamic if dynamic is None else dynamic,
+        )
+
+    def topic_default(self, setting: Setting) -> Value:
+        """What a topic gets that does not say: the first synonym that is set here, else the declared default."""
+        for synonym in setting.synonyms:
+            value = self.values[synonym.name]
+            if value is not None:
+                return synonym.to_topic(value)
+        return setting.default
+
+    def describe(self, names: Iterable[str] | None = None) -> list[Described]:
+        """For DescribeConfigs of this broker; without `names` everything. Unknown names are left out."""
+        chosen = BROKER_SETTINGS if names is None else [name for name in names if name in BROKER_SETTINGS]
+        return [
+            self._described(BROKER_SETTINGS[name])
+            for name in chosen
+            if not BROKER_SETTINGS[name].internal or name in self.given
+        ]
+
+    def describe_cluster_default(self, names: Iterable[str] | None = None) -> list[Described]:
+        """For DescribeConfigs of the broker named "": only what was set for all brokers."""
+        wanted = None if names is None else set(names)
+        described = []
+        for name, text in sorted(self.dynamic_default.items()):
+            if wanted is None or name in wanted:
+                setting = BROKER_SETTINGS[name]
+                value = setting.shown(setting.parse(text))
+                synonym = DescribedSynonym(name, value, Source.DYNAMIC_DEFAULT_BROKER)
+                described.append(_entry(setting, value, (synonym,)))
+        return described
+
+    def synonyms_of(self, setting: Setting) -> tuple[DescribedSynonym, ...]:
+        """Every layer's word on a setting and its synonyms, strongest first.
+
+        As in Kafka, what precedes the first mention of the leading name is left out, so a retention that is
+        given in hours alone shows no synonyms.
+        """
+        names = [synonym.name for synonym in setting.synonyms] or [setting.name]
+        found: list[DescribedSynonym] = []
+        layers = (
+            (self.dynamic, Source.DYNAMIC_BROKER),
+            (self.dynamic_default, Source.DYNAMIC_DEFAULT_BROKER),
+            (self.given, Source.STATIC_BROKER),
+        )
+        for layer, source in layers:
+            for name in names:
+                if name in layer:
+                    declared = BROKER_SETTINGS[name]
+                    found.append(DescribedSynonym(name, declared.shown(declared.parse(layer[name])), source))
+        for name in names:
+            declared = BROKER_SETTINGS[name]
+            if declared.default is not None:
+                found.append(DescribedSynonym(name, declared.shown(declared.default), Source.DEFAULT))
+        lead = setting.name if setting.name in names else names[0]
+        while found and found[0].name != lead:
+            found.pop(0)
+        return tuple(found)
+
+    def _described(self, setting: Setting) -> Described:
+        return _entry(setting, setting.shown(self.values[setting.name]), self.synonyms_of(setting))
+
+
+def check_dynamic(layer: Layer, *, per_broker: bool) -> None:
+    """Whether a running broker may be given these at this level."""
+    for name, text in layer.items():
+        setting = lookup(BROKER_SETTINGS, "broker", name)
+        setting.parse(text)
+        if setting.update is Update.READ_ONLY:
+            raise ConfigError(f"{name} cannot be changed while the broker runs; set it at its start")
+        if setting.update is Update.PER_BROKER and not per_broker:
+            raise ConfigError(f"{name} can only be set for a single broker, not for all of them at once")
+
+
+def _entry(setting: Setting, value: str | None, synonyms: tuple[DescribedSynonym, ...]) -> Described:
+    return Described(
+        name=setting.name,
+        value=value,
+        source=synonyms[0].source if synonyms else Source.DEFAULT,
+        type=setting.type,
+        read_only=setting.update is Update.READ_ONLY,
+        sensitive=setting.sensitive,
+        synonyms=synonyms,
+        doc=setting.doc,
+    )
+
+
+def _with_defaults_derived(given: Layer) -> dict[str, str]:
+    """What Kafka's tools expect every broker to have been given; `node.id` also goes by `broker.id`."""
+    layer = {"process.roles": "broker,controller", **given}
+    number = layer.get("node.id", layer.get("broker.id", _NODE_ID))
+    if layer.get("broker.id", number) != number:
+        raise ConfigError(
+            f"broker.id is {layer['broker.id']} but node.id is {number}: give one, or the same twice"
+        )
+    layer["node.id"] = layer["broker.id"] = number
+    return layer
+
+
+_LAYERS = {"values", "given", "dynamic_default", "dynamic"}
+_ATTRIBUTES = {
+    field.name: field.name.replace("_", ".") for field in fields(BrokerConfig) if field.name not in _LAYERS
+}

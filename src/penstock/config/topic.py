@@ -1,0 +1,117 @@
+"""A topic's settings in force, as plain attributes: resolved once per change, read on every request."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.describe import Described, DescribedSynonym
+from penstock.config.settings import ConfigError, Setting, Source, Value, lookup
+from penstock.config.topic_settings import TOPIC_SETTINGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig:
+    values: Mapping[str, Value]
+    # What the topic itself was given, as text; everything else follows the broker.
+    overrides: Mapping[str, str]
+
+    ack_after: str
+    cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    timestamp_after_max_ms: int
+    timestamp_before_max_ms: int
+    unclean_leader_election_enable: bool
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> "TopicConfig":
+        """Raises `ConfigError` for an unknown name, a value that is not allowed, or two that contradict."""
+        values: dict[str, Value] = {}
+        for name, setting in TOPIC_SETTINGS.items():
+            text = overrides.get(name)
+            values[name] = broker.topic_default(setting) if text is None else setting.parse(text)
+        for name in overrides:
+            lookup(TOPIC_SETTINGS, "topic", name)
+        _check_together(values)
+        attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES.items()}
+        attributes["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
+        return cls(values=MappingProxyType(values), overrides=MappingProxyType(dict(overrides)), **attributes)
+
+    @property
+    def compacts(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    def syncs_before_ack(self, replicas: int) -> bool:
+        """Whether a record must be on the disk, not only in the page cache, before it is acknowledged."""
+        if self.ack_after == "auto":
+            return replicas == 1 or self.flush_messages == 1
+        return self.ack_after == "synced" or self.flush_messages == 1
+
+    def describe(self, broker: BrokerConfig, names: Iterable[str] | None = None) -> list[Described]:
+        """For DescribeConfigs; without `names` everything that is not internal. Unknown names are left out."""
+        chosen = TOPIC_SETTINGS if names is None else [name for name in names if name in TOPIC_SETTINGS]
+        return [
+            self._described(TOPIC_SETTINGS[name], broker)
+            for name in chosen
+            if not TOPIC_SETTINGS[name].internal or name in self.overrides
+        ]
+
+    def _described(self, setting: Setting, broker: BrokerConfig) -> Described:
+        value = setting.shown(self.values[setting.name])
+        synonyms = broker.synonyms_of(setting) if setting.synonyms else ()
+        if setting.name in self.overrides:
+            synonyms = (DescribedSynonym(setting.name, value, Source.DYNAMIC_TOPIC), *synonyms)
+        return Described(
+            name=setting.name,
+            value=value,
+            source=synonyms[0].source if synonyms else Source.DEFAULT,
+            type=setting.type,
+            read_only=False,
+            sensitive=setting.sensitive,
+            synonyms=synonyms,
+            doc=setting.doc,
+        )
+
+
+def _check_together(values: Mapping[str, Value]) -> None:
+    low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+    if isinstance(low, int) and isinstance(high, int) and low > high:
+        raise ConfigError(f"min.compaction.lag.ms ({low}) must not exceed max.compaction.lag.ms ({high})")
+
+
+_RENAMED = {
+    "ack_after": "penstock.ack.after",
+    "timestamp_after_max_ms": "message.timestamp.after.max.ms",
+    "timestamp_before_max_ms": "message.timestamp.before.max.ms",
+}
+_ATTRIBUTES = {
+    field.name: _RENAMED.get(field.name, field.name.replace("_", "."))
+    for field in fields(TopicConfig)
+    if field.name not in {"values", "overrides"}
+}

@@ -1,0 +1,209 @@
+"""Topic and broker configs: where a value comes from, what DescribeConfigs says about it."""
+
+import typing
+from dataclasses import fields
+
+import pytest
+
+from penstock.config import BrokerConfig, ConfigError, TopicConfig
+from penstock.config.broker import _ATTRIBUTES as BROKER_ATTRIBUTES
+from penstock.config.broker_settings import BROKER_SETTINGS
+from penstock.config.settings import SettingType, Source
+from penstock.config.sources import environment_name, load_broker_config
+from penstock.config.topic import _ATTRIBUTES as TOPIC_ATTRIBUTES
+from penstock.config.topic_settings import TOPIC_SETTINGS
+
+TWO_WEEKS_MS = 14 * 24 * 3600 * 1000
+PYTHON_TYPE = {
+    SettingType.BOOLEAN: bool,
+    SettingType.INT: int,
+    SettingType.LONG: int,
+    SettingType.DOUBLE: float,
+    SettingType.STRING: str,
+    SettingType.LIST: tuple[str, ...],
+}
+
+
+def _topic(overrides=None, **given):
+    broker = BrokerConfig.resolve({name.replace("_", "."): value for name, value in given.items()})
+    return TopicConfig.resolve(overrides or {}, broker), broker
+
+
+@pytest.mark.parametrize(
+    ("config", "table", "attributes"),
+    [
+        (BrokerConfig, BROKER_SETTINGS, BROKER_ATTRIBUTES),
+        (TopicConfig, TOPIC_SETTINGS, TOPIC_ATTRIBUTES),
+    ],
+)
+def test_attributes_have_the_declared_types(config, table, attributes):
+    hints = typing.get_type_hints(config)
+    for attribute, name in attributes.items():
+        declared = PYTHON_TYPE[table[name].type]
+        assert hints[attribute] in (declared, declared | None), attribute
+    assert {field.name for field in fields(config)} >= set(attributes)
+
+
+def test_defaults_are_kafkas_but_for_retention():
+    topic, broker = _topic()
+    assert topic.retention_ms == TWO_WEEKS_MS
+    assert topic.segment_bytes == 1024**3
+    assert topic.max_message_bytes == broker.message_max_bytes == 1048588
+    assert topic.cleanup_policy == ("delete",)
+    assert topic.timestamp_after_max_ms == 3_600_000
+    assert broker.socket_request_max_bytes == 104857600
+
+
+@pytest.mark.parametrize(
+    ("given", "retention_ms"),
+    [
+        ({"log.retention.hours": "24"}, 86_400_000),
+        ({"log.retention.hours": "24", "log.retention.minutes": "2"}, 120_000),
+        ({"log.retention.hours": "24", "log.retention.minutes": "2", "log.retention.ms": "7"}, 7),
+        ({"log.retention.hours": "-1"}, -1),
+    ],
+)
+def test_the_finest_unit_that_is_set_gives_a_topic_its_retention(given, retention_ms):
+    assert TopicConfig.resolve({}, BrokerConfig.resolve(given)).retention_ms == retention_ms
+
+
+def test_a_topics_own_value_wins_and_internal_sizes_go_below_the_bound():
+    topic, _ = _topic({"retention.ms": "5", "internal.segment.bytes": "100"}, log_retention_ms="9")
+    assert topic.retention_ms == 5
+    assert topic.segment_bytes == 100
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"retention.msec": "5"},
+        {"retention.ms": "x"},
+        {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"},
+    ],
+)
+def test_refuses_topic_overrides(overrides):
+    with pytest.raises(ConfigError):
+        _topic(overrides)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"did you mean retention\.ms\?"):
+        _topic({"retention.mss": "5"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "replicas", "syncs"),
+    [
+        ({}, 1, True),
+        ({}, 3, False),
+        ({"penstock.ack.after": "written"}, 1, False),
+        ({"penstock.ack.after": "synced"}, 3, True),
+        ({"penstock.ack.after": "written", "flush.messages": "1"}, 3, True),
+        ({"flush.messages": "1"}, 3, True),
+    ],
+)
+def test_when_an_acknowledgement_waits_for_the_disk(overrides, replicas, syncs):
+    assert _topic(overrides)[0].syncs_before_ack(replicas) is syncs
+
+
+def test_a_topic_is_described_with_sources_and_synonyms():
+    topic, broker = _topic({"segment.bytes": "2000000"}, log_segment_bytes="3000000")
+    described = {entry.name: entry for entry in topic.describe(broker)}
+    entry = described["segment.bytes"]
+    assert (entry.value, entry.source, entry.read_only) == ("2000000", Source.DYNAMIC_TOPIC, False)
+    assert [(each.name, each.value, each.source) for each in entry.synonyms] == [
+        ("segment.bytes", "2000000", Source.DYNAMIC_TOPIC),
+        ("log.segment.bytes", "3000000", Source.STATIC_BROKER),
+        ("log.segment.bytes", "1073741824", Source.DEFAULT),
+    ]
+    # Kafka shows no synonyms for a retention that is only known in hours.
+    assert described["retention.ms"].synonyms == ()
+    assert described["retention.ms"].source is Source.DEFAULT
+    assert "internal.segment.bytes" not in described
+    assert [entry.name for entry in topic.describe(broker, ["flush.ms", "no.such"])] == ["flush.ms"]
+
+
+def test_dynamic_broker_settings_reach_topics_and_descriptions():
+    start = BrokerConfig.resolve({"log.segment.bytes": "3000000"})
+    changed = start.with_changes(dynamic_default={"log.segment.bytes": "4000000"})
+    both = changed.with_changes(dynamic={"log.segment.bytes": "5000000"})
+    assert [TopicConfig.resolve({}, config).segment_bytes for config in (start, changed, both)] == [
+        3_000_000,
+        4_000_000,
+        5_000_000,
+    ]
+    (entry,) = both.describe(["log.segment.bytes"])
+    assert (entry.source, entry.read_only) == (Source.DYNAMIC_BROKER, False)
+    assert [each.source for each in entry.synonyms] == [
+        Source.DYNAMIC_BROKER,
+        Source.DYNAMIC_DEFAULT_BROKER,
+        Source.STATIC_BROKER,
+        Source.DEFAULT,
+    ]
+    (default,) = both.describe_cluster_default()
+    assert (default.name, default.value, default.source) == (
+        "log.segment.bytes",
+        "4000000",
+        Source.DYNAMIC_DEFAULT_BROKER,
+    )
+    assert both.with_changes(dynamic={}).values["log.segment.bytes"] == 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("level", "layer"),
+    [
+        ("dynamic", {"num.partitions": "3"}),
+        ("dynamic_default", {"listeners": "PLAINTEXT://:1"}),
+        ("dynamic", {"log.segment.bytes": "3"}),
+        ("dynamic", {"no.such": "3"}),
+    ],
+)
+def test_refuses_dynamic_changes_that_are_not_allowed(level, layer):
+    with pytest.raises(ConfigError):
+        BrokerConfig.resolve().with_changes(**{level: layer})
+
+
+def test_internal_broker_settings_stay_hidden_until_given():
+    hidden = "log.initial.task.delay.ms"
+    assert hidden not in {entry.name for entry in BrokerConfig.resolve().describe()}
+    assert hidden in {entry.name for entry in BrokerConfig.resolve({hidden: "0"}).describe()}
+
+
+def test_node_id_and_broker_id_are_one_number():
+    for given in ({"node.id": "7"}, {"broker.id": "7"}):
+        config = BrokerConfig.resolve(given)
+        assert config.node_id == config.values["broker.id"] == 7
+    with pytest.raises(ConfigError, match="give one"):
+        BrokerConfig.resolve({"node.id": "7", "broker.id": "8"})
+
+
+def test_flag_beats_environment_beats_file_beats_default():
+    file = b"""
+    num.partitions = 2
+    "max.connections.per.ip" = 9
+    log.dirs = ["a", "b"]
+    [fetch]
+    max.bytes = 5000
+    """
+    environment = {
+        "PENSTOCK_NUM_PARTITIONS": "3",
+        "PENSTOCK_FETCH_MAX_BYTES": "6000",
+        "PENSTOCK_BOOTSTRAP": "x",
+    }
+    config = load_broker_config(flags={"num.partitions": "4"}, environment=environment, file=file)
+    assert config.num_partitions == 4
+    assert config.fetch_max_bytes == 6000
+    assert config.max_connections_per_ip == 9
+    assert config.log_dirs == ("a", "b")
+    assert config.queued_max_requests == 500
+
+
+def test_environment_names_are_unique_and_do_not_repeat_the_prefix():
+    assert environment_name("penstock.ack.after") == "PENSTOCK_ACK_AFTER"
+    assert len({environment_name(name) for name in BROKER_SETTINGS}) == len(BROKER_SETTINGS)
+
+
+@pytest.mark.parametrize("file", [b"= 3", b"\xff", b"num.partition = 3", b"num.partitions = 1979-05-27"])
+def test_refuses_a_bad_file(file):
+    with pytest.raises(ConfigError):
+        load_broker_config(flags={}, environment={}, file=file)

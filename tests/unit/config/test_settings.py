@@ -1,0 +1,108 @@
+"""Parsing and validation: a value is either understood as Kafka understands it or refused with what is allowed."""
+
+import pytest
+
+from penstock.config.alter import Alteration, Operation, altered
+from penstock.config.broker_settings import BROKER_SETTINGS
+from penstock.config.settings import ConfigError, render
+from penstock.config.topic_settings import TOPIC_SETTINGS
+from penstock.core.error_codes import ErrorCode
+
+ALL = [*TOPIC_SETTINGS.values(), *BROKER_SETTINGS.values()]
+
+
+@pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
+def test_every_default_is_valid_and_survives_its_own_text(setting):
+    if setting.default is not None:
+        assert setting.parse(render(setting.default)) == setting.default
+    assert setting.doc.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention.ms", " 1000 ", 1000),
+        ("retention.ms", "-1", -1),
+        ("cleanup.policy", "compact, delete", ("compact", "delete")),
+        ("preallocate", "TRUE", True),
+        ("min.cleanable.dirty.ratio", "0.25", 0.25),
+        ("compression.gzip.level", "-1", -1),
+        ("follower.replication.throttled.replicas", "*", ("*",)),
+        ("follower.replication.throttled.replicas", "0:101,1:102", ("0:101", "1:102")),
+        ("penstock.ack.after", "synced", "synced"),
+    ],
+)
+def test_accepts(name, text, value):
+    assert TOPIC_SETTINGS[name].parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("retention.ms", "soon", "whole number"),
+        ("retention.ms", "1_000", "whole number"),
+        ("retention.ms", "-2", "at least -1"),
+        ("retention.ms", str(2**63), "64 bits"),
+        ("segment.bytes", str(2**31), "32 bits"),
+        ("segment.bytes", "1000", "at least 1048576"),
+        ("cleanup.policy", "shred", "compact, delete"),
+        ("cleanup.policy", "delete,delete", "compact, delete"),
+        ("compression.type", "none", "uncompressed"),
+        ("compression.gzip.level", "0", "between 1 and 9"),
+        ("compression.lz4.level", "18", "between 1 and 17"),
+        ("preallocate", "yes", "true or false"),
+        ("min.cleanable.dirty.ratio", "1.1", "between 0 and 1"),
+        ("min.cleanable.dirty.ratio", "nan", "between 0 and 1"),
+        ("message.timestamp.type", "createtime", "CreateTime"),
+        ("leader.replication.throttled.replicas", "0-1", "partition:broker"),
+        ("remote.storage.enable", "true", "false"),
+        ("penstock.ack.after", "never", "auto, written, synced"),
+    ],
+)
+def test_refuses_and_says_what_is_allowed(name, text, allowed):
+    with pytest.raises(ConfigError) as caught:
+        TOPIC_SETTINGS[name].parse(text)
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+    assert name in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+def _alter(current, *changes):
+    return altered(current, changes, TOPIC_SETTINGS, "topic")
+
+
+def test_set_and_delete():
+    after = _alter({"retention.ms": "1"}, Alteration("segment.ms", Operation.SET, "5"))
+    assert after == {"retention.ms": "1", "segment.ms": "5"}
+    assert _alter(after, Alteration("retention.ms", Operation.DELETE)) == {"segment.ms": "5"}
+    assert _alter({}, Alteration("retention.ms", Operation.DELETE)) == {}
+
+
+def test_append_starts_from_the_default_and_adds_nothing_twice():
+    append = Alteration("cleanup.policy", Operation.APPEND, "compact")
+    assert _alter({}, append) == {"cleanup.policy": "delete,compact"}
+    assert _alter({"cleanup.policy": "compact"}, append) == {"cleanup.policy": "compact"}
+
+
+def test_subtract_takes_only_what_is_there():
+    current = {"cleanup.policy": "delete,compact"}
+    assert _alter(current, Alteration("cleanup.policy", Operation.SUBTRACT, "delete")) == {
+        "cleanup.policy": "compact"
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Alteration("retention.ms", Operation.APPEND, "1"),
+        Alteration("retention.ms", Operation.SET, "x"),
+        Alteration("retention.ms", Operation.SET, None),
+        Alteration("cleanup.policy", Operation.APPEND, "shred"),
+        Alteration("no.such.setting", Operation.DELETE),
+    ],
+)
+def test_refuses_alterations_that_do_not_fit(change):
+    current = {"retention.bytes": "1"}
+    with pytest.raises(ConfigError):
+        _alter(current, Alteration("retention.bytes", Operation.SET, "2"), change)
+    assert current == {"retention.bytes": "1"}

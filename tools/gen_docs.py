@@ -1,0 +1,25 @@
+"""Writes the generated pages of docs/: `python tools/gen_docs.py [config]...`; without names, all of them."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.config.reference import configuration_page
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {"config": ("configuration.md", configuration_page)}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in PAGES]
+    if unknown:
+        print(f"no such page: {', '.join(unknown)}; there are {', '.join(PAGES)}", file=sys.stderr)
+        return 2
+    for name in names or PAGES:
+        file, page = PAGES[name]
+        (DOCS / file).write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
