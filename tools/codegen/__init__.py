@@ -1,0 +1,1 @@
+"""Generates the Kafka codecs (`src/penstock/wire/kafka/generated`) from kio's schema: `make codegen`."""
