@@ -34,6 +34,7 @@ _BLOCK_LENGTH = Struct(">i")
 # Typical batches shrink three- to fivefold; a wrong guess costs one more pass over the data.
 _GROWTH = 4
 _OUTPUT_BYTES_MIN = 16 * 1024
+_UNTOUCHED = bytes.fromhex("9b e1 5d 04 c7 f3 2a 86")
 # LZ4's fast mode, which is also what Kafka's Java client means by its default level.
 _LZ4_LEVEL_FAST = 1
 _LZ4_LEVEL_KAFKA_DEFAULT = 9
@@ -103,15 +104,16 @@ def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_M
 
 
 def _decompress_stream(module: Any, data: Buffer, limit_bytes: int) -> bytearray:
-    # A full buffer and damaged input raise the same error class, told apart by text alone. Growing on
-    # either is right in both cases; damaged input only costs a few more attempts.
+    # cramjam raises the same error for a full buffer and for damaged input, but only a full buffer has
+    # lost the mark at its end. So damage is refused at once instead of being retried up to the limit.
     size_bytes = min(limit_bytes, max(_OUTPUT_BYTES_MIN, _GROWTH * len(data)))
     while True:
         output = bytearray(size_bytes)
+        output[-len(_UNTOUCHED) :] = _UNTOUCHED[:size_bytes]
         try:
             written = module.decompress_into(data, output)
         except _cramjam().DecompressionError as error:
-            if size_bytes >= limit_bytes:
+            if size_bytes >= limit_bytes or output.endswith(_UNTOUCHED):
                 raise DecompressionError(f"cannot decompress within {limit_bytes} bytes: {error}") from None
         else:
             del output[written:]
