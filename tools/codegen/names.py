@@ -16,6 +16,7 @@ _WITHOUT_UNIT = {
 
 
 def kafka_name(message: str, name: str, kio_kind: str) -> str:
+    name = name.removesuffix("_")  # kio steps around Python's `id` and `type`
     if kio_kind.startswith(("timedelta", "datetime")) and (message, name) not in _WITHOUT_UNIT:
         return f"{name}_ms"
     return name

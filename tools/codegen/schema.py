@@ -22,6 +22,26 @@ _NUMBERS = {
     "datetime_i64": "int64",
 }
 _HEADERS = {"request_header", "response_header"}  # written by hand, in headers.py
+# Arrays of structs that Kafka defaults to null; kio does not pass that on.
+_NULL_BY_DEFAULT = {
+    "ConsumerGroupHeartbeatRequest": {"topic_partitions"},
+    "ListPartitionReassignmentsRequest": {"topics"},
+    "StreamsGroupHeartbeatRequest": {
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "client_tags",
+        "task_offsets",
+        "task_end_offsets",
+    },
+    "StreamsGroupHeartbeatResponse": {
+        "active_tasks",
+        "standby_tasks",
+        "warmup_tasks",
+        "partitions_by_user_endpoint",
+    },
+    "Topology": {"subtopologies"},  # of StreamsGroupDescribe
+}
 
 
 @dataclass
@@ -126,6 +146,8 @@ def _merge_class(message: str, structs: dict[str, Struct], cls: type, version: i
             else None
         )
         new = _make_field(message, item, child, is_array, nullable)
+        if nullable and item.name in _NULL_BY_DEFAULT.get(cls.__name__, ()):
+            new.default = None
         names = [known.name for known in struct.fields]
         if new.name not in names:
             struct.fields.insert(previous + 1, new)

@@ -63,17 +63,17 @@ class RequestTopicData(Struct):
 
 class RequestDirectoryData(Struct):
     __slots__ = (
-        "id_",
+        "id",
         "topics",
     )
 
     def __init__(
         self,
         *,
-        id_: bytes = ZERO_UUID,
+        id: bytes = ZERO_UUID,
         topics: list[RequestTopicData] = ABSENT,
     ) -> None:
-        self.id_ = id_
+        self.id = id
         self.topics = [] if topics is ABSENT else topics
 
 
@@ -130,17 +130,17 @@ class ResponseTopicData(Struct):
 
 class ResponseDirectoryData(Struct):
     __slots__ = (
-        "id_",
+        "id",
         "topics",
     )
 
     def __init__(
         self,
         *,
-        id_: bytes = ZERO_UUID,
+        id: bytes = ZERO_UUID,
         topics: list[ResponseTopicData] = ABSENT,
     ) -> None:
-        self.id_ = id_
+        self.id = id
         self.topics = [] if topics is ABSENT else topics
 
 
@@ -206,7 +206,7 @@ def _read_request_directory_data_flexible(
     buffer: Buffer, position: int, version: int
 ) -> tuple[RequestDirectoryData, int]:
     m = RequestDirectoryData.__new__(RequestDirectoryData)
-    (m.id_,) = _LAYOUT_u.unpack_from(buffer, position)
+    (m.id,) = _LAYOUT_u.unpack_from(buffer, position)
     position += 16
     count, position = read_compact_count(buffer, position, 18)
     topics_: list[RequestTopicData] = []
@@ -219,7 +219,7 @@ def _read_request_directory_data_flexible(
 
 
 def _write_request_directory_data_flexible(out: bytearray, m: RequestDirectoryData, version: int) -> None:
-    out += _LAYOUT_u.pack(checked_uuid(m.id_))
+    out += _LAYOUT_u.pack(checked_uuid(m.id))
     write_compact_count(out, len(m.topics))
     for topics_item in m.topics:
         _write_request_topic_data_flexible(out, topics_item, version)
@@ -295,7 +295,7 @@ def _read_response_directory_data_flexible(
     buffer: Buffer, position: int, version: int
 ) -> tuple[ResponseDirectoryData, int]:
     m = ResponseDirectoryData.__new__(ResponseDirectoryData)
-    (m.id_,) = _LAYOUT_u.unpack_from(buffer, position)
+    (m.id,) = _LAYOUT_u.unpack_from(buffer, position)
     position += 16
     count, position = read_compact_count(buffer, position, 18)
     topics_: list[ResponseTopicData] = []
@@ -308,7 +308,7 @@ def _read_response_directory_data_flexible(
 
 
 def _write_response_directory_data_flexible(out: bytearray, m: ResponseDirectoryData, version: int) -> None:
-    out += _LAYOUT_u.pack(checked_uuid(m.id_))
+    out += _LAYOUT_u.pack(checked_uuid(m.id))
     write_compact_count(out, len(m.topics))
     for topics_item in m.topics:
         _write_response_topic_data_flexible(out, topics_item, version)

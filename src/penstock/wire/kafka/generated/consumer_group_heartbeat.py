@@ -84,7 +84,7 @@ class ConsumerGroupHeartbeatRequest(Struct):
         subscribed_topic_names: list[str] | None = None,
         subscribed_topic_regex: str | None = None,
         server_assignor: str | None = None,
-        topic_partitions: list[TopicPartitions] | None = ABSENT,
+        topic_partitions: list[TopicPartitions] | None = None,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -95,7 +95,7 @@ class ConsumerGroupHeartbeatRequest(Struct):
         self.subscribed_topic_names = subscribed_topic_names
         self.subscribed_topic_regex = subscribed_topic_regex
         self.server_assignor = server_assignor
-        self.topic_partitions = [] if topic_partitions is ABSENT else topic_partitions
+        self.topic_partitions = topic_partitions
 
 
 class Assignment(Struct):

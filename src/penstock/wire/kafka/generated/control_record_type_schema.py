@@ -25,28 +25,28 @@ _LAYOUT_h = Layout(">h")
 
 class ControlRecordTypeSchema(Struct):
     __slots__ = (
-        "type_",
+        "type",
     )
 
     def __init__(
         self,
         *,
-        type_: int = 0,
+        type: int = 0,
     ) -> None:
-        self.type_ = type_
+        self.type = type
 
 
 def _read_control_record_type_schema(
     buffer: Buffer, position: int, version: int
 ) -> tuple[ControlRecordTypeSchema, int]:
     m = ControlRecordTypeSchema.__new__(ControlRecordTypeSchema)
-    (m.type_,) = _LAYOUT_h.unpack_from(buffer, position)
+    (m.type,) = _LAYOUT_h.unpack_from(buffer, position)
     position += 2
     return m, position
 
 
 def _write_control_record_type_schema(out: bytearray, m: ControlRecordTypeSchema, version: int) -> None:
-    out += _LAYOUT_h.pack(m.type_)
+    out += _LAYOUT_h.pack(m.type)
 
 
 def decode(buffer: Buffer, position: int, version: int) -> tuple[ControlRecordTypeSchema, int]:

@@ -27,7 +27,7 @@ _LAYOUT_t = Layout(">?")
 
 class DefaultPrincipalData(Struct):
     __slots__ = (
-        "type_",
+        "type",
         "name",
         "token_authenticated",
     )
@@ -35,11 +35,11 @@ class DefaultPrincipalData(Struct):
     def __init__(
         self,
         *,
-        type_: str = "",
+        type: str = "",
         name: str = "",
         token_authenticated: bool = False,
     ) -> None:
-        self.type_ = type_
+        self.type = type
         self.name = name
         self.token_authenticated = token_authenticated
 
@@ -48,7 +48,7 @@ def _read_default_principal_data_flexible(
     buffer: Buffer, position: int, version: int
 ) -> tuple[DefaultPrincipalData, int]:
     m = DefaultPrincipalData.__new__(DefaultPrincipalData)
-    m.type_, position = read_compact_string(buffer, position)
+    m.type, position = read_compact_string(buffer, position)
     m.name, position = read_compact_string(buffer, position)
     (m.token_authenticated,) = _LAYOUT_t.unpack_from(buffer, position)
     position += 1
@@ -57,7 +57,7 @@ def _read_default_principal_data_flexible(
 
 
 def _write_default_principal_data_flexible(out: bytearray, m: DefaultPrincipalData, version: int) -> None:
-    write_compact_string(out, m.type_)
+    write_compact_string(out, m.type)
     write_compact_string(out, m.name)
     out += _LAYOUT_t.pack(m.token_authenticated)
     out.append(0)

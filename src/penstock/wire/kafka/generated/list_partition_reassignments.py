@@ -61,10 +61,10 @@ class ListPartitionReassignmentsRequest(Struct):
         self,
         *,
         timeout_ms: int = 60000,
-        topics: list[ListPartitionReassignmentsTopics] | None = ABSENT,
+        topics: list[ListPartitionReassignmentsTopics] | None = None,
     ) -> None:
         self.timeout_ms = timeout_ms
-        self.topics = [] if topics is ABSENT else topics
+        self.topics = topics
 
 
 class OngoingPartitionReassignment(Struct):

@@ -132,10 +132,10 @@ class Topology(Struct):
         self,
         *,
         epoch: int = 0,
-        subtopologies: list[Subtopology] | None = ABSENT,
+        subtopologies: list[Subtopology] | None = None,
     ) -> None:
         self.epoch = epoch
-        self.subtopologies = [] if subtopologies is ABSENT else subtopologies
+        self.subtopologies = subtopologies
 
 
 class Endpoint(Struct):

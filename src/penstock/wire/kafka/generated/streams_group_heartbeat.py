@@ -230,14 +230,14 @@ class StreamsGroupHeartbeatRequest(Struct):
         rack_id: str | None = None,
         rebalance_timeout_ms: int = -1,
         topology: Topology | None = None,
-        active_tasks: list[TaskIds] | None = ABSENT,
-        standby_tasks: list[TaskIds] | None = ABSENT,
-        warmup_tasks: list[TaskIds] | None = ABSENT,
+        active_tasks: list[TaskIds] | None = None,
+        standby_tasks: list[TaskIds] | None = None,
+        warmup_tasks: list[TaskIds] | None = None,
         process_id: str | None = None,
         user_endpoint: Endpoint | None = None,
-        client_tags: list[KeyValue] | None = ABSENT,
-        task_offsets: list[TaskOffset] | None = ABSENT,
-        task_end_offsets: list[TaskOffset] | None = ABSENT,
+        client_tags: list[KeyValue] | None = None,
+        task_offsets: list[TaskOffset] | None = None,
+        task_end_offsets: list[TaskOffset] | None = None,
         shutdown_application: bool = False,
     ) -> None:
         self.group_id = group_id
@@ -248,14 +248,14 @@ class StreamsGroupHeartbeatRequest(Struct):
         self.rack_id = rack_id
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.topology = topology
-        self.active_tasks = [] if active_tasks is ABSENT else active_tasks
-        self.standby_tasks = [] if standby_tasks is ABSENT else standby_tasks
-        self.warmup_tasks = [] if warmup_tasks is ABSENT else warmup_tasks
+        self.active_tasks = active_tasks
+        self.standby_tasks = standby_tasks
+        self.warmup_tasks = warmup_tasks
         self.process_id = process_id
         self.user_endpoint = user_endpoint
-        self.client_tags = [] if client_tags is ABSENT else client_tags
-        self.task_offsets = [] if task_offsets is ABSENT else task_offsets
-        self.task_end_offsets = [] if task_end_offsets is ABSENT else task_end_offsets
+        self.client_tags = client_tags
+        self.task_offsets = task_offsets
+        self.task_end_offsets = task_end_offsets
         self.shutdown_application = shutdown_application
 
 
@@ -340,11 +340,11 @@ class StreamsGroupHeartbeatResponse(Struct):
         acceptable_recovery_lag: int = 0,
         task_offset_interval_ms: int = 0,
         status: list[Status] | None = ABSENT,
-        active_tasks: list[TaskIds] | None = ABSENT,
-        standby_tasks: list[TaskIds] | None = ABSENT,
-        warmup_tasks: list[TaskIds] | None = ABSENT,
+        active_tasks: list[TaskIds] | None = None,
+        standby_tasks: list[TaskIds] | None = None,
+        warmup_tasks: list[TaskIds] | None = None,
         endpoint_information_epoch: int = 0,
-        partitions_by_user_endpoint: list[EndpointToPartitions] | None = ABSENT,
+        partitions_by_user_endpoint: list[EndpointToPartitions] | None = None,
     ) -> None:
         self.throttle_time_ms = throttle_time_ms
         self.error_code = error_code
@@ -355,11 +355,11 @@ class StreamsGroupHeartbeatResponse(Struct):
         self.acceptable_recovery_lag = acceptable_recovery_lag
         self.task_offset_interval_ms = task_offset_interval_ms
         self.status = [] if status is ABSENT else status
-        self.active_tasks = [] if active_tasks is ABSENT else active_tasks
-        self.standby_tasks = [] if standby_tasks is ABSENT else standby_tasks
-        self.warmup_tasks = [] if warmup_tasks is ABSENT else warmup_tasks
+        self.active_tasks = active_tasks
+        self.standby_tasks = standby_tasks
+        self.warmup_tasks = warmup_tasks
         self.endpoint_information_epoch = endpoint_information_epoch
-        self.partitions_by_user_endpoint = [] if partitions_by_user_endpoint is ABSENT else partitions_by_user_endpoint
+        self.partitions_by_user_endpoint = partitions_by_user_endpoint
 
 
 def _read_key_value_flexible(buffer: Buffer, position: int, version: int) -> tuple[KeyValue, int]:
