@@ -1,0 +1,252 @@
+"""The coordination store of a single node: SQLite under the same contract as ZooKeeper.
+
+The whole tree is held in memory, where multis are planned and reads answered; SQLite makes it durable. Statements
+run in one worker thread, so the event loop never waits for the disk, and one multi at a time.
+
+Write-ahead logging with synchronous=FULL: a commit is one append and one fsync, where a rollback journal needs three
+or four, and a killed process leaves a log that the next open replays or cuts. Exclusive locking keeps a second
+process out and spares the shared-memory file, whose mapping would turn an I/O error into a signal.
+
+Ephemeral nodes are never written: they end with the process anyway. Change numbers are, whatever the multi did, so
+that no creation number (a broker's epoch) comes twice.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.coordination.feed import ChangeFeed
+from penstock.coordination.state import TreeState
+from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot
+from penstock.core.errors import DiskFailedError, DiskFullError
+from penstock.core.files import LockedError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS nodes (
+    path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL,
+    created INTEGER NOT NULL, modified INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counter (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL);
+INSERT OR IGNORE INTO counter VALUES (1, 0);
+"""
+
+
+class EmbeddedStore:
+    """Open with `open`; every consumer in the process has its own session from `connect`."""
+
+    def __init__(
+        self, database: "_Database", executor: ThreadPoolExecutor, state: TreeState, number: int
+    ) -> None:
+        self._database = database
+        self._executor = executor
+        self._state = state
+        self._feed = ChangeFeed(number)
+        self._turn = asyncio.Lock()
+        self._write: asyncio.Future[None] | None = None
+        self._failure: BaseException | None = None
+        self._sessions: dict[int, EmbeddedTree] = {}
+        self._session_last = 0
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path) -> "EmbeddedStore":
+        """Creates the file when it is missing; `LockedError` when another process has it open."""
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
+        database = _Database(path)
+        try:
+            nodes, number = await asyncio.get_running_loop().run_in_executor(executor, database.open)
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        return cls(database, executor, TreeState(nodes), number)
+
+    async def connect(self) -> "EmbeddedTree":
+        self._session_last += 1
+        tree = EmbeddedTree(self, self._session_last)
+        self._sessions[tree.session] = tree
+        return tree
+
+    async def close(self) -> None:
+        """End every session and close the file; their ephemeral nodes were never in it. Works after a failure too."""
+        if self._closed:
+            return
+        self._closed = True
+        for tree in self._sessions.values():
+            tree.mark_expired()
+        self._sessions.clear()
+        self._feed.wake()
+        async with self._turn:
+            await self._previous_write()
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._executor, self._database.close)
+            finally:
+                self._executor.shutdown(wait=False)
+
+    # -- for EmbeddedTree --
+
+    @property
+    def state(self) -> TreeState:
+        return self._state
+
+    @property
+    def feed(self) -> ChangeFeed:
+        return self._feed
+
+    async def multi(self, operations: Sequence[Operation], session: int) -> Change:
+        return await self._commit(lambda number: self._state.plan(operations, number, session))
+
+    async def end(self, session: int) -> None:
+        tree = self._sessions.pop(session, None)
+        if tree is None:
+            return
+        tree.mark_expired()
+        self._feed.wake()
+        await self._commit(lambda _: self._state.owned_by(session))
+
+    async def _commit(self, plan: Callable[[int], tuple[Event, ...]]) -> Change:
+        async with self._turn:
+            await self._previous_write()
+            if self._failure is not None:
+                raise DiskFailedError(f"{self._database.path} failed before: {self._failure}")
+            previous = self._feed.last
+            events = plan(previous + 1)
+            if not events:
+                return Change(previous, previous, ())
+            change = Change(previous + 1, previous, events)
+            loop = asyncio.get_running_loop()
+            self._write = loop.run_in_executor(self._executor, self._database.write, change)
+            # By callback, not after the await: a caller that is cancelled meanwhile must not leave memory behind
+            # what the disk has.
+            self._write.add_done_callback(lambda write: self._written(write, change))
+            await asyncio.shield(self._write)
+            return change
+
+    def _written(self, write: "asyncio.Future[None]", change: Change) -> None:
+        self._write = None
+        failure = write.exception()
+        if failure is None:
+            self._state.apply(change.events)
+            self._feed.publish(change)
+        elif not isinstance(failure, DiskFullError):
+            # Whether the commit reached the disk is unknown; only opening the file again can tell.
+            self._failure = failure
+
+    async def _previous_write(self) -> None:
+        """A cancelled caller gives up its turn while its write is still under way: let it finish first."""
+        while self._write is not None:
+            await asyncio.wait({self._write})
+
+
+class EmbeddedTree:
+    """One session with the store; see `Tree`."""
+
+    def __init__(self, store: EmbeddedStore, session: int) -> None:
+        self._store = store
+        self._session = session
+        self._expired = asyncio.Event()
+
+    @property
+    def session(self) -> int:
+        return self._session
+
+    def mark_expired(self) -> None:
+        self._expired.set()
+
+    async def get(self, path: str) -> Node | None:
+        self._check_session()
+        return self._store.state.get(path)
+
+    async def children(self, path: str) -> tuple[str, ...]:
+        self._check_session()
+        return self._store.state.children(path)
+
+    async def snapshot(self, path: str = "/") -> Snapshot:
+        self._check_session()
+        return self._store.state.snapshot(path, self._store.feed.last)
+
+    async def multi(self, operations: Sequence[Operation]) -> Change:
+        self._check_session()
+        return await self._store.multi(operations, self._session)
+
+    def changes(self, after: int) -> AsyncIterator[Change]:
+        return self._store.feed.after(after, self._check_session)
+
+    async def until_expired(self) -> None:
+        await self._expired.wait()
+
+    async def close(self) -> None:
+        await self._store.end(self._session)
+
+    def _check_session(self) -> None:
+        if self._expired.is_set():
+            raise SessionExpiredError(f"session {self._session} is over")
+
+
+class _Database:
+    """Everything that touches SQLite; every method runs in the worker thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def open(self) -> tuple[list[tuple[str, Node]], int]:
+        with self._errors_mapped():
+            connection = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+            try:
+                connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.executescript(_SCHEMA)
+                rows = connection.execute(
+                    "SELECT path, data, version, created, modified FROM nodes"
+                ).fetchall()
+                (number,) = connection.execute("SELECT number FROM counter").fetchone()
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return [(path, Node(*fields)) for path, *fields in rows], number
+
+    def write(self, change: Change) -> None:
+        connection = self._connection
+        if connection is None:
+            raise DiskFailedError(f"{self.path} is closed")
+        # An ephemeral node may have taken the path of a lasting one, whose row then has to go.
+        gone = [(event.path,) for event in change.events if event.node is None or event.node.owner]
+        put = [
+            (event.path, event.node.data, event.node.version, event.node.created, event.node.modified)
+            for event in change.events
+            if event.node is not None and not event.node.owner
+        ]
+        with self._errors_mapped():
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany("DELETE FROM nodes WHERE path = ?", gone)
+                connection.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?)", put)
+                connection.execute("UPDATE counter SET number = ?", (change.number,))
+                connection.execute("COMMIT")
+            except sqlite3.Error:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        if self._connection is not None:
+            with self._errors_mapped():
+                self._connection.close()
+            self._connection = None
+
+    @contextmanager
+    def _errors_mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            if code == sqlite3.SQLITE_FULL:
+                raise DiskFullError(f"{self.path}: {error}") from error
+            if code == sqlite3.SQLITE_BUSY:
+                raise LockedError(f"{self.path} is held by another process") from error
+            raise DiskFailedError(f"{self.path}: {error}") from error

@@ -1,0 +1,120 @@
+"""What is special to the SQLite store: `kill -9`, a second opener, a full and a failing disk."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.tree import Create, Set
+from penstock.core.errors import DiskFailedError, DiskFullError
+from penstock.core.files import LockedError
+
+ROUNDS = 3
+NODES_PER_MULTI = 20
+
+# Each multi creates one group of nodes and sets the counter; what was acknowledged is printed.
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.tree import Create, Set
+
+async def main():
+    store = await EmbeddedStore.open(Path(sys.argv[1]))
+    tree = await store.connect()
+    if await tree.get("/counter") is None:
+        await tree.multi([Create("/counter", b"0")])
+    await tree.multi([Create("/alive", b"", ephemeral=True)])
+    number = int((await tree.get("/counter")).data)
+    while True:
+        number += 1
+        made = [Create(f"/{number}", b"")] + [Create(f"/{number}/{i}", b"x" * 200) for i in range(NODES)]
+        await tree.multi([*made, Set("/counter", b"%d" % number)])
+        print(number, flush=True)
+
+asyncio.run(main())
+""".replace("NODES", str(NODES_PER_MULTI))
+
+
+def _acknowledged_before_kill(path):
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        lines = [writer.stdout.readline() for _ in range(25)]
+        writer.kill()
+        lines += writer.stdout.readlines()
+    return int(next(line for line in reversed(lines) if line.endswith("\n")))
+
+
+async def _check_whole(path, acknowledged):
+    store = await EmbeddedStore.open(path)
+    tree = await store.connect()
+    counter = int((await tree.get("/counter")).data)
+    # One more than was seen may have been committed before its line was printed.
+    assert acknowledged <= counter <= acknowledged + 1
+    for number in range(1, counter + 1):
+        assert len(await tree.children(f"/{number}")) == NODES_PER_MULTI
+    assert await tree.get(f"/{counter + 1}") is None
+    assert await tree.get("/alive") is None
+    await store.close()
+
+
+def test_kill_9_loses_nothing_acknowledged_and_leaves_nothing_half(tmp_path):
+    path = tmp_path / "coordination.db"
+    for _ in range(ROUNDS):
+        asyncio.run(_check_whole(path, _acknowledged_before_kill(path)))
+
+
+async def test_a_second_opener_is_turned_away(tmp_path):
+    path = tmp_path / "coordination.db"
+    store = await EmbeddedStore.open(path)
+    with pytest.raises(LockedError):
+        await EmbeddedStore.open(path)
+    await store.close()
+    await (await EmbeddedStore.open(path)).close()
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path):
+    path = tmp_path / "coordination.db"
+    path.write_bytes(b"not a database, but long enough to be read as the header of one" * 40)
+    with pytest.raises(DiskFailedError, match=r"coordination\.db"):
+        await EmbeddedStore.open(path)
+
+
+async def test_a_full_disk_refuses_the_write_and_heals(tmp_path):
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    tree = await store.connect()
+    await tree.multi([Create("/a", b"1")])
+    run = asyncio.get_running_loop().run_in_executor
+    (pages,) = await run(
+        store._executor, lambda: store._database._connection.execute("PRAGMA page_count").fetchone()
+    )
+    await run(store._executor, store._database._connection.execute, f"PRAGMA max_page_count={pages}")
+    with pytest.raises(DiskFullError):
+        await tree.multi([Set("/a", b"2"), Create("/big", bytes(100_000))])
+    assert (await tree.get("/a")).data == b"1"
+    assert await tree.get("/big") is None
+    await run(store._executor, store._database._connection.execute, "PRAGMA max_page_count=1000000")
+    await tree.multi([Set("/a", b"2", version=0), Create("/big", bytes(100_000))])
+    assert (await tree.get("/a")).data == b"2"
+    await store.close()
+
+
+async def test_after_an_io_error_nothing_is_promised_any_more(tmp_path, monkeypatch):
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    tree = await store.connect()
+    await tree.multi([Create("/a", b"1")])
+
+    def fail(change):
+        raise DiskFailedError("input/output error")
+
+    monkeypatch.setattr(store._database, "write", fail)
+    with pytest.raises(DiskFailedError):
+        await tree.multi([Set("/a", b"2")])
+    monkeypatch.undo()
+    with pytest.raises(DiskFailedError, match="failed before"):
+        await tree.multi([Set("/a", b"3")])
+    assert (await tree.get("/a")).data == b"1"
+    await store.close()
