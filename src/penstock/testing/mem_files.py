@@ -1,0 +1,332 @@
+"""`core.files.Files` in memory, for the simulation: it can lose, tear, fill up, fail and be cold on command.
+
+    files = MemFiles(seed=7)
+    ...
+    files = files.crash(rng)    # a power cut: un-synced bytes and names may be gone
+    files = files.kill()        # the process died: everything written is still there
+
+Both give the files as the next process finds them. The old object and every handle and lock from it are
+dead: a crashed process must not write. What MemFiles does not do is take time; sync and cold reads belong
+in executor jobs, whose time the simulated loop decides (`SimLoop.slow_down`).
+"""
+
+import fnmatch
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.errors import DiskFailedError, DiskFullError
+from penstock.core.files import Buffer, LockedError
+from penstock.testing.mem_disk import Change, Directory, Disk, Inode, NameChange, Node
+
+COLD_CHUNK_BYTES = 64 * 1024
+UNLIMITED_BYTES = 1 << 40
+
+OPERATIONS = (
+    "open",
+    "read",
+    "write",
+    "sync",
+    "truncate",
+    "rename",
+    "unlink",
+    "list",
+    "make_dirs",
+    "sync_dir",
+)
+
+
+class StaleFileError(RuntimeError):
+    """A closed handle was used, or one from before a crash: a bug in the caller, never a disk fault."""
+
+
+@dataclass
+class _Fault:
+    operation: str
+    pattern: str
+    count: int
+
+
+class MemFile:
+    def __init__(self, files: "MemFiles", path: Path, inode: Inode) -> None:
+        self._files = files
+        self._inode: Inode | None = inode
+        self.path = path
+
+    def _open_inode(self, operation: str) -> Inode:
+        if self._inode is None:
+            raise StaleFileError(f"{self.path}: the file is closed")
+        self._files.enter(operation, self.path)
+        return self._inode
+
+    def fileno(self) -> int:
+        return -1
+
+    def size(self) -> int:
+        return len(self._open_inode("size").content)
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        inode = self._open_inode("write")
+        new = bytes(data)
+        fits = self._files.bytes_that_fit(inode, len(new), offset)
+        if fits:
+            inode.change(Change(offset, new[:fits]))
+        for chunk in range(offset // COLD_CHUNK_BYTES, (offset + fits) // COLD_CHUNK_BYTES + 1):
+            inode.cold.setdefault(chunk, False)
+        if fits < len(new):
+            raise DiskFullError(f"{self.path}: No space left on device")
+
+    def pread(self, size: int, offset: int) -> bytes:
+        inode = self._open_inode("read")
+        self._files.warm(inode, size, offset)
+        return bytes(inode.content[offset : offset + size])
+
+    def pread_cached(self, size: int, offset: int) -> bytes | None:
+        inode = self._open_inode("read")
+        if self._files.is_cold(inode, size, offset):
+            return None
+        return bytes(inode.content[offset : offset + size])
+
+    def warm(self, size: int, offset: int) -> None:
+        self._files.warm(self._open_inode("read"), size, offset)
+
+    def sync(self) -> None:
+        if self._inode is None:
+            raise StaleFileError(f"{self.path}: the file is closed")
+        try:
+            self._files.enter("sync", self.path)
+        except DiskFailedError:
+            self._inode.fail_sync()
+            raise
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        self._open_inode("truncate").change(Change(size, None))
+
+    def close(self) -> None:
+        self._open_inode("close")
+        self._inode = None
+
+
+class MemLock:
+    def __init__(self, files: "MemFiles", inode: Inode) -> None:
+        self._files = files
+        self._inode = inode
+
+    def release(self) -> None:
+        self._files.unlock(self._inode)
+
+
+class MemFiles:
+    def __init__(self, seed: int = 0, *, cold_chance: float = 0.0, disk: Disk | None = None) -> None:
+        self._disk = disk if disk is not None else Disk()
+        self._rng = random.Random(f"{seed}/files")
+        self._alive = True
+        self._locked: dict[Inode, None] = {}
+        self._faults: list[_Fault] = []
+        self._capacity_bytes: int | None = None
+        self.cold_chance = cold_chance
+
+    # -- what can happen to the machine -------------------------------------------------------------
+
+    def kill(self) -> "MemFiles":
+        """The process died. What it wrote is in the page cache, synced or not."""
+        self._alive = False
+        successor = MemFiles(cold_chance=self.cold_chance, disk=self._disk)
+        successor._rng = self._rng
+        successor._faults = self._faults
+        successor._capacity_bytes = self._capacity_bytes
+        return successor
+
+    def crash(self, rng: random.Random) -> "MemFiles":
+        """The power went. Only what was synced is sure to be there."""
+        self._disk.power_cut(rng)
+        return self.kill()
+
+    def fill_up(self, bytes_left: int) -> None:
+        """From now on the files may grow by this much in total; deleting makes room."""
+        self._capacity_bytes = self._disk.used_bytes() + bytes_left
+
+    def make_room(self) -> None:
+        self._capacity_bytes = None
+
+    def fail_next(self, operation: str, pattern: str = "*", *, count: int = 1) -> None:
+        """The next `count` such operations on paths like the pattern raise `DiskFailedError`."""
+        if operation not in OPERATIONS:
+            raise ValueError(f"{operation} is none of {', '.join(OPERATIONS)}")
+        self._faults.append(_Fault(operation, pattern, count))
+
+    def mend(self) -> None:
+        """Forget the faults that have not struck. Until then they stay, over crashes too: disks do not heal."""
+        self._faults.clear()
+
+    def chill(self) -> None:
+        """Empty the page cache: with a `cold_chance`, anything may be cold again."""
+        for inode in self._disk.inodes():
+            inode.cold.clear()
+
+    # -- for files and locks ------------------------------------------------------------------------
+
+    def enter(self, operation: str, path: Path) -> None:
+        if not self._alive:
+            raise StaleFileError(f"{path}: {operation} after the crash of its process")
+        for fault in self._faults:
+            if fault.operation == operation and fnmatch.fnmatch(str(path), fault.pattern):
+                fault.count -= 1
+                if not fault.count:
+                    self._faults.remove(fault)
+                raise DiskFailedError(f"{path}: Input/output error")
+
+    def bytes_that_fit(self, inode: Inode, size: int, offset: int) -> int:
+        if self._capacity_bytes is None:
+            return size
+        growth = max(0, offset + size - len(inode.content))
+        free = max(0, self._capacity_bytes - self._disk.used_bytes())
+        return size if growth <= free else max(0, size - (growth - free))
+
+    def is_cold(self, inode: Inode, size: int, offset: int) -> bool:
+        if not self.cold_chance:
+            return False
+        chunks = range(offset // COLD_CHUNK_BYTES, (offset + max(size, 1) - 1) // COLD_CHUNK_BYTES + 1)
+        for chunk in chunks:
+            if chunk not in inode.cold:
+                inode.cold[chunk] = self._rng.random() < self.cold_chance
+        return any(inode.cold[chunk] for chunk in chunks)
+
+    def warm(self, inode: Inode, size: int, offset: int) -> None:
+        for chunk in range(offset // COLD_CHUNK_BYTES, (offset + max(size, 1) - 1) // COLD_CHUNK_BYTES + 1):
+            inode.cold[chunk] = False
+
+    def unlock(self, inode: Inode) -> None:
+        self._locked.pop(inode, None)
+
+    # -- Files --------------------------------------------------------------------------------------
+
+    def open(self, path: Path, *, create: bool = False) -> MemFile:
+        self.enter("open", path)
+        return MemFile(self, path, self._open_inode(path, create=create))
+
+    def read(self, path: Path) -> bytes:
+        self.enter("read", path)
+        return bytes(self._open_inode(path).content)
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        draft = self.open(path.with_name(path.name + ".tmp"), create=True)
+        draft.truncate(0)
+        draft.pwrite(data, 0)
+        draft.sync()
+        draft.close()
+        self.rename(draft.path, path)
+        self.sync_dir(path.parent)
+
+    def exists(self, path: Path) -> bool:
+        self.enter("exists", path)
+        return self._disk.find(path) is not None
+
+    def size(self, path: Path) -> int:
+        self.enter("size", path)
+        return len(self._open_inode(path).content)
+
+    def list_dir(self, path: Path) -> list[str]:
+        self.enter("list", path)
+        node = self._disk.find(path)
+        if node is None:
+            return []
+        if isinstance(node, Inode):
+            raise DiskFailedError(f"{path}: Not a directory")
+        return sorted(node.entries)
+
+    def make_dirs(self, path: Path) -> None:
+        self.enter("make_dirs", path)
+        for directory in (*reversed(path.parents), path):
+            node = self._disk.find(directory)
+            if isinstance(node, Inode):
+                raise DiskFailedError(f"{directory}: Not a directory")
+            if node is None:
+                self._disk.change_names(NameChange(self._parent(directory), directory.name, Directory()))
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.enter("rename", source)
+        node = self._disk.find(source)
+        if node is None:
+            raise FileNotFoundError(str(source))
+        parent = self._parent(target)
+        present = parent.entries.get(target.name)
+        if present is node:
+            return
+        if present is not None:
+            self._check_replaceable(target, present, node)
+        self._disk.change_names(
+            NameChange(parent, target.name, node), NameChange(self._parent(source), source.name, None)
+        )
+
+    @staticmethod
+    def _check_replaceable(target: Path, present: Node, node: Node) -> None:
+        if isinstance(present, Directory) != isinstance(node, Directory):
+            raise DiskFailedError(f"{target}: a directory cannot replace a file, nor a file a directory")
+        if isinstance(present, Directory) and present.entries:
+            raise DiskFailedError(f"{target}: Directory not empty")
+
+    def unlink(self, path: Path) -> None:
+        self.enter("unlink", path)
+        node = self._disk.find(path)
+        if node is None:
+            return
+        if isinstance(node, Directory):
+            raise DiskFailedError(f"{path}: Is a directory")
+        self._disk.change_names(NameChange(self._parent(path), path.name, None))
+
+    def remove_tree(self, path: Path) -> None:
+        self.enter("unlink", path)
+        node = self._disk.find(path)
+        if isinstance(node, Directory):
+            for name in sorted(node.entries):
+                if isinstance(node.entries[name], Directory):
+                    self.remove_tree(path / name)
+                else:
+                    self.unlink(path / name)
+            self._disk.change_names(NameChange(self._parent(path), path.name, None))
+
+    def sync_dir(self, path: Path) -> None:
+        self.enter("sync_dir", path)
+        node = self._disk.find(path)
+        if node is None:
+            raise FileNotFoundError(str(path))
+        if isinstance(node, Inode):
+            raise DiskFailedError(f"{path}: Not a directory")
+        self._disk.sync_directory(node)
+
+    def free_bytes(self, path: Path) -> int:
+        self.enter("free", path)
+        if self._disk.find(path) is None:
+            raise FileNotFoundError(str(path))
+        used = self._disk.used_bytes()
+        return max(0, (UNLIMITED_BYTES if self._capacity_bytes is None else self._capacity_bytes) - used)
+
+    def lock(self, path: Path) -> MemLock:
+        self.enter("open", path)
+        inode = self._open_inode(path, create=True)
+        if inode in self._locked:
+            raise LockedError(f"{path} is held by another process")
+        self._locked[inode] = None
+        return MemLock(self, inode)
+
+    def _parent(self, path: Path) -> Directory:
+        parent = self._disk.find(path.parent)
+        if parent is None:
+            raise FileNotFoundError(str(path))
+        if isinstance(parent, Inode):
+            raise DiskFailedError(f"{path.parent}: Not a directory")
+        return parent
+
+    def _open_inode(self, path: Path, *, create: bool = False) -> Inode:
+        node = self._disk.find(path)
+        if isinstance(node, Directory):
+            raise DiskFailedError(f"{path}: Is a directory")
+        if node is None:
+            parent = self._parent(path)
+            if not create:
+                raise FileNotFoundError(str(path))
+            node = Inode()
+            self._disk.change_names(NameChange(parent, path.name, node))
+        return node

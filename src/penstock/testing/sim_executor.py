@@ -1,0 +1,130 @@
+"""`run_in_executor` on virtual time: a thread pool with seeded delays and no threads.
+
+A job occupies one of its pool's workers for a while, and jobs begin in the order they were given, so a
+pool of one runs them one after the other. A job's function runs as a whole either at the start or at the
+end of that while, by the seed. Both happen in life: a fdatasync covers what was written before it began,
+and may or may not cover what came during it. The result reaches the future at the end. While the function
+runs there is no running loop and scheduling is refused, as in a thread.
+"""
+
+import asyncio
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from penstock.testing.sim_host import Host, SimFuture
+
+if TYPE_CHECKING:
+    from penstock.testing.sim_loop import SimLoop
+
+WORKERS_DEFAULT = 8
+STALL_CHANCE = 0.02
+STALL_SECONDS = (0.05, 0.5)
+DELAY_EXPONENTS = (-4.3, -2.7)  # powers of ten: 50 µs to 2 ms
+
+
+class SimExecutor:
+    """All pools of all processes."""
+
+    def __init__(self, loop: "SimLoop", rng: random.Random) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._pools: dict[tuple[Host, Executor | None], _Pool] = {}
+        self.in_thread = False
+
+    def submit(
+        self, host: Host, executor: Executor | None, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> SimFuture:
+        key = (host, executor)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = _Pool(self._loop, getattr(executor, "_max_workers", WORKERS_DEFAULT))
+        job = _Job(self, self._loop, pool, function, args)
+        pool.submit(job)
+        return job.future
+
+    def plan(self, host: Host) -> tuple[float, bool]:
+        """How long the next job takes, and whether its function runs at the start of that time."""
+        if self._rng.random() < STALL_CHANCE:
+            seconds = self._rng.uniform(*STALL_SECONDS)
+        else:
+            seconds = float(10 ** self._rng.uniform(*DELAY_EXPONENTS))
+        return seconds * host.slowness, self._rng.random() < 0.5
+
+
+class _Pool:
+    def __init__(self, loop: "SimLoop", workers: int) -> None:
+        self._loop = loop
+        self._idle = workers
+        self._waiting: deque[_Job] = deque()
+
+    def submit(self, job: "_Job") -> None:
+        self._waiting.append(job)
+        self._start_jobs()
+
+    def on_job_end(self) -> None:
+        self._idle += 1
+        self._start_jobs()
+
+    def _start_jobs(self) -> None:
+        while self._idle and self._waiting:
+            self._idle -= 1
+            job = self._waiting.popleft()
+            self._loop.call_soon(job.start, context=job.context)
+
+
+class _Job:
+    def __init__(
+        self,
+        executor: SimExecutor,
+        loop: "SimLoop",
+        pool: _Pool,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+    ) -> None:
+        self._executor = executor
+        self._loop = loop
+        self._pool = pool
+        self._function = function
+        self._args = args
+        self._early = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self.future = loop.create_future()
+        self.context = contextvars.copy_context()
+
+    def start(self) -> None:
+        if self.future.cancelled():  # a job that has not begun can still be taken back
+            self._pool.on_job_end()
+            return
+        seconds, self._early = self._executor.plan(self.future.host)
+        if self._early:
+            self._run()
+        self._loop.call_later(seconds, self._finish)
+
+    def _finish(self) -> None:
+        if not self._early:
+            self._run()
+        self._pool.on_job_end()
+        if self.future.cancelled():
+            return
+        if self._error is None:
+            self.future.set_result(self._result)
+        else:
+            self.future.set_exception(self._error)
+
+    def _run(self) -> None:
+        self._executor.in_thread = True
+        asyncio.events._set_running_loop(None)  # noqa: SLF001 - what a thread would see
+        try:
+            self._result = self._function(*self._args)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._error = error
+        finally:
+            asyncio.events._set_running_loop(self._loop)  # noqa: SLF001
+            self._executor.in_thread = False
