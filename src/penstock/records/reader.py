@@ -17,6 +17,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.varints import VarintError, read_varint
 from penstock.records.batch import (
     HEADER_BYTES,
+    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -79,7 +80,7 @@ def iter_batches(
                 ErrorCode.CORRUPT_MESSAGE, f"a batch of {size_bytes} bytes is below its header"
             )
         header = read_header(buffer, position)
-        if header.magic != 2:
+        if header.magic != MAGIC:
             raise InvalidBatch(ErrorCode.INVALID_RECORD, f"a batch of magic {header.magic}")
         yield position, header
         position += size_bytes

@@ -3,6 +3,7 @@
 import gzip
 import subprocess
 import sys
+import tracemalloc
 import zlib
 from struct import pack
 
@@ -105,6 +106,16 @@ def test_unknown_codecs_are_refused(codec: int) -> None:
         compress(codec, b"abc")
 
 
+def test_a_snappy_block_that_claims_the_impossible_gets_no_buffer() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressionError):
+            decompress(Codec.SNAPPY, b"\x80\x80\x80\x18" + b"\x00a", 100 * MEGABYTE)
+        assert tracemalloc.get_traced_memory()[1] < MEGABYTE
+    finally:
+        tracemalloc.stop()
+
+
 def gzip_bomb(megabytes: int) -> bytes:
     packer = zlib.compressobj(1, wbits=31)
     return b"".join([packer.compress(bytes(MEGABYTE)) for _ in range(megabytes)] + [packer.flush()])
@@ -115,6 +126,13 @@ def zstd_bomb(megabytes: int) -> bytes:
     for _ in range(megabytes):
         packer.compress(bytes(MEGABYTE))
     return bytes(packer.finish())
+
+
+def wide_zstd_bomb(megabytes: int) -> bytes:
+    """A frame that asks for a window of 128 MB, then runs of one byte, 128 kB per four bytes."""
+    run = (128 * 1024 << 3 | 1 << 1).to_bytes(3, "little") + b"\x00"
+    last = (1 << 3 | 1 << 1 | 1).to_bytes(3, "little") + b"\x00"
+    return bytes.fromhex("28b52ffd 00 88") + run * (8 * megabytes) + last
 
 
 def lz4_bomb(megabytes: int) -> bytes:
@@ -144,6 +162,7 @@ def raw_snappy_bomb(megabytes: int) -> bytes:
 BOMBS = {
     "gzip": (Codec.GZIP, gzip_bomb),
     "zstd": (Codec.ZSTD, zstd_bomb),
+    "zstd with a wide window": (Codec.ZSTD, wide_zstd_bomb),
     "lz4": (Codec.LZ4, lz4_bomb),
     "framed snappy": (Codec.SNAPPY, framed_snappy_bomb),
     "raw snappy": (Codec.SNAPPY, raw_snappy_bomb),
