@@ -170,6 +170,14 @@ class Disk:
                 _set_name(change.directory.safe, change)
         self._journal = kept[::-1]
 
+    def sync_all(self) -> None:
+        for operation in self._journal:
+            for change in operation:
+                _set_name(change.directory.safe, change)
+        self._journal = []
+        for inode in self.inodes():
+            inode.sync()
+
     def inodes(self) -> list[Inode]:
         """Files that have a name, each once, in the order of the tree."""
         found: dict[Inode, None] = {}

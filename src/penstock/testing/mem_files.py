@@ -296,6 +296,17 @@ class MemFiles:
             raise DiskFailedError(f"{path}: Not a directory")
         self._disk.sync_directory(node)
 
+    def sync_all(self, path: Path) -> None:
+        if self._disk.find(path) is None:
+            raise FileNotFoundError(str(path))
+        try:
+            self.enter("sync", path)
+        except DiskFailedError:
+            for inode in self._disk.inodes():
+                inode.fail_sync()
+            raise
+        self._disk.sync_all()
+
     def free_bytes(self, path: Path) -> int:
         self.enter("free", path)
         if self._disk.find(path) is None:

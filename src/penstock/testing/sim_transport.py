@@ -141,6 +141,8 @@ class SimTransport(asyncio.Transport):
             if isinstance(item, bytes) and self._outgoing.target is not None:
                 self._outgoing.signal(Signal.RESET)
             return
+        if self._reset_arrived:  # the connection is over, whatever else was still on the way
+            return
         if isinstance(item, bytes):
             self._inbox += item
             self._schedule_delivery()
@@ -149,7 +151,6 @@ class SimTransport(asyncio.Transport):
             self._schedule_delivery()
         elif item is Signal.RESET:
             self._reset_arrived = True
-            self._outgoing.lose()
             if self._closing or self._queue:
                 self._schedule_flush()
             self._schedule_delivery()

@@ -86,7 +86,7 @@ def test_an_open_file_outlives_its_name(files: Files, root: Path) -> None:
 
 def test_what_is_missing_is_a_file_not_found(files: Files, root: Path) -> None:
     nowhere = root / "nowhere"
-    for call in (files.open, files.read, files.size, files.sync_dir, files.free_bytes):
+    for call in (files.open, files.read, files.size, files.sync_dir, files.sync_all, files.free_bytes):
         with pytest.raises(FileNotFoundError):
             call(nowhere)
     with pytest.raises(FileNotFoundError):
@@ -148,6 +148,7 @@ def test_rename_moves_and_replaces(files: Files, root: Path) -> None:
     files.rename(root / "a", root / "b")
     assert files.read(root / "b") == b"A"
     files.rename(root / "b", root / "dir" / "c")
+    files.sync_all(root)
     assert files.list_dir(root) == ["dir"]
     assert files.read(root / "dir" / "c") == b"A"
 

@@ -200,6 +200,18 @@ def test_bytes_below_the_first_unsynced_change_survive(
     assert after[:dirty_from][: len(safe)] == safe[:dirty_from]
 
 
+def test_syncing_everything_makes_bytes_and_names_durable() -> None:
+    for seed in range(50):
+        files, file = _durable_file()
+        file.pwrite(b"bytes", 0)
+        files.make_dirs(Path("/data/topic/0"))
+        other = files.open(Path("/data/topic/0/log"), create=True)
+        other.pwrite(b"more", 0)
+        files.sync_all(Path("/data"))
+        files = files.crash(random.Random(seed))
+        assert (files.read(LOG), files.read(Path("/data/topic/0/log"))) == (b"bytes", b"more")
+
+
 def test_a_failed_sync_loses_the_bytes_although_the_next_one_succeeds() -> None:
     files, file = _durable_file(b"safe")
     file.pwrite(b"lost", 4)
