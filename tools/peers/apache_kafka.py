@@ -118,8 +118,8 @@ class ApacheKafka(BrokerProcess):
         self.extra_config = dict(extra_config or {})
         self.port, self.controller_port = free_ports(2)
 
-    @property
-    def version(self) -> str:
+    @classmethod
+    def installed_version(cls) -> str:
         return pinned_version()
 
     @property

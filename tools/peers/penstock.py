@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
@@ -12,7 +12,9 @@ from tools.peers.process import HOST, BrokerProcess, PeerError, free_ports
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-COMMAND = Path(__file__).parents[2] / ".venv" / "bin" / "penstock"
+ROOT = Path(__file__).parents[2]
+COMMAND = ROOT / ".venv" / "bin" / "penstock"
+PROJECT = ROOT / "pyproject.toml"
 
 
 class PenstockPeer(BrokerProcess):
@@ -25,9 +27,9 @@ class PenstockPeer(BrokerProcess):
         self.settings = dict(settings or {})
         self.port, self.console_port = free_ports(2)
 
-    @property
-    def version(self) -> str:
-        return metadata.version("penstock")
+    @classmethod
+    def installed_version(cls) -> str:
+        return str(tomllib.loads(PROJECT.read_text())["project"]["version"])
 
     def prepare(self) -> None:
         if not COMMAND.exists():

@@ -77,9 +77,9 @@ class BrokerProcess(ABC):
 
     # What a subclass says about its broker.
 
-    @property
+    @classmethod
     @abstractmethod
-    def version(self) -> str: ...
+    def installed_version(cls) -> str: ...
 
     @abstractmethod
     def prepare(self) -> None:

@@ -1,0 +1,1 @@
+"""Penstock beside Apache Kafka: `make bench`."""

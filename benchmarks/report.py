@@ -1,0 +1,180 @@
+"""The report: tables of ratios and targets, and a plot, from the results on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.growth import GROWTH_ROWS
+from benchmarks.rows import LIMIT, SYNCED, UNSYNCED, Row
+
+if TYPE_CHECKING:
+    from benchmarks.results import Result
+
+DOCS_DIR = Path(__file__).parents[1] / "docs"
+PAGE = DOCS_DIR / "benchmarks.md"
+PLOT = DOCS_DIR / "benchmarks.png"
+SECTIONS = (
+    (
+        "Acknowledged from the page cache",
+        "Kafka as it comes; Penstock with `penstock.ack.after=written`.",
+        UNSYNCED,
+    ),
+    (
+        "Acknowledged after fdatasync",
+        "Penstock's default on one node, beside Kafka unsynced and synced.",
+        SYNCED,
+    ),
+    (
+        "Growth",
+        "One run each, on a broker of its own. Targets with a unit, or of 0 or 1, are on Penstock's figure.",
+        GROWTH_ROWS,
+    ),
+    (
+        "The machine's own limit",
+        "The simplest loop that copies a socket to a file: no protocol, no checks.",
+        LIMIT,
+    ),
+)
+HEAD = "| | Penstock | Apache Kafka | ratio | target | met |\n|---|---|---|---|---|---|"
+LIMIT_HEAD = "| | plain loop |\n|---|---|"
+INTRODUCTION = """\
+# Benchmarks
+
+Made by `make bench`; do not edit by hand. Penstock and Apache Kafka run on the same machine, take turns under the
+same load (C programs in `benchmarks/load/`, on librdkafka or on bare sockets), and are compared by the medians of
+their rounds. Kafka is the newest 4.x server with a 1 GB heap and its own defaults, one KRaft node. The ratio is
+Penstock ÷ Kafka in that run; the targets are ratios too, because absolute figures depend on the machine. In
+brackets: the lowest and the highest round.
+
+![ratios to Apache Kafka](benchmarks.png)
+"""
+METHOD = """\
+## How it is measured
+- Each round has a new topic with one partition; every produced message is acknowledged without error, every
+  consumed one is checked to be the next offset, every raw answer to be in order and free of errors, or the run
+  is void.
+- Before each round everything dirty is written to disk and the memory that the round will need is touched once:
+  on a virtual machine, free memory may belong to the host, and faulting it in costs more than either broker.
+- One round of everybody is thrown away, so that the JVM has compiled its hot paths.
+- CPU seconds are the broker's alone (user and system, from `/proc`), per GB of payload.
+- End-to-end latency counts from the moment a message was due, so a stall counts against all it delayed.
+- Starts are on a data directory with one topic, up to the first acknowledged message.
+
+Again: `make bench`, or one part of it: `make bench PART=produce` (`consume`, `requests`, `latency`, `start`,
+`memory`, `limit`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1` to try it in small.
+"""
+
+
+def complete(found: dict[str, Result]) -> bool:
+    """True when both brokers took part in what there is."""
+    return bool(found) and all(
+        {"penstock", "kafka"} <= result.rounds.keys()
+        for result in found.values()
+        if "machine" not in result.rounds
+    )
+
+
+def number(value: float) -> str:
+    if value >= 10_000:
+        return f"{value:,.0f}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def figure(result: Result, who: str, row: Row) -> str:
+    values = result.values(who, row.metric)
+    median = result.median(who, row.metric)
+    if median is None:
+        return "-"
+    spread = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
+    return f"{number(median)} {row.unit}".rstrip() + spread
+
+
+def judged(result: Result, row: Row) -> float | None:
+    """The figure that the row's target is about."""
+    if row.absolute or row.theirs is None:
+        return result.median(row.ours, row.metric)
+    return result.ratio(row.metric, row.ours, row.theirs)
+
+
+def line(result: Result, row: Row) -> str:
+    if row.theirs is None:
+        return f"| {row.title} | {figure(result, row.ours, row)} |"
+    ratio = result.ratio(row.metric, row.ours, row.theirs)
+    value = judged(result, row)
+    verdict = "" if row.target is None or value is None else ("yes" if row.met(value) else "**no**")
+    cells = (
+        row.title,
+        figure(result, row.ours, row),
+        figure(result, row.theirs, row),
+        "-" if ratio is None else f"{ratio:.2f}",
+        row.target_text,
+        verdict,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def tables(found: dict[str, Result]) -> str:
+    parts = []
+    for title, remark, rows in SECTIONS:
+        lines = [line(found[row.measurement], row) for row in rows if row.measurement in found]
+        if lines:
+            head = LIMIT_HEAD if rows is LIMIT else HEAD
+            parts.append(f"## {title}\n{remark}\n\n{head}\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def circumstances(found: dict[str, Result]) -> str:
+    machine = next(iter(found.values())).machine
+    dates = sorted({result.date for result in found.values()})
+    versions = found[max(found, key=lambda key: found[key].date)].versions
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    return (
+        "## Where and when\n"
+        f"- {when}; Penstock {versions['penstock']} ({versions['python']}), Apache Kafka {versions['kafka']} "
+        f"({versions['java']}), load through librdkafka {versions['librdkafka']}\n"
+        f"- {machine['cpu']}; {machine['memory']} memory; {machine['system']}; load and brokers share the machine\n"
+    )
+
+
+def write(found: dict[str, Result]) -> list[str]:
+    """Write the page and its plot; the paths written."""
+    plot(found)
+    PAGE.write_text("\n".join((INTRODUCTION, tables(found), METHOD, circumstances(found))))
+    return [str(path.relative_to(DOCS_DIR.parent)) for path in (PAGE, PLOT)]
+
+
+def plot(found: dict[str, Result]) -> None:
+    """Bars of Penstock's advantage: the ratio, turned over where lower is better, on a logarithmic scale."""
+    # Imported here: measuring and reading results must work without matplotlib.
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    bars = []
+    for row in (*UNSYNCED, *SYNCED):
+        result = found.get(row.measurement)
+        ratio = result.ratio(row.metric, row.ours, row.theirs or "") if result else None
+        if ratio and row.target:
+            invert = not row.higher_is_better
+            advantage, wanted = (1 / ratio, 1 / row.target) if invert else (ratio, row.target)
+            title = f"synced: {row.title}" if row in SYNCED else row.title
+            bars.append((title.replace("`", ""), advantage, wanted))
+    bars.reverse()
+    drawing, axes = plt.subplots(figsize=(10, 0.38 * len(bars) + 1.4))
+    colours = ["#2a7f62" if advantage >= wanted else "#b5483a" for _title, advantage, wanted in bars]
+    axes.barh(
+        [title for title, _, _ in bars], [advantage for _, advantage, _ in bars], color=colours, height=0.6
+    )
+    for at, (_title, advantage, wanted) in enumerate(bars):
+        axes.plot([wanted, wanted], [at - 0.4, at + 0.4], color="black", linewidth=2)
+        axes.text(advantage, at, f" {advantage:.2f}", va="center", fontsize=8)
+    axes.axvline(1, color="grey", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlim(right=max((max(a, w) for _, a, w in bars), default=1) * 1.6)
+    axes.set_xlabel("times better than Apache Kafka (black: target; log scale)")
+    axes.spines[["top", "right"]].set_visible(False)
+    drawing.tight_layout()
+    drawing.savefig(PLOT, dpi=110)
+    plt.close(drawing)
