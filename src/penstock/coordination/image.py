@@ -1,0 +1,201 @@
+"""The cluster as one broker sees it: the tree's nodes as plain objects, kept current change by change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.coordination.nodes import (
+    BROKER_CONFIGS,
+    BROKERS,
+    CLUSTER,
+    DEFAULT_BROKER,
+    PARTITIONS,
+    TOPICS,
+    BrokerRegistration,
+    PartitionState,
+    TopicRecord,
+    decode_broker,
+    decode_cluster,
+    decode_configs,
+    decode_partition,
+    decode_topic,
+    id_bytes,
+)
+from penstock.coordination.tree import Change, FeedGapError, Node, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: bytes
+    partitions: tuple[PartitionState, ...]
+    configs: Mapping[str, str]
+    # The version of the topic's node, which guards writes to it.
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDelta:
+    """What a change meant: names and numbers to look up, before and after."""
+
+    # Created, or changed in partitions, leaders or configs.
+    topics: tuple[Topic, ...] = ()
+    # Deleted; also the old one of a topic that was deleted and made again in one change.
+    topics_gone: tuple[Topic, ...] = ()
+    brokers: bool = False
+    broker_configs: bool = False
+
+
+class ClusterImage:
+    """Read it freely, never keep a `Topic` across an await without asking again; only the store changes it."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.cluster_id = ""
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.broker_configs: dict[int, dict[str, str]] = {}
+        self.default_broker_configs: dict[str, str] = {}
+        # Raw material and freshness, by path.
+        self._records: dict[str, TopicRecord] = {}
+        self._partitions: dict[bytes, dict[int, PartitionState]] = {}
+        self._modified: dict[str, int] = {}
+
+    def replace(self, snapshot: Snapshot) -> ImageDelta:
+        """Start over from a snapshot; the delta says what that changed."""
+        old = dict(self.topics)
+        # Cleared in place: readers hold on to these dictionaries.
+        for each in (
+            self.topics,
+            self.topics_by_id,
+            self.brokers,
+            self.broker_configs,
+            self.default_broker_configs,
+            self._records,
+            self._partitions,
+            self._modified,
+        ):
+            each.clear()
+        dirty = _Dirty()
+        for path, node in snapshot.nodes.items():
+            self._take(path, node, dirty)
+        self.number = snapshot.number
+        self._rebuild(dirty)
+        gone = tuple(topic for name, topic in old.items() if not _same(self.topics.get(name), topic))
+        return ImageDelta(tuple(self.topics.values()), gone, brokers=True, broker_configs=True)
+
+    def apply(self, change: Change) -> ImageDelta:
+        """Apply the next change; one that is known already is skipped, a missing one raises `FeedGapError`."""
+        if change.number <= self.number:
+            return ImageDelta()
+        if change.previous > self.number:
+            raise FeedGapError(
+                f"change {change.number} follows {change.previous}, but {self.number} was the last"
+            )
+        dirty = _Dirty()
+        for event in change.events:
+            # A snapshot may have been ahead of its number here.
+            if change.number >= self._modified.get(event.path, 0):
+                self._take(event.path, event.node, dirty)
+        self.number = change.number
+        return self._rebuild(dirty)
+
+    def orphans(self) -> list[bytes]:
+        """Topic ids that have partitions but no topic: what interrupted creations and deletions left behind."""
+        return [topic_id for topic_id in self._partitions if topic_id not in self.topics_by_id]
+
+    def partition_numbers(self, topic_id: bytes) -> list[int]:
+        """All there are in the tree, whether or not the topic counts them yet."""
+        return sorted(self._partitions.get(topic_id, ()))
+
+    def _take(self, path: str, node: Node | None, dirty: "_Dirty") -> None:
+        if node is None:
+            self._modified.pop(path, None)
+        else:
+            self._modified[path] = node.modified
+        parent, _, name = path.rpartition("/")
+        if parent == TOPICS:
+            self._take_topic(path, name, node, dirty)
+        elif parent.startswith(PARTITIONS + "/"):
+            self._take_partition(path, id_bytes(parent.rpartition("/")[2]), int(name), node, dirty)
+        elif parent == PARTITIONS:
+            if node is None:
+                self._partitions.pop(id_bytes(name), None)
+            else:
+                self._partitions.setdefault(id_bytes(name), {})
+        elif parent == BROKERS:
+            dirty.brokers = True
+            if node is None:
+                self.brokers.pop(int(name), None)
+            else:
+                self.brokers[int(name)] = decode_broker(path, node)
+        elif parent == BROKER_CONFIGS:
+            dirty.broker_configs = True
+            self._take_configs(path, name, node)
+        elif path == CLUSTER and node is not None:
+            self.cluster_id = decode_cluster(path, node)
+
+    def _take_topic(self, path: str, name: str, node: Node | None, dirty: "_Dirty") -> None:
+        dirty.topics[name] = None
+        if node is None:
+            self._records.pop(name, None)
+        else:
+            self._records[name] = decode_topic(path, node)
+
+    def _take_partition(
+        self, path: str, topic_id: bytes, partition: int, node: Node | None, dirty: "_Dirty"
+    ) -> None:
+        states = self._partitions.setdefault(topic_id, {})
+        if node is None:
+            states.pop(partition, None)
+        else:
+            states[partition] = decode_partition(path, node)
+        topic = self.topics_by_id.get(topic_id)
+        if topic is not None:
+            dirty.topics[topic.name] = None
+
+    def _take_configs(self, path: str, name: str, node: Node | None) -> None:
+        configs = {} if node is None else decode_configs(path, node)
+        if name == DEFAULT_BROKER:
+            self.default_broker_configs.clear()
+            self.default_broker_configs.update(configs)
+        elif node is None:
+            self.broker_configs.pop(int(name), None)
+        else:
+            self.broker_configs[int(name)] = configs
+
+    def _rebuild(self, dirty: "_Dirty") -> ImageDelta:
+        """Once per change, not per partition: a change may touch thousands of one topic."""
+        changed, gone = [], []
+        for name in dirty.topics:
+            old, new = self.topics.get(name), self._compose(name)
+            if old is not None and not _same(new, old):
+                gone.append(old)
+                del self.topics[name]
+                del self.topics_by_id[old.id]
+            if new is not None:
+                changed.append(new)
+                self.topics[name] = self.topics_by_id[new.id] = new
+        return ImageDelta(tuple(changed), tuple(gone), dirty.brokers, dirty.broker_configs)
+
+    def _compose(self, name: str) -> Topic | None:
+        record = self._records.get(name)
+        if record is None:
+            return None
+        states = self._partitions.get(record.id, {})
+        if any(partition not in states for partition in range(record.partitions)):
+            # Seen while it is being deleted: the change that says so is on its way.
+            return None
+        partitions = tuple(states[partition] for partition in range(record.partitions))
+        return Topic(name, record.id, partitions, record.configs, record.version)
+
+
+class _Dirty:
+    def __init__(self) -> None:
+        self.topics: dict[str, None] = {}
+        self.brokers = False
+        self.broker_configs = False
+
+
+def _same(new: Topic | None, old: Topic) -> bool:
+    return new is not None and new.id == old.id

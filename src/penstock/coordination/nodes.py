@@ -1,0 +1,204 @@
+"""Where things live in the tree, and how each is written: one small codec per kind of node.
+
+    /cluster                      the cluster's id
+    /topics/<name>                topic id, number of partitions, config overrides
+    /partitions/<topic id>/<n>    replicas, leader, in-sync replicas, leader epoch; its version is the partition epoch
+    /brokers/<id>                 ephemeral registration; its creation number is the broker epoch
+    /configs/brokers/<id>         dynamic settings of one broker; `default` for all
+    /producer-ids                 the first producer id that no block holds yet
+
+A topic exists once its `/topics` node does: partitions are written before it, or with it, and are keyed by topic id, so
+a topic too large for one multi can be written in parts and what is left of a failed creation belongs to nobody.
+
+Values are JSON objects; unknown members are kept out of the way of older readers by being ignored.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.coordination.tree import CoordinationError, Node
+
+CLUSTER = "/cluster"
+TOPICS = "/topics"
+PARTITIONS = "/partitions"
+BROKERS = "/brokers"
+CONFIGS = "/configs"
+BROKER_CONFIGS = "/configs/brokers"
+PRODUCER_IDS = "/producer-ids"
+DEFAULT_BROKER = "default"
+
+# In the order they are created: parents first.
+ROOTS = (TOPICS, PARTITIONS, BROKERS, CONFIGS, BROKER_CONFIGS)
+
+
+class MetadataError(CoordinationError):
+    """A node that does not hold what it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    # -1 while nobody leads.
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+
+    def with_leader(self, leader: int) -> "PartitionState":
+        """The next epoch, under this leader (who may be the same as before)."""
+        return replace(self, leader=leader, leader_epoch=self.leader_epoch + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    id: bytes
+    partitions: int
+    configs: Mapping[str, str]
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    id: int
+    # The data directory's identity: the same broker come back, or another with its number?
+    identity: str
+    host: str
+    port: int
+    rack: str | None = None
+    epoch: int = -1
+
+
+def topic_path(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def encode_topic(record: TopicRecord) -> bytes:
+    return _dump({"id": id_text(record.id), "partitions": record.partitions, "configs": dict(record.configs)})
+
+
+def decode_topic(path: str, node: Node) -> TopicRecord:
+    with _Fields(path, node) as fields:
+        configs = {str(name): str(value) for name, value in fields["configs"].items()}
+        return TopicRecord(id_bytes(fields["id"]), int(fields["partitions"]), configs, node.version)
+
+
+def partitions_path(topic_id: bytes) -> str:
+    return f"{PARTITIONS}/{id_text(topic_id)}"
+
+
+def partition_path(topic_id: bytes, partition: int) -> str:
+    return f"{PARTITIONS}/{id_text(topic_id)}/{partition}"
+
+
+def encode_partition(state: PartitionState) -> bytes:
+    return _dump(
+        {
+            "replicas": state.replicas,
+            "isr": state.isr,
+            "leader": state.leader,
+            "leader_epoch": state.leader_epoch,
+        }
+    )
+
+
+def decode_partition(path: str, node: Node) -> PartitionState:
+    with _Fields(path, node) as fields:
+        return PartitionState(
+            replicas=tuple(int(replica) for replica in fields["replicas"]),
+            isr=tuple(int(replica) for replica in fields["isr"]),
+            leader=int(fields["leader"]),
+            leader_epoch=int(fields["leader_epoch"]),
+            partition_epoch=node.version,
+        )
+
+
+def broker_path(broker: int) -> str:
+    return f"{BROKERS}/{broker}"
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    return _dump({"identity": broker.identity, "host": broker.host, "port": broker.port, "rack": broker.rack})
+
+
+def decode_broker(path: str, node: Node) -> BrokerRegistration:
+    with _Fields(path, node) as fields:
+        return BrokerRegistration(
+            id=int(path.rpartition("/")[2]),
+            identity=str(fields["identity"]),
+            host=str(fields["host"]),
+            port=int(fields["port"]),
+            rack=fields["rack"],
+            epoch=node.created,
+        )
+
+
+def broker_configs_path(broker: int | None) -> str:
+    """None for the settings of all brokers."""
+    return f"{BROKER_CONFIGS}/{DEFAULT_BROKER if broker is None else broker}"
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    return _dump(dict(configs))
+
+
+def decode_configs(path: str, node: Node) -> dict[str, str]:
+    with _Fields(path, node) as fields:
+        return {str(name): str(value) for name, value in fields.items()}
+
+
+def encode_cluster(cluster_id: str) -> bytes:
+    return _dump({"id": cluster_id})
+
+
+def decode_cluster(path: str, node: Node) -> str:
+    with _Fields(path, node) as fields:
+        return str(fields["id"])
+
+
+def encode_producer_ids(following: int) -> bytes:
+    return _dump({"next": following})
+
+
+def decode_producer_ids(path: str, node: Node) -> int:
+    with _Fields(path, node) as fields:
+        return int(fields["next"])
+
+
+def id_text(sixteen: bytes) -> str:
+    """As Kafka writes ids: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(sixteen).rstrip(b"=").decode()
+
+
+def id_bytes(text: str) -> bytes:
+    sixteen = base64.urlsafe_b64decode(text + "==")
+    if len(sixteen) != 16:
+        raise ValueError(f"not an id: {text!r}")
+    return sixteen
+
+
+def _dump(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+class _Fields:
+    """The members of a node's JSON object; whatever is wrong with them names the node."""
+
+    def __init__(self, path: str, node: Node) -> None:
+        self._path = path
+        self._node = node
+
+    def __enter__(self) -> dict[str, Any]:
+        try:
+            fields = json.loads(self._node.data)
+        except ValueError as error:
+            raise MetadataError(f"{self._path} does not hold JSON") from error
+        if not isinstance(fields, dict):
+            raise MetadataError(f"{self._path} does not hold a JSON object")
+        return fields
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
+            raise MetadataError(f"{self._path} does not hold what it should: {error!r}") from error
