@@ -10,18 +10,24 @@ lose, tear, fill up, fail and slow down on command. The rules callers rely on, i
   (kept, because absence is an ordinary answer), all else is `DiskFailedError`.
 """
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 from penstock.core.errors import DiskFailedError, DiskFullError, PenstockError
 
 Buffer = bytes | bytearray | memoryview
+
+# A reader of cold data goes on reading: let the disk work ahead of it.
+_READ_AHEAD_BYTES = 8 * 1024 * 1024
+_WARM_STEP_BYTES = 1024 * 1024
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -47,6 +53,10 @@ class File(Protocol):
 
     def pread_cached(self, size: int, offset: int) -> bytes | None:
         """As `pread`, but None instead of waiting for the disk."""
+        ...
+
+    def warm(self, size: int, offset: int) -> None:
+        """Bring a range into memory, so that `pread_cached` and sendfile do not wait. Blocks: for threads."""
         ...
 
     def sync(self) -> None:
@@ -82,6 +92,10 @@ class Files(Protocol):
 
     def remove_tree(self, path: Path) -> None: ...
     def sync_dir(self, path: Path) -> None: ...
+    def sync_all(self, path: Path) -> None:
+        """Make everything written to this file system durable, names included: one call for many files."""
+        ...
+
     def free_bytes(self, path: Path) -> int: ...
     def lock(self, path: Path) -> "Lock":
         """Take an exclusive lock for this process, or raise `LockedError`."""
@@ -159,6 +173,12 @@ class OsFile:
             return None
         return bytes(memoryview(buffer)[:got])
 
+    def warm(self, size: int, offset: int) -> None:
+        with _os_errors_mapped(self.path):
+            os.posix_fadvise(self._fd, offset, size + _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
+            for at in range(offset, offset + size, _WARM_STEP_BYTES):
+                os.pread(self._fd, min(_WARM_STEP_BYTES, offset + size - at), at)
+
     def sync(self) -> None:
         with _os_errors_mapped(self.path):
             os.fdatasync(self._fd)
@@ -168,7 +188,18 @@ class OsFile:
             os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        os.close(self._fd)
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        # A deleted segment's file closes when the last response that still reads from it is gone.
+        self.close()
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 class OsLock:
@@ -240,6 +271,15 @@ class OsFiles:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def sync_all(self, path: Path) -> None:
+        with _os_errors_mapped(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if _libc().syncfs(fd):
+                    raise OSError(ctypes.get_errno(), "syncfs failed")
             finally:
                 os.close(fd)
 

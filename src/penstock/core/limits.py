@@ -8,3 +8,5 @@ RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
 RESPONSES_OWED_MAX = 4096
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
+# A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.
+RECEIVE_BUFFER_GROWN_BYTES = 1024 * 1024

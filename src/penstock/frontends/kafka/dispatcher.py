@@ -1,0 +1,114 @@
+"""From a frame to a handler: reads the request header, checks API and version, encodes the answer."""
+
+import inspect
+import logging
+from collections.abc import Awaitable
+from struct import Struct
+from typing import Any, Protocol
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ProtocolError
+from penstock.frontends.kafka.hot import Asker, HotPath
+from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
+from penstock.services.services import Services
+from penstock.wire.kafka import fetch as fetch_codec
+from penstock.wire.kafka import produce as produce_codec
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import api_versions
+from penstock.wire.kafka.headers import encode_response_header, response_header_version
+from penstock.wire.kafka.primitives import DecodeError, skip_tags
+
+_HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
+_SIZE = Struct(">i")
+
+log = logging.getLogger(__name__)
+
+
+class Watch(Protocol):
+    """Counts and times requests."""
+
+    def begin(self, api_key: int) -> float: ...
+    def end(self, api_key: int, began: float) -> None: ...
+
+
+class KafkaDispatcher:
+    def __init__(self, services: Services, hot: HotPath) -> None:
+        self._services = services
+        self._hot = hot
+
+    def dispatch(self, connection: Any, frame: memoryview) -> Any:
+        """The parts of a response; None when it follows later or there is none. ProtocolError closes."""
+        if len(frame) < _HEAD.size:
+            raise DecodeError(f"a frame of {len(frame)} bytes holds no request header")
+        api_key, version, correlation_id, client_id_length = _HEAD.unpack_from(frame)
+        position = 10 + client_id_length if client_id_length > 0 else 10
+        if position > len(frame):
+            raise DecodeError("a client id longer than the frame")
+        if api_key == 0:
+            if not produce_codec.MIN_VERSION <= version <= produce_codec.MAX_VERSION:
+                raise ProtocolError(f"Produce version {version}")
+            if version >= produce_codec.FLEXIBLE_SINCE:
+                position = _behind_tags(frame, position)
+            return self._hot.produce(connection, frame, position, version, correlation_id)
+        if api_key == 1:
+            if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
+                raise ProtocolError(f"Fetch version {version}")
+            if version >= fetch_codec.FLEXIBLE_SINCE:
+                position = _behind_tags(frame, position)
+            return self._hot.fetch(connection, frame, position, version, correlation_id)
+        return self._dispatch_other(connection, frame, position, api_key, version, correlation_id)
+
+    def _dispatch_other(
+        self,
+        connection: Any,
+        frame: memoryview,
+        position: int,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+    ) -> list[object] | None:
+        api = REGISTRY.get(api_key)
+        if api is None or api.handler is None:
+            raise ProtocolError(f"API key {api_key}, which is not served")
+        if not api.min_version <= version <= api.max_version:
+            if api_key == ApiKey.API_VERSIONS:
+                return [_unsupported_api_versions(correlation_id)]
+            raise ProtocolError(f"{ApiKey(api_key).name} version {version}, which is not served")
+        client_id = str(frame[10:position], "utf-8", "replace") if position > 10 else None
+        if version >= api.codec.FLEXIBLE_SINCE:
+            position = _behind_tags(frame, position)
+        request, _ = api.codec.decode_request(frame, position, version)
+        call = Call(version, client_id, connection.peer)
+        response = api.handler(self._services, request, call)
+        if inspect.isawaitable(response):
+            connection.run(_awaited(api, correlation_id, version, response))
+            return None
+        return [_encoded(api, correlation_id, version, response)]
+
+
+async def _awaited(api: Api, correlation_id: int, version: int, response: Awaitable[Any]) -> list[object]:
+    return [_encoded(api, correlation_id, version, await response)]
+
+
+def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> bytes:
+    body = api.codec.encode_response(response, version)
+    header = encode_response_header(correlation_id, response_header_version(api.key, version))
+    return _SIZE.pack(len(header) + len(body)) + header + body
+
+
+def _unsupported_api_versions(correlation_id: int) -> bytes:
+    """The one version mismatch that is answered: it tells the client which versions to try instead."""
+    api = REGISTRY[ApiKey.API_VERSIONS]
+    own = api_versions.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+    response = api_versions.ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])
+    return _encoded(api, correlation_id, 0, response)
+
+
+def _behind_tags(frame: memoryview, position: int) -> int:
+    try:
+        return position + 1 if frame[position] == 0 else skip_tags(frame, position)
+    except IndexError:
+        raise DecodeError("the frame ends inside its header") from None
+
+
+__all__ = ["Asker", "KafkaDispatcher", "advertised"]

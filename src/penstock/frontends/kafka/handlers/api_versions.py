@@ -1,0 +1,29 @@
+"""ApiVersions (18), versions 0-4: which APIs and versions this broker serves, straight from the registry.
+
+v3 is flexible and carries the client's software name and version, which must be well-formed; v3 also adds feature
+levels; v4 allows a minimum feature level of 0 in the answer.
+"""
+
+import re
+
+from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka.registry import REGISTRY, Call, advertised, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@api(ApiKey.API_VERSIONS, versions=(0, 4))
+def handle(services: Services, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
+    if call.version >= 3 and not (
+        _SOFTWARE_NAME.fullmatch(request.client_software_name)
+        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    keys = [
+        ApiVersion(api_key=key, min_version=lowest, max_version=highest)
+        for key, lowest, highest in advertised(REGISTRY)
+    ]
+    return ApiVersionsResponse(api_keys=keys)

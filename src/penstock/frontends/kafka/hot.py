@@ -1,0 +1,227 @@
+"""Produce and Fetch, the two requests that carry messages: no task, no future, no generic decoder.
+
+Called by the dispatcher with the frame as received. What is returned goes out at once; None means that the answer
+follows (the request waits), or that there is none (acks=0).
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Protocol
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, ProtocolError
+from penstock.replication.table import PartitionTable, Topic
+from penstock.services.fetch import FetchService
+from penstock.services.fetch_sessions import FetchSession
+from penstock.services.produce import PendingBatch, PendingProduce, ProduceService
+from penstock.wire.kafka import fetch as fetch_codec
+from penstock.wire.kafka import produce as produce_codec
+
+_VALID_ACKS = (1, -1, 0)
+
+
+class Reply(Protocol):
+    def send(self, parts: list[object]) -> None: ...
+
+
+class Asker(Protocol):
+    """The connection, as far as a request needs it."""
+
+    def defer(self) -> Reply: ...
+    def run(self, work: object) -> None: ...
+
+
+class HotPath:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor | None,
+        table: PartitionTable,
+        produce: ProduceService,
+        fetch: FetchService,
+    ) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._table = table
+        self._produce = produce
+        self._fetch = fetch
+
+    # -- Produce ---------------------------------------------------------------------------------------------
+
+    def produce(
+        self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
+    ) -> list[object] | None:
+        _, acks, _, topics = produce_codec.decode_request(frame, position, version)
+        if self._opens_batches(topics, version):
+            asker.run(self._produce_opened(bytes(frame), topics, acks, version, correlation_id))
+            return None
+        pending: PendingProduce | None = None
+        answered: list[produce_codec.TopicAnswer] = []
+        for name, partitions in topics:
+            answers: list[produce_codec.PartitionAnswer] = []
+            topic = self._topic(name, version)
+            for number, start, end in partitions:
+                batch = frame[start:end] if start >= 0 else None
+                last = self._append(answers, topic, number, batch, acks, version)
+                if last >= 0 and acks and not topic.partitions[number].is_committed(last):  # type: ignore[union-attr]
+                    if pending is None:
+                        reply = asker.defer()
+                        pending = PendingProduce(
+                            partial(_send_produced, reply, correlation_id, version, answered)
+                        )
+                    waiter = PendingBatch(pending, answers, len(answers) - 1)
+                    topic.partitions[number].wait_for_commit(last, waiter)  # type: ignore[union-attr]
+            answered.append((name, answers))
+        if acks == 0:
+            _close_on_error(answered)
+            return None
+        if pending is not None:
+            return None
+        return [produce_codec.encode_response(correlation_id, version, answered)]
+
+    def _opens_batches(self, topics: list[produce_codec.TopicRecords], version: int) -> bool:
+        for name, _ in topics:
+            topic = self._topic(name, version)
+            if topic is not None and topic.opens_batches:
+                return True
+        return False
+
+    def _topic(self, name: bytes, version: int) -> Topic | None:
+        if version >= produce_codec.TOPIC_IDS_SINCE:
+            return self._table.by_id.get(name)
+        return self._table.by_name.get(name)
+
+    def _append(
+        self,
+        answers: list[produce_codec.PartitionAnswer],
+        topic: Topic | None,
+        number: int,
+        batch: memoryview | None,
+        acks: int,
+        version: int,
+    ) -> int:
+        """Store one batch and note the answer; returns its last offset, or -1 when it was refused."""
+        log_start = -1
+        try:
+            if acks not in _VALID_ACKS:
+                raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
+            if topic is None:
+                by_id = version >= produce_codec.TOPIC_IDS_SINCE
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            partition = topic.partitions.get(number)
+            if partition is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if batch is None:
+                raise ApiError(ErrorCode.INVALID_RECORD, "the records are null")
+            log_start = partition.log.start_offset
+            first, last, append_time = self._produce.append(topic, partition, batch)
+        except ApiError as error:
+            answers.append((number, error.code, -1, -1, log_start, error.message))
+            return -1
+        answers.append((number, 0, first, append_time, log_start, None))
+        return last
+
+    async def _produce_opened(
+        self,
+        frame: bytes,
+        topics: list[produce_codec.TopicRecords],
+        acks: int,
+        version: int,
+        correlation_id: int,
+    ) -> list[object] | None:
+        """The rare kind: some batch must be opened first, in a thread (`compression.type`, compacted topics)."""
+        view = memoryview(bytearray(frame))
+        committed = self._loop.create_future()
+        pending = PendingProduce(partial(committed.set_result, None))
+        pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended
+        answered: list[produce_codec.TopicAnswer] = []
+        for name, partitions in topics:
+            answers: list[produce_codec.PartitionAnswer] = []
+            topic = self._topic(name, version)
+            for number, start, end in partitions:
+                batch = view[start:end] if start >= 0 else None
+                if (
+                    topic is not None
+                    and topic.opens_batches
+                    and batch is not None
+                    and number in topic.partitions
+                ):
+                    try:
+                        batch = await self._loop.run_in_executor(
+                            self._executor, self._produce.open_batch, topic, batch
+                        )
+                    except ApiError as error:
+                        start_offset = topic.partitions[number].log.start_offset
+                        answers.append((number, error.code, -1, -1, start_offset, error.message))
+                        continue
+                last = self._append(answers, topic, number, batch, acks, version)
+                if topic is not None and last >= 0 and not topic.partitions[number].is_committed(last):
+                    waiter = PendingBatch(pending, answers, len(answers) - 1)
+                    topic.partitions[number].wait_for_commit(last, waiter)
+            answered.append((name, answers))
+        pending.one_done()
+        if acks == 0:
+            _close_on_error(answered)
+            return None
+        await committed
+        return [produce_codec.encode_response(correlation_id, version, answered)]
+
+    # -- Fetch -----------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
+    ) -> list[object] | None:
+        request = fetch_codec.decode_request(frame, position, version)
+        outcome = _Outcome(asker, correlation_id, version)
+        try:
+            self._fetch.fetch(request, version, outcome.answered)
+        except ApiError as error:
+            return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
+        return outcome.result()
+
+
+class _Outcome:
+    """Takes a fetch's answer, whether it comes before or after the handler returned."""
+
+    __slots__ = ("_asker", "_correlation_id", "_parts", "_reply", "_version")
+
+    def __init__(self, asker: Asker, correlation_id: int, version: int) -> None:
+        self._asker = asker
+        self._correlation_id = correlation_id
+        self._version = version
+        self._parts: list[object] | None = None
+        self._reply: Reply | None = None
+
+    def answered(self, topics: list[fetch_codec.TopicAnswer], session: FetchSession | None) -> None:
+        session_id = session.id if session is not None else 0
+        parts = fetch_codec.encode_response(
+            self._correlation_id, self._version, topics, session_id=session_id
+        )
+        if self._reply is None:
+            self._parts = parts
+        else:
+            self._reply.send(parts)
+
+    def result(self) -> list[object] | None:
+        if self._parts is None:
+            self._reply = self._asker.defer()
+        return self._parts
+
+
+def _send_produced(
+    reply: Reply, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
+) -> None:
+    reply.send([produce_codec.encode_response(correlation_id, version, answered)])
+
+
+def _close_on_error(answered: list[produce_codec.TopicAnswer]) -> None:
+    """A producer that wants no answer learns of an error by losing its connection, as in Kafka."""
+    for _, answers in answered:
+        for answer in answers:
+            if answer[1]:
+                raise ProtocolError(f"a batch sent with acks=0 was refused: {ErrorCode(answer[1]).name}")
+
+
+HotHandler = Callable[[Asker, memoryview, int, int, int], list[object] | None]

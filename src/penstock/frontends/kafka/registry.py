@@ -1,0 +1,58 @@
+"""The table of APIs this broker serves. A handler registers itself; ApiVersions answers from this table.
+
+A handler is a function `(services, request, call) -> response`, or a coroutine function where it has to wait. Produce
+and Fetch are not here: they have flattened codecs and answer from inside the connection (`hot.py`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.services.services import Services
+from penstock.wire.kafka.messages import MessageModule, request_module
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a handler may want to know of a request besides its body."""
+
+    version: int
+    client_id: str | None
+    peer: str
+
+
+Handler = Callable[[Services, Any, Call], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    key: int
+    min_version: int
+    max_version: int
+    codec: MessageModule
+    handler: Handler | None  # None: served on the hot path
+
+
+REGISTRY: dict[int, Api] = {}
+
+
+def api(key: int, *, versions: tuple[int, int]) -> Callable[[Handler], Handler]:
+    """Register the decorated function as the handler of an API."""
+
+    def register(handler: Handler) -> Handler:
+        REGISTRY[key] = Api(key, *versions, request_module(key), handler)
+        return handler
+
+    return register
+
+
+def advertised(registry: dict[int, Api]) -> list[tuple[int, int, int]]:
+    """(key, lowest, highest version) as ApiVersions tells them."""
+    # Produce is advertised from 0, as Kafka 4 does: older librdkafka versions otherwise drop compression.
+    return [
+        (one.key, 0 if one.key == 0 else one.min_version, one.max_version) for one in sorted_apis(registry)
+    ]
+
+
+def sorted_apis(registry: dict[int, Api]) -> list[Api]:
+    return [registry[key] for key in sorted(registry)]

@@ -1,0 +1,52 @@
+"""Group commit: waiting producers of a partition share one fdatasync, in a thread.
+
+Batching needs no timer: while the disk works, new batches gather, and the next sync covers them all.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from penstock.core.errors import StorageError
+from penstock.replication.partition import Partition
+from penstock.storage.checkpoint import SyncJob
+
+
+class GroupCommit:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, executor: Executor | None, on_failure: Callable[[str], None]
+    ):
+        self._loop = loop
+        self._executor = executor
+        self._on_failure = on_failure
+        self.running = 0
+
+    def request(self, partition: Partition) -> None:
+        """Sync what the partition has written, after whatever else arrived in this turn of the loop."""
+        if not partition.sync_running:
+            partition.sync_running = True
+            self._loop.call_soon(self._start, partition)
+
+    def _start(self, partition: Partition) -> None:
+        log = partition.log
+        job = log.sync_job(checkpoint=log.needs_checkpoint)
+        self.running += 1
+        future = self._loop.run_in_executor(self._executor, job.run)
+        future.add_done_callback(partial(self._done, partition, job))
+
+    def _done(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
+        self.running -= 1
+        partition.sync_running = False
+        if future.cancelled():
+            return
+        error = future.exception()
+        if isinstance(error, StorageError):
+            partition.sync_failed(str(error))
+            self._on_failure(str(error))
+            return
+        if error is not None:
+            raise error
+        partition.synced(job)
+        if partition.log.unsynced_bytes and partition.sync_before_ack and not partition.sync_running:
+            self.request(partition)

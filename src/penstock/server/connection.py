@@ -1,0 +1,284 @@
+"""One client connection: bytes in, frames to the dispatcher, responses out in request order.
+
+No task per request. Produce and Fetch are answered from inside `buffer_updated`; one that has to wait leaves a
+`Reply` in the queue of owed responses, and later ones line up behind it. Everything else may be a coroutine: then
+reading stops until it is done, so that such requests of one client take effect in the order they were sent.
+
+Memory is bounded: a connection stops reading while it owes too many responses or too many unsent bytes.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from struct import Struct
+from typing import Protocol, cast
+
+from penstock.core.errors import ProtocolError
+from penstock.core.limits import (
+    RECEIVE_BUFFER_BYTES,
+    RECEIVE_BUFFER_GROWN_BYTES,
+    RECEIVE_BUFFER_KEPT_BYTES,
+    RESPONSES_OWED_MAX,
+    SEND_BUFFER_BYTES,
+)
+from penstock.server.writer import Part, SocketWriter, TransportWriter
+
+_SIZE = Struct(">i")
+_FRAME_BYTES_MIN = 8  # api key, version, correlation id
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher(Protocol):
+    """Turns a frame into a response, now (parts) or later (None, after `connection.defer` or `run`)."""
+
+    def dispatch(self, connection: "Connection", frame: memoryview) -> list[Part] | None: ...
+
+
+class Host(Protocol):
+    """What a connection needs of the server it belongs to."""
+
+    request_bytes_max: int
+    bytes_in: int
+    bytes_out: int
+
+    def opened(self, connection: "Connection") -> bool: ...
+    def closed(self, connection: "Connection") -> None: ...
+    def run(self, work: Coroutine[object, object, None]) -> None: ...
+
+
+class Reply:
+    """A response that is owed."""
+
+    __slots__ = ("_connection", "parts")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.parts: list[Part] | None = None
+
+    def send(self, parts: list[Part]) -> None:
+        self.parts = parts
+        self._connection.reply_ready()
+
+
+class Connection(asyncio.BufferedProtocol):
+    def __init__(self, loop: asyncio.AbstractEventLoop, host: Host, dispatcher: Dispatcher) -> None:
+        self.loop = loop
+        self._host = host
+        self._dispatcher = dispatcher
+        self._transport: asyncio.Transport | None = None
+        self._writer: SocketWriter | TransportWriter | None = None
+        self._buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._start = 0  # of the first byte not yet dispatched
+        self._end = 0  # of the last byte received
+        self._owed: deque[Reply] = deque()
+        self._ready: list[Part] = []
+        self._flush_soon = False
+        self._busy = False  # a coroutine works on a request: nothing else is dispatched
+        self._reading = True
+        self.last_active = loop.time()
+        self.peer = ""
+        self.client_software: tuple[str, str] | None = None
+
+    # -- asyncio.BufferedProtocol ---------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if peer else "?"
+        sock = transport.get_extra_info("socket")
+        if sock is None:
+            self._writer = TransportWriter(transport)
+        else:
+            self._writer = SocketWriter(self.loop, transport, sock.fileno(), self._drained)
+        if not self._host.opened(self):
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._end += nbytes
+        self._host.bytes_in += nbytes
+        self.last_active = self.loop.time()
+        if not self._busy:
+            self._process()
+
+    def eof_received(self) -> bool | None:
+        return None  # close
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._transport = None
+        self._owed.clear()
+        self._ready.clear()
+        self._host.closed(self)
+
+    def pause_writing(self) -> None:
+        """Nothing: `_may_read` looks at the unsent bytes itself."""
+
+    def resume_writing(self) -> None:
+        self._drained()
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        """Dispatch every whole frame that has arrived."""
+        view, start, end = self._view, self._start, self._end
+        dispatch = self._dispatcher.dispatch
+        wanted = 4
+        try:
+            while end - start >= 4:
+                (size,) = _SIZE.unpack_from(view, start)
+                if size < _FRAME_BYTES_MIN or size > self._host.request_bytes_max:
+                    raise ProtocolError(f"a frame of {size} bytes")
+                if end - start - 4 < size:
+                    wanted = size + 4
+                    break
+                frame = view[start + 4 : start + 4 + size]
+                start += 4 + size
+                self._start = start
+                parts = dispatch(self, frame)
+                if parts is not None:
+                    self._answer(parts)
+                if self._busy or self._transport is None:
+                    break
+                if len(self._owed) >= RESPONSES_OWED_MAX:
+                    break
+        except ProtocolError as error:
+            log.info("closing the connection of %s: %s", self.peer, error)
+            self.close()
+            return
+        self._start = start
+        if not self._busy:
+            self._make_room(wanted)
+        if self._ready:
+            self._flush()
+        self._regulate_reading()
+
+    def _make_room(self, wanted: int) -> None:
+        """Keep space behind the received bytes for the rest of a frame, and no more memory than is needed."""
+        start, end, capacity = self._start, self._end, len(self._buffer)
+        filled = end == capacity
+        if start == end:
+            self._start = self._end = 0
+            if capacity > RECEIVE_BUFFER_KEPT_BYTES:
+                self._new_buffer(RECEIVE_BUFFER_BYTES)
+            elif filled and capacity < RECEIVE_BUFFER_GROWN_BYTES:
+                self._new_buffer(2 * capacity)
+            return
+        if wanted > capacity:
+            self._new_buffer(wanted)
+        elif filled and start < capacity // 2 and capacity < RECEIVE_BUFFER_GROWN_BYTES:
+            self._new_buffer(2 * capacity)
+        elif start + wanted > capacity or filled:
+            left = bytes(self._view[start:end])
+            self._view[: len(left)] = left
+            self._start, self._end = 0, len(left)
+
+    def _new_buffer(self, capacity: int) -> None:
+        left = self._view[self._start : self._end]
+        self._buffer = bytearray(capacity)
+        self._view = memoryview(self._buffer)
+        self._view[: len(left)] = left
+        self._start, self._end = 0, len(left)
+
+    def run(self, work: Coroutine[object, object, list[Part] | None]) -> None:
+        """Answer the current request with what a coroutine returns; no further request meanwhile."""
+        self._busy = True
+        reply = self.defer()
+        self._host.run(self._run(work, reply))
+
+    async def _run(self, work: Coroutine[object, object, list[Part] | None], reply: Reply) -> None:
+        parts: list[Part] | None = None
+        try:
+            parts = await work
+        except ProtocolError as error:
+            log.info("closing the connection of %s: %s", self.peer, error)
+            self.close()
+        except Exception:
+            log.exception("a request of %s failed unexpectedly", self.peer)
+            self.close()
+        self._busy = False
+        if parts is not None:
+            reply.send(parts)
+        if self._transport is not None:
+            self._process()
+
+    # -- responses ------------------------------------------------------------------------------------------
+
+    def defer(self) -> Reply:
+        """A place in the row of responses for the current request, to be filled later."""
+        reply = Reply(self)
+        self._owed.append(reply)
+        return reply
+
+    def _answer(self, parts: list[Part]) -> None:
+        if self._owed:
+            reply = Reply(self)
+            reply.parts = parts
+            self._owed.append(reply)
+        else:
+            self._ready += parts
+
+    def reply_ready(self) -> None:
+        """Some owed response is there: send those at the front, at the end of this turn of the loop."""
+        owed = self._owed
+        while owed and (parts := owed[0].parts) is not None:
+            owed.popleft()
+            self._ready += parts
+        if self._ready and not self._flush_soon:
+            self._flush_soon = True
+            self.loop.call_soon(self._flush_and_go_on)
+
+    def _flush_and_go_on(self) -> None:
+        self._flush_soon = False
+        if self._transport is None:
+            return
+        self._flush()
+        if not self._reading:
+            self._drained()
+
+    def _flush(self) -> None:
+        ready, self._ready = self._ready, []
+        if ready and self._writer is not None:
+            self._writer.send(ready)
+
+    def _may_read(self) -> bool:
+        assert self._writer is not None
+        return (
+            not self._busy
+            and len(self._owed) < RESPONSES_OWED_MAX
+            and self._writer.unsent_bytes <= SEND_BUFFER_BYTES
+        )
+
+    def _regulate_reading(self) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        may_read = self._may_read()
+        if may_read != self._reading:
+            self._reading = may_read
+            if may_read:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    def _drained(self) -> None:
+        """The client took what it was owed: go on with what it sent meanwhile."""
+        if self._transport is not None and not self._busy and self._may_read():
+            self._process()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            if self._ready:
+                self._flush()
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

@@ -1,0 +1,103 @@
+"""The Kafka listener: accepts connections within limits, knows them all, closes the idle ones."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+
+from penstock.server.connection import Connection, Dispatcher
+
+log = logging.getLogger(__name__)
+
+# How often idle connections are looked for; they may overstay by this much.
+_SWEEP_SECONDS = 10.0
+
+
+class Listener:
+    """The `Host` of its connections."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dispatcher: Dispatcher,
+        *,
+        request_bytes_max: int,
+        connections_max: int,
+        connections_per_ip_max: int,
+        idle_ms_max: int,
+    ) -> None:
+        self._loop = loop
+        self._dispatcher = dispatcher
+        self.request_bytes_max = request_bytes_max
+        self.connections_max = connections_max
+        self.connections_per_ip_max = connections_per_ip_max
+        self.idle_ms_max = idle_ms_max
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.refused = 0
+        self._connections: dict[Connection, None] = {}
+        self._per_ip: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.AbstractServer | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int, backlog: int) -> int:
+        """Listen, and return the port (the one chosen by the system where 0 was asked for)."""
+        self._server = await self._loop.create_server(self._connection, host, port, backlog=backlog)
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        sockets = getattr(self._server, "sockets", None)
+        return int(sockets[0].getsockname()[1]) if sockets else port
+
+    def _connection(self) -> Connection:
+        return Connection(self._loop, self, self._dispatcher)
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    # -- Host ----------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        if (
+            len(self._connections) >= self.connections_max
+            or self._per_ip[connection.peer] >= self.connections_per_ip_max
+        ):
+            self.refused += 1
+            return False
+        self._connections[connection] = None
+        self._per_ip[connection.peer] += 1
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        if self._connections.pop(connection, self) is None:
+            self._per_ip[connection.peer] -= 1
+            if not self._per_ip[connection.peer]:
+                del self._per_ip[connection.peer]
+
+    def run(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- closing -------------------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        oldest = self._loop.time() - self.idle_ms_max / 1000
+        for connection in [c for c in self._connections if c.last_active < oldest]:
+            log.info("closing the connection of %s: idle for too long", connection.peer)
+            connection.close()
+        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    async def stop_accepting(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def close(self) -> None:
+        """Close every connection and wait for the requests under way."""
+        await self.stop_accepting()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=5)
+        for connection in list(self._connections):
+            connection.close()

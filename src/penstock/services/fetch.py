@@ -1,0 +1,235 @@
+"""Serving reads: whole batches by their place in the file, long polls, and reads that must wait for the disk.
+
+A fetch is answered at once when it has enough bytes, an error, or no time to wait. Otherwise it becomes a
+`WaitingFetch`: one entry with each of its partitions and one timer. Partitions tell it how much was added; only when
+that could be enough is the log looked at again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, StorageError
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.services.fetch_sessions import FetchSession, FetchSessions
+from penstock.storage.segment import ColdRead, Slice
+from penstock.wire.kafka.fetch import (
+    TOPIC_IDS_SINCE,
+    FetchPartition,
+    FetchRequest,
+    PartitionAnswer,
+    TopicAnswer,
+)
+
+# How far apart we ask the page cache whether it has a large slice: the kernel reads ahead in pieces of this order.
+_PROBE_EVERY_BYTES = 256 * 1024
+
+Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
+
+
+class FetchService:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor | None,
+        table: PartitionTable,
+        sessions: FetchSessions,
+        response_bytes_max: int,
+    ) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._table = table
+        self.sessions = sessions
+        self._response_bytes_max = response_bytes_max
+        self.waiting = 0
+
+    def fetch(self, request: FetchRequest, version: int, answered: Answered) -> None:
+        """Calls `answered` now or later, once. Raises ApiError for a request that is wrong as a whole."""
+        by_id = version >= TOPIC_IDS_SINCE
+        session = self.sessions.find(request, self._loop.time(), by_id=by_id)
+        # Only a request that carries on a session leaves out what did not change.
+        incremental = session is not None and request.session_epoch > 0
+        topics = session.topics() if session is not None else request.topics
+        work = _Fetch(self, request, topics, session, answered, by_id=by_id, incremental=incremental)
+        work.attempt()
+
+    def find(self, topic: bytes, number: int, *, by_id: bool) -> Partition:
+        found = (self._table.by_id if by_id else self._table.by_name).get(topic)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = found.partitions.get(number)
+        if partition is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return partition
+
+    def budget(self, request: FetchRequest) -> int:
+        return min(request.max_bytes, self._response_bytes_max)
+
+    def warm_then(self, cold: list[Callable[[], object]], again: Callable[[], None]) -> None:
+        """Read in a thread what is not in memory, then try again."""
+        future = self._loop.run_in_executor(self._executor, _warm_all, cold)
+        future.add_done_callback(lambda _: again())
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, callback)
+
+
+class _Fetch:
+    """One fetch request on its way; a `DataWaiter` while it waits."""
+
+    __slots__ = (
+        "_answered",
+        "_by_id",
+        "_incremental",
+        "_joined",
+        "_missing_bytes",
+        "_request",
+        "_service",
+        "_session",
+        "_timer",
+        "_topics",
+    )
+
+    def __init__(
+        self,
+        service: FetchService,
+        request: FetchRequest,
+        topics: list[tuple[bytes, list[FetchPartition]]],
+        session: FetchSession | None,
+        answered: Answered,
+        *,
+        by_id: bool,
+        incremental: bool,
+    ) -> None:
+        self._service = service
+        self._request = request
+        self._topics = topics
+        self._session = session
+        self._answered = answered
+        self._by_id = by_id
+        self._incremental = incremental
+        self._timer: asyncio.TimerHandle | None = None
+        self._joined: list[Partition] = []
+        self._missing_bytes = 0
+
+    def attempt(self, *, last: bool = False) -> None:
+        """Read what there is, and answer, wait for more, or have the disk read first."""
+        request = self._request
+        left = self._service.budget(request)
+        at_least_one = True
+        total = 0
+        urgent = last or request.max_wait_ms <= 0 or not self._topics
+        cold: list[Callable[[], object]] = []
+        topics: list[TopicAnswer] = []
+        for topic, wanted in self._topics:
+            answers: list[PartitionAnswer] = []
+            for one in wanted:
+                try:
+                    answer = self._read(topic, one, left, at_least_one=at_least_one)
+                except ColdRead as read:
+                    cold.append(read.warm)
+                    continue
+                if answer.size:
+                    at_least_one = False
+                    left = max(0, left - answer.size)
+                    total += answer.size
+                elif answer.error or answer.diverging is not None:
+                    urgent = True
+                answers.append(answer)
+            topics.append((topic, answers))
+        if cold:
+            self._leave()
+            self._service.warm_then(cold, self.attempt)
+        elif urgent or total >= request.min_bytes:
+            self._leave()
+            self._answer(topics)
+        else:
+            self._missing_bytes = request.min_bytes - total
+            self._wait()
+
+    def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
+        try:
+            partition = self._service.find(topic, one.partition, by_id=self._by_id)
+            partition.check_leader_epoch(one.leader_epoch)
+            diverging = partition.diverging(one.last_fetched_epoch, one.offset)
+            log = partition.log
+            high_watermark = partition.committed.offset
+            if diverging is not None:
+                return PartitionAnswer(
+                    one.partition,
+                    0,
+                    high_watermark,
+                    high_watermark,
+                    log.start_offset,
+                    None,
+                    diverging=diverging,
+                )
+            size_max = min(one.max_bytes, left)
+            found = partition.read(one.offset, size_max, at_least_one=at_least_one)
+            if found is None:
+                return PartitionAnswer(
+                    one.partition, 0, high_watermark, high_watermark, log.start_offset, None
+                )
+            if found.size > _PROBE_EVERY_BYTES:
+                _check_warm(found)
+        except ApiError as error:
+            return PartitionAnswer(one.partition, error.code, -1, -1, -1, None)
+        except StorageError:
+            return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
+        return PartitionAnswer(
+            one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size
+        )
+
+    def _wait(self) -> None:
+        if self._timer is not None:
+            return
+        service = self._service
+        for topic, wanted in self._topics:
+            for one in wanted:
+                partition = service.find(topic, one.partition, by_id=self._by_id)
+                partition.data_waiters[self] = None
+                self._joined.append(partition)
+        service.waiting += 1
+        self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
+
+    def _expired(self) -> None:
+        self.attempt(last=True)
+
+    def advanced(self, added_bytes: int) -> None:
+        self._missing_bytes -= added_bytes
+        if self._missing_bytes <= 0:
+            self.attempt()
+
+    def _leave(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._service.waiting -= 1
+            for partition in self._joined:
+                partition.data_waiters.pop(self, None)
+            self._joined.clear()
+
+    def _answer(self, topics: list[TopicAnswer]) -> None:
+        session = self._session
+        if session is not None:
+            kept: list[TopicAnswer] = []
+            for topic, answers in topics:
+                changed = [answer for answer in answers if session.changed(topic, answer)]
+                if changed or not self._incremental:
+                    kept.append((topic, changed if self._incremental else answers))
+            topics = kept
+        self._answered(topics, session)
+
+
+def _check_warm(found: Slice) -> None:
+    file, position, size = found
+    for at in (*range(position, position + size, _PROBE_EVERY_BYTES), position + size - 1):
+        if file.pread_cached(1, at) is None:
+            raise ColdRead(lambda: file.warm(size, position))
+
+
+def _warm_all(cold: list[Callable[[], object]]) -> None:
+    for warm in cold:
+        warm()

@@ -1,0 +1,131 @@
+"""Incremental fetch sessions (KIP-227): a client names its partitions once, later requests only what changed.
+
+    session id  epoch   meaning
+    0           -1      no session: a full fetch, nothing remembered
+    any         0       full fetch that starts a session (replacing `id`)
+    id          n > 0   the n-th incremental request of session `id`
+    id          -1      close it, and answer as a full fetch
+
+The cache is bounded; when it is full, the session least recently used makes room once it has been idle for a while,
+otherwise the client simply gets no session and goes on with full fetches.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer
+
+NO_SESSION = 0
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_EPOCH_MAX = 0x7FFFFFFF
+# A session may be pushed out when it was not used for this long (Kafka's min.incremental.fetch.session.eviction.ms).
+_EVICTION_IDLE_SECONDS = 120.0
+
+Key = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class _Cached:
+    wanted: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchSession:
+    id: int
+    epoch: int
+    by_id: bool  # topics named by id (v13 and later) or by name: a session cannot change between the two
+    last_used: float
+    partitions: dict[Key, _Cached] = field(default_factory=dict)
+
+    def update(self, request: FetchRequest) -> None:
+        for topic, numbers in request.forgotten:
+            for number in numbers:
+                self.partitions.pop((topic, number), None)
+        for topic, partitions in request.topics:
+            for wanted in partitions:
+                cached = self.partitions.get((topic, wanted.partition))
+                if cached is None:
+                    self.partitions[topic, wanted.partition] = _Cached(wanted)
+                else:
+                    cached.wanted = wanted
+
+    def topics(self) -> list[tuple[bytes, list[FetchPartition]]]:
+        """Everything the session covers, grouped by topic in the order it was named."""
+        grouped: dict[bytes, list[FetchPartition]] = {}
+        for (topic, _), cached in self.partitions.items():
+            grouped.setdefault(topic, []).append(cached.wanted)
+        return list(grouped.items())
+
+    def changed(self, topic: bytes, answer: PartitionAnswer) -> bool:
+        """Whether an incremental answer must mention this partition; remembers what it said."""
+        cached = self.partitions.get((topic, answer.partition))
+        if cached is None:
+            return True
+        moved = (
+            answer.high_watermark != cached.high_watermark
+            or answer.log_start_offset != cached.log_start_offset
+        )
+        cached.high_watermark = answer.high_watermark
+        cached.log_start_offset = answer.log_start_offset
+        if answer.size:
+            # Rotate, so that partitions behind a busy one get their turn when the byte limit cuts answers short.
+            del self.partitions[topic, answer.partition]
+            self.partitions[topic, answer.partition] = cached
+        return moved or answer.size > 0 or answer.error != 0 or answer.diverging is not None
+
+
+class FetchSessions:
+    def __init__(self, slots_max: int, rng: random.Random) -> None:
+        self._slots_max = slots_max
+        self._rng = rng
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def find(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchSession | None:
+        """The session this request belongs to, brought up to date; None for a request without one."""
+        if request.session_epoch == FINAL_EPOCH:
+            if request.session_id != NO_SESSION:
+                self._sessions.pop(request.session_id, None)
+            return None
+        if request.session_epoch == INITIAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            return self._start(request, now, by_id=by_id)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.last_used = now
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        session.update(request)
+        return session
+
+    def _start(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchSession | None:
+        if not any(partitions for _, partitions in request.topics) or not self._has_room(now):
+            return None
+        session_id = self._rng.randrange(1, 1 << 31)
+        while session_id in self._sessions:
+            session_id = self._rng.randrange(1, 1 << 31)
+        session = FetchSession(session_id, 1, by_id, now)
+        session.update(request)
+        self._sessions[session_id] = session
+        return session
+
+    def _has_room(self, now: float) -> bool:
+        if len(self._sessions) < self._slots_max:
+            return True
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.last_used < _EVICTION_IDLE_SECONDS:
+            return False
+        del self._sessions[oldest.id]
+        return True

@@ -1,0 +1,118 @@
+"""Storing what producers send: check, stamp, append; wait for the commit where the producer does."""
+
+from collections.abc import Callable
+
+from penstock.config.topic import TopicConfig
+from penstock.core.clock import Clock
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.records.batch import (
+    BatchHeader,
+    check_timestamps,
+    read_header,
+    stamp_append_time,
+    validate_batch,
+)
+from penstock.records.builder import recompress
+from penstock.records.compression import Codec
+from penstock.records.reader import verify_records
+from penstock.replication.partition import Partition
+from penstock.replication.table import Topic
+
+NO_APPEND_TIME = -1
+
+
+class ProduceService:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.batches = 0
+        self.records = 0
+
+    def append(self, topic: Topic, partition: Partition, batch: memoryview) -> tuple[int, int, int]:
+        """Store one batch; returns (first offset, last offset, append time or -1). Raises ApiError."""
+        header = validate_batch(batch, size_bytes_max=topic.config.max_message_bytes)
+        return self.append_checked(topic, partition, batch[: header.batch_length + 12], header)
+
+    def append_checked(
+        self, topic: Topic, partition: Partition, batch: memoryview, header: BatchHeader
+    ) -> tuple[int, int, int]:
+        now_ms = self._clock.now_ms()
+        append_time = NO_APPEND_TIME
+        if topic.uses_append_time:
+            append_time = now_ms
+            stamp_append_time(batch, 0, now_ms)
+            header = read_header(batch)
+        else:
+            config = topic.config
+            check_timestamps(header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
+        first, last = partition.append(batch, header, now_ms)
+        self.batches += 1
+        self.records += header.record_count
+        return first, last, append_time
+
+    def open_batch(self, topic: Topic, batch: memoryview) -> memoryview:
+        """The batch as the topic wants it (`compression.type`, keys where it compacts). For a thread."""
+        config = topic.config
+        header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
+        batch = batch[: header.batch_length + 12]
+        wanted = _codec_of(config.compression_type, header.codec)
+        if wanted == header.codec:
+            verify_records(batch, key_required=config.compacts)
+            return batch
+        anew = recompress(batch, wanted, _level_of(config, wanted), key_required=config.compacts)
+        if len(anew) > config.max_message_bytes:
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE)
+        return memoryview(anew)
+
+
+def _codec_of(compression_type: str, sent: int) -> int:
+    if compression_type == "producer":
+        return sent
+    return Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
+
+
+def _level_of(config: TopicConfig, codec: int) -> int | None:
+    return {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }.get(Codec(codec))
+
+
+AnswerSender = Callable[[], None]
+
+
+class PendingProduce:
+    """A produce request that is answered when the last of its batches is committed."""
+
+    __slots__ = ("_send", "waiting")
+
+    def __init__(self, send: AnswerSender) -> None:
+        self._send = send
+        self.waiting = 0
+
+    def one_done(self) -> None:
+        self.waiting -= 1
+        if self.waiting == 0:
+            self._send()
+
+
+class PendingBatch:
+    """One batch of it: an `AckWaiter`, which knows where in the answer a failure belongs."""
+
+    __slots__ = ("_answers", "_at", "_request")
+
+    def __init__(
+        self, request: PendingProduce, answers: list[tuple[int, int, int, int, int, str | None]], at: int
+    ) -> None:
+        self._request = request
+        self._answers = answers
+        self._at = at
+        request.waiting += 1
+
+    def committed(self) -> None:
+        self._request.one_done()
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        self._answers[self._at] = (self._answers[self._at][0], code, -1, -1, -1, message)
+        self._request.one_done()

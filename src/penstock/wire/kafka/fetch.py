@@ -1,0 +1,303 @@
+"""Fetch, flattened by hand: the request every message leaves with. Versions 4 to 18.
+
+    request   [replica_id], max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch,
+              [topic, [partition, leader epoch, offset, last epoch, log start, max bytes]], [forgotten], rack
+    response  throttle, error, session_id,
+              [topic, [partition, error, high watermark, last stable, log start, [aborted], replica, records]]
+
+    v5  log_start_offset        v7  sessions and forgotten topics     v9  current_leader_epoch
+    v11 rack, preferred replica v12 flexible, last_fetched_epoch      v13 topics by id
+    v15 replica state as a tag  v17 replica directory id as a tag     v18 high watermark as a tag
+
+The answer's records are not bytes but a place in a file, so a response is a list of parts: bytes, and whatever
+object the caller put in for the records. Only its size is needed here.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
+
+MIN_VERSION = 4
+MAX_VERSION = 18
+FLEXIBLE_SINCE = 12
+TOPIC_IDS_SINCE = 13
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_HEAD = Struct(">iiib")  # max wait, min bytes, max bytes, isolation level
+_INT32_INT32 = Struct(">ii")
+_INT32_INT64 = Struct(">iq")
+_PARTITION_V4 = Struct(">iqi")  # partition, offset, max bytes
+_PARTITION_V5 = Struct(">iqqi")  # partition, offset, log start, max bytes
+_PARTITION_V9 = Struct(">iiqqi")  # partition, leader epoch, offset, log start, max bytes
+_PARTITION_V12 = Struct(">iiqiqi")  # partition, leader epoch, offset, last epoch, log start, max bytes
+_ANSWER_V4 = Struct(">ihqq")  # partition, error, high watermark, last stable offset
+_ANSWER_V5 = Struct(">ihqqq")  # …, log start offset
+_ABORTED = Struct(">qq")
+
+
+class FetchPartition(NamedTuple):
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    max_bytes: int
+
+
+class FetchRequest(NamedTuple):
+    replica_id: int
+    replica_epoch: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[tuple[bytes, list[FetchPartition]]]  # topic: name or id as on the wire
+    forgotten: list[tuple[bytes, list[int]]]
+    rack: bytes
+
+
+class PartitionAnswer(NamedTuple):
+    partition: int
+    error: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: object | None  # with a `size` attribute: bytes in the file; None: empty
+    size: int = 0
+    aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
+    preferred_replica: int = -1
+    diverging: tuple[int, int] | None = None  # (epoch, end offset)
+    current_leader: tuple[int, int] | None = None  # (leader, epoch)
+
+
+TopicAnswer = tuple[bytes, list[PartitionAnswer]]
+
+
+def decode_request(buffer: memoryview, position: int, version: int) -> FetchRequest:
+    try:
+        return _decode(buffer, position, version)
+    except MALFORMED as error:
+        raise DecodeError(f"a Fetch request that ends early or is malformed: {error}") from error
+
+
+def _decode(buffer: memoryview, position: int, version: int) -> FetchRequest:
+    replica_id, replica_epoch = -1, -1
+    if version < 15:
+        (replica_id,) = _INT32.unpack_from(buffer, position)
+        position += 4
+    max_wait_ms, min_bytes, max_bytes, isolation = _HEAD.unpack_from(buffer, position)
+    position += 13
+    session_id, session_epoch = 0, -1
+    if version >= 7:
+        session_id, session_epoch = _INT32_INT32.unpack_from(buffer, position)
+        position += 8
+    count, position = _count(buffer, position, version)
+    topics: list[tuple[bytes, list[FetchPartition]]] = []
+    for _ in range(count):
+        topic, position = _topic(buffer, position, version)
+        partition_count, position = _count(buffer, position, version)
+        partitions: list[FetchPartition] = []
+        for _ in range(partition_count):
+            one, position = _partition(buffer, position, version)
+            partitions.append(one)
+        if version >= FLEXIBLE_SINCE:
+            position = skip_tags(buffer, position)
+        topics.append((topic, partitions))
+    forgotten: list[tuple[bytes, list[int]]] = []
+    if version >= 7:
+        count, position = _count(buffer, position, version)
+        for _ in range(count):
+            topic, position = _topic(buffer, position, version)
+            partition_count, position = _count(buffer, position, version)
+            if partition_count * 4 > len(buffer) - position:
+                raise DecodeError(f"{partition_count} partitions with {len(buffer) - position} bytes left")
+            numbers = [_INT32.unpack_from(buffer, position + 4 * i)[0] for i in range(partition_count)]
+            position += 4 * partition_count
+            if version >= FLEXIBLE_SINCE:
+                position = skip_tags(buffer, position)
+            forgotten.append((topic, numbers))
+    rack = b""
+    if version >= 11:
+        rack, position = _string(buffer, position, version)
+    if version >= 15:
+        replica_id, replica_epoch = _replica_state(buffer, position)
+    elif version >= FLEXIBLE_SINCE:
+        skip_tags(buffer, position)
+    return FetchRequest(
+        replica_id,
+        replica_epoch,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation,
+        session_id,
+        session_epoch,
+        topics,
+        forgotten,
+        rack,
+    )
+
+
+def _count(buffer: memoryview, position: int, version: int) -> tuple[int, int]:
+    """The count of an array whose elements have at least one byte each."""
+    if version >= FLEXIBLE_SINCE:
+        count, position = read_uvarint(buffer, position)
+        count -= 1
+    else:
+        (count,) = _INT32.unpack_from(buffer, position)
+        position += 4
+    if count < 0 or count > len(buffer) - position:
+        raise DecodeError(f"an array of {count} with {len(buffer) - position} bytes left")
+    return count, position
+
+
+def _topic(buffer: memoryview, position: int, version: int) -> tuple[bytes, int]:
+    if version < TOPIC_IDS_SINCE:
+        return _string(buffer, position, version)
+    if position + 16 > len(buffer):
+        raise DecodeError("the bytes end inside a topic id")
+    return bytes(buffer[position : position + 16]), position + 16
+
+
+def _string(buffer: memoryview, position: int, version: int) -> tuple[bytes, int]:
+    if version >= FLEXIBLE_SINCE:
+        length, position = read_uvarint(buffer, position)
+        length -= 1
+    else:
+        (length,) = _INT16.unpack_from(buffer, position)
+        position += 2
+    if length < 0 or position + length > len(buffer):
+        raise DecodeError(f"a string of {length} with {len(buffer) - position} bytes left")
+    return bytes(buffer[position : position + length]), position + length
+
+
+def _partition(buffer: memoryview, position: int, version: int) -> tuple[FetchPartition, int]:
+    if version >= FLEXIBLE_SINCE:
+        one = FetchPartition._make(_PARTITION_V12.unpack_from(buffer, position))
+        position += 32
+        position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position)
+        return one, position
+    if version >= 9:
+        number, epoch, offset, log_start, max_bytes = _PARTITION_V9.unpack_from(buffer, position)
+        return FetchPartition(number, epoch, offset, -1, log_start, max_bytes), position + 28
+    if version >= 5:
+        number, offset, log_start, max_bytes = _PARTITION_V5.unpack_from(buffer, position)
+        return FetchPartition(number, -1, offset, -1, log_start, max_bytes), position + 24
+    number, offset, max_bytes = _PARTITION_V4.unpack_from(buffer, position)
+    return FetchPartition(number, -1, offset, -1, -1, max_bytes), position + 16
+
+
+def _replica_state(buffer: memoryview, position: int) -> tuple[int, int]:
+    """Tag 1 of the request since version 15: the fetching replica's id and broker epoch."""
+    count, position = read_uvarint(buffer, position)
+    state = (-1, -1)
+    for _ in range(count):
+        tag, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        if position + size > len(buffer):
+            raise DecodeError("a tagged field longer than the bytes left")
+        if tag == 1:
+            state = _INT32_INT64.unpack_from(buffer, position)
+        position += size
+    return state
+
+
+def encode_response(
+    correlation_id: int,
+    version: int,
+    topics: list[TopicAnswer],
+    *,
+    error: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
+) -> list[object]:
+    """A whole response frame as parts: bytes, and the answers' own `records` objects in their places."""
+    flexible = version >= FLEXIBLE_SINCE
+    parts: list[object] = []
+    out = bytearray(4)
+    records_bytes = 0
+    out += _INT32.pack(correlation_id)
+    if flexible:
+        out.append(0)
+    out += _INT32.pack(throttle_ms)
+    if version >= 7:
+        out += _INT16.pack(error)
+        out += _INT32.pack(session_id)
+    first = out
+    _append_count(out, len(topics), flexible=flexible)
+    for topic, partitions in topics:
+        if version < TOPIC_IDS_SINCE:
+            _append_length(out, len(topic), flexible=flexible)
+        out += topic
+        _append_count(out, len(partitions), flexible=flexible)
+        for answer in partitions:
+            _append_answer(out, answer, version)
+            size = answer.size
+            if flexible:
+                write_uvarint(out, size + 1)
+            else:
+                out += _INT32.pack(size)
+            if size:
+                records_bytes += size
+                parts += (out, answer.records)
+                out = bytearray()
+            if flexible:
+                _append_tags(out, answer)
+        if flexible:
+            out.append(0)
+    if flexible:
+        out.append(0)
+    if out:
+        parts.append(out)
+    total = records_bytes + sum(len(part) for part in parts if isinstance(part, bytearray))
+    _INT32.pack_into(first, 0, total - 4)
+    return parts
+
+
+def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> None:
+    number, error, high_watermark, stable, log_start = answer[:5]
+    if version >= 5:
+        out += _ANSWER_V5.pack(number, error, high_watermark, stable, log_start)
+    else:
+        out += _ANSWER_V4.pack(number, error, high_watermark, stable)
+    aborted = answer.aborted
+    if version >= FLEXIBLE_SINCE:
+        write_uvarint(out, 0 if aborted is None else len(aborted) + 1)
+    else:
+        out += _INT32.pack(-1 if aborted is None else len(aborted))
+    for transaction in aborted or ():
+        out += _ABORTED.pack(*transaction)
+        if version >= FLEXIBLE_SINCE:
+            out.append(0)
+    if version >= 11:
+        out += _INT32.pack(answer.preferred_replica)
+
+
+def _append_tags(out: bytearray, answer: PartitionAnswer) -> None:
+    diverging, leader = answer.diverging, answer.current_leader
+    if diverging is None and leader is None:
+        out.append(0)
+        return
+    out.append((diverging is not None) + (leader is not None))
+    if diverging is not None:
+        out += b"\x00\x0d" + _INT32_INT64.pack(*diverging) + b"\0"
+    if leader is not None:
+        out += b"\x01\x09" + _INT32_INT32.pack(*leader) + b"\0"
+
+
+def _append_count(out: bytearray, count: int, *, flexible: bool) -> None:
+    if flexible:
+        write_uvarint(out, count + 1)
+    else:
+        out += _INT32.pack(count)
+
+
+def _append_length(out: bytearray, length: int, *, flexible: bool) -> None:
+    if flexible:
+        write_uvarint(out, length + 1)
+    else:
+        out += _INT16.pack(length)

@@ -1,0 +1,185 @@
+"""Produce, flattened by hand: the request every message comes in with. Versions 3 to 13.
+
+    request   transactional_id, acks, timeout_ms, [topic, [partition, records]]
+    response  [topic, [partition, error, base_offset, log_append_time, log_start_offset, record_errors, message]],
+              throttle_time_ms
+
+    v5  log_start_offset in the response        v8   record errors and a message in the response
+    v9  flexible: compact lengths, tagged fields v10  tagged current leader and node endpoints (unused on success)
+    v13 topics by id instead of by name
+
+Records stay where they were received: a partition's are given as (start, end) in the frame. Topics are given as they
+stand on the wire, name or id as bytes, since both are dictionary keys and nothing else on this path.
+"""
+
+from struct import Struct
+
+from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
+
+MIN_VERSION = 3
+MAX_VERSION = 13
+FLEXIBLE_SINCE = 9
+TOPIC_IDS_SINCE = 13
+
+_HEAD = Struct(">hi")  # acks, timeout
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_PAIR = Struct(">ii")  # partition, records length
+_ANSWER = Struct(">ihqq")  # partition, error, base offset, append time
+_ANSWER_START = Struct(">ihqqq")  # …, log start offset
+
+# topic (name or id as on the wire), [(partition, records start, records end)]; start -1 stands for null records
+PartitionRecords = tuple[int, int, int]
+TopicRecords = tuple[bytes, list[PartitionRecords]]
+# partition, error, base offset, append time, log start offset, message
+PartitionAnswer = tuple[int, int, int, int, int, str | None]
+TopicAnswer = tuple[bytes, list[PartitionAnswer]]
+
+
+def decode_request(
+    buffer: memoryview, position: int, version: int
+) -> tuple[str | None, int, int, list[TopicRecords]]:
+    """(transactional id, acks, timeout in ms, topics)"""
+    try:
+        if version >= FLEXIBLE_SINCE:
+            return _decode_flexible(buffer, position, version)
+        return _decode_plain(buffer, position)
+    except MALFORMED as error:
+        raise DecodeError(f"a Produce request that ends early or is malformed: {error}") from error
+
+
+def _decode_plain(buffer: memoryview, position: int) -> tuple[str | None, int, int, list[TopicRecords]]:
+    size = len(buffer)
+    (length,) = _INT16.unpack_from(buffer, position)
+    position += 2
+    transactional_id = None
+    if length >= 0:
+        transactional_id = str(_taken(buffer, position, length), "utf-8")
+        position += length
+    acks, timeout_ms = _HEAD.unpack_from(buffer, position)
+    (topic_count,) = _INT32.unpack_from(buffer, position + 6)
+    position += 10
+    topics: list[TopicRecords] = []
+    for _ in range(topic_count):
+        (length,) = _INT16.unpack_from(buffer, position)
+        position += 2
+        name = bytes(_taken(buffer, position, length))
+        position += length
+        (count,) = _INT32.unpack_from(buffer, position)
+        position += 4
+        partitions: list[PartitionRecords] = []
+        for _ in range(count):
+            partition, length = _PAIR.unpack_from(buffer, position)
+            position += 8
+            if length < 0:
+                partitions.append((partition, -1, -1))
+                continue
+            end = position + length
+            if end > size:
+                raise DecodeError(f"records of {length} bytes with {size - position} left")
+            partitions.append((partition, position, end))
+            position = end
+        topics.append((name, partitions))
+    return transactional_id, acks, timeout_ms, topics
+
+
+def _decode_flexible(
+    buffer: memoryview, position: int, version: int
+) -> tuple[str | None, int, int, list[TopicRecords]]:
+    size = len(buffer)
+    length, position = read_uvarint(buffer, position)
+    transactional_id = None
+    if length:
+        transactional_id = str(_taken(buffer, position, length - 1), "utf-8")
+        position += length - 1
+    acks, timeout_ms = _HEAD.unpack_from(buffer, position)
+    topic_count, position = read_uvarint(buffer, position + 6)
+    topics: list[TopicRecords] = []
+    for _ in range(topic_count - 1):
+        if version >= TOPIC_IDS_SINCE:
+            topic = bytes(_taken(buffer, position, 16))
+            position += 16
+        else:
+            length, position = read_uvarint(buffer, position)
+            topic = bytes(_taken(buffer, position, length - 1))
+            position += length - 1
+        count, position = read_uvarint(buffer, position)
+        partitions: list[PartitionRecords] = []
+        for _ in range(count - 1):
+            (partition,) = _INT32.unpack_from(buffer, position)
+            length, position = read_uvarint(buffer, position + 4)
+            end = position + length - 1
+            if end > size:
+                raise DecodeError(f"records of {length - 1} bytes with {size - position} left")
+            partitions.append((partition, position, end) if length else (partition, -1, -1))
+            position = end if length else position
+            position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position)
+        topics.append((topic, partitions))
+        position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position)
+    skip_tags(buffer, position)
+    return transactional_id, acks, timeout_ms, topics
+
+
+def _taken(buffer: memoryview, position: int, length: int) -> memoryview:
+    if length < 0 or position + length > len(buffer):
+        raise DecodeError(f"a length of {length} with {len(buffer) - position} bytes left")
+    return buffer[position : position + length]
+
+
+def encode_response(
+    correlation_id: int, version: int, topics: list[TopicAnswer], throttle_ms: int = 0
+) -> bytes:
+    """A whole response frame, size and header included."""
+    out = bytearray(4)
+    out += _INT32.pack(correlation_id)
+    if version >= FLEXIBLE_SINCE:
+        _encode_flexible(out, version, topics, throttle_ms)
+    else:
+        _encode_plain(out, version, topics, throttle_ms)
+    _INT32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)
+
+
+def _encode_plain(out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int) -> None:
+    out += _INT32.pack(len(topics))
+    for name, partitions in topics:
+        out += _INT16.pack(len(name))
+        out += name
+        out += _INT32.pack(len(partitions))
+        for partition, error, base_offset, append_time, log_start, message in partitions:
+            if version >= 5:
+                out += _ANSWER_START.pack(partition, error, base_offset, append_time, log_start)
+            else:
+                out += _ANSWER.pack(partition, error, base_offset, append_time)
+            if version >= 8:
+                out += b"\0\0\0\0"
+                if message is None:
+                    out += b"\xff\xff"
+                else:
+                    text = message.encode()
+                    out += _INT16.pack(len(text))
+                    out += text
+    out += _INT32.pack(throttle_ms)
+
+
+def _encode_flexible(out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int) -> None:
+    out.append(0)  # no tagged fields in the header
+    write_uvarint(out, len(topics) + 1)
+    for topic, partitions in topics:
+        if version < TOPIC_IDS_SINCE:
+            write_uvarint(out, len(topic) + 1)
+        out += topic
+        write_uvarint(out, len(partitions) + 1)
+        for partition, error, base_offset, append_time, log_start, message in partitions:
+            out += _ANSWER_START.pack(partition, error, base_offset, append_time, log_start)
+            if message is None:
+                out += b"\x01\0\0"  # no record errors, null message, no tagged fields
+            else:
+                text = message.encode()
+                out.append(1)
+                write_uvarint(out, len(text) + 1)
+                out += text
+                out.append(0)
+        out.append(0)
+    out += _INT32.pack(throttle_ms)
+    out.append(0)
