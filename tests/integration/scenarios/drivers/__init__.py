@@ -1,0 +1,1 @@
+"""How each client library performs the operations of the catalog."""
