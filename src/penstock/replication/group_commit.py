@@ -20,7 +20,8 @@ class GroupCommit:
         self._loop = loop
         self._executor = executor
         self._on_failure = on_failure
-        self.running = 0
+        self.running = 0  # jobs in threads
+        self._idle: asyncio.Future[None] | None = None
 
     def request(self, partition: Partition) -> None:
         """Sync what the partition has written, after whatever else arrived in this turn of the loop."""
@@ -38,6 +39,17 @@ class GroupCommit:
     def _done(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
         self.running -= 1
         partition.sync_running = False
+        self._finish(partition, job, future)
+        if not self.running and self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def idle(self) -> None:
+        """Wait until no sync is under way, for the shutdown."""
+        while self.running:
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def _finish(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
         if future.cancelled():
             return
         error = future.exception()

@@ -129,6 +129,14 @@ class Partition:
         for _, waiter in waiters:
             waiter.failed(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
+    def retire(self) -> None:
+        """The topic was deleted: nobody waits here any longer."""
+        waiters, self._ack_waiters = self._ack_waiters, deque()
+        for _, waiter in waiters:
+            waiter.failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        for reader in list(self.data_waiters):
+            reader.advanced(0x7FFFFFFF)
+
     def set_sync_before_ack(self, value: bool) -> None:
         """`penstock.ack.after` changed while running."""
         self.sync_before_ack = value

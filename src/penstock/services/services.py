@@ -1,14 +1,44 @@
 """What the front ends may ask of the broker: a plain bundle, put together by `server`."""
 
+import asyncio
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from penstock.config.broker import BrokerConfig
+from penstock.coordination.image import ClusterImage
+from penstock.coordination.metadata import MetadataStore
+from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
 from penstock.services.fetch import FetchService
+from penstock.services.hosting import Hosting
 from penstock.services.produce import ProduceService
+from penstock.storage.data_dir import DataDir
+
+
+@dataclass(slots=True)
+class Node:
+    """This broker, as clients are told to reach it."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None
 
 
 @dataclass(slots=True)
 class Services:
+    node: Node
+    config: BrokerConfig
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    executor: Executor | None  # for work that blocks; None: the loop's own
+    data_dir: DataDir
+    metadata: MetadataStore
     table: PartitionTable
+    hosting: Hosting
     produce: ProduceService
     fetch: FetchService
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.metadata.image

@@ -1,0 +1,143 @@
+"""The composition root: one broker, put together from its parts, started and stopped in the right order.
+
+Nothing below knows every class; this does. Loop, files, clock, randomness and the coordination session come from
+outside, so the same broker runs on uvloop with real files and on the simulated loop with files in memory.
+"""
+
+import asyncio
+import logging
+import random
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordination.metadata import MetadataStore
+from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.tree import Tree
+from penstock.core.clock import Clock
+from penstock.core.files import Files
+from penstock.frontends.kafka.apis import load_handlers
+from penstock.frontends.kafka.dispatcher import KafkaDispatcher
+from penstock.frontends.kafka.hot import HotPath
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.table import PartitionTable
+from penstock.server.listener import Listener
+from penstock.services.fetch import FetchService
+from penstock.services.fetch_sessions import FetchSessions
+from penstock.services.hosting import Hosting
+from penstock.services.produce import ProduceService
+from penstock.services.services import Node, Services
+from penstock.storage.data_dir import DataDir
+from penstock.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """Everything a broker touches of the world outside."""
+
+    files: Files
+    clock: Clock
+    rng: random.Random
+    executor: Executor | None
+
+
+class Broker:
+    def __init__(self, config: BrokerConfig, seams: Seams, tree: Tree, *, host: str, port: int) -> None:
+        self._config = config
+        self._seams = seams
+        self._loop = asyncio.get_running_loop()
+        self._address = (host, port)
+        self.metadata = MetadataStore(tree, seams.rng)
+        self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
+        self.table = PartitionTable()
+        self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
+        self.services = self._assemble()
+        self.listener = self._listener()
+
+    def _assemble(self) -> Services:
+        config, seams, loop = self._config, self._seams, self._loop
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, seams.rng)
+        hosting = Hosting(
+            self._data_dir, self.table, self._group_commit, self.metadata.image, config, seams.executor
+        )
+        return Services(
+            node=Node(config.node_id, *self._address, config.broker_rack),
+            config=config,
+            clock=seams.clock,
+            loop=loop,
+            executor=seams.executor,
+            data_dir=self._data_dir,
+            metadata=self.metadata,
+            table=self.table,
+            hosting=hosting,
+            produce=ProduceService(seams.clock),
+            fetch=FetchService(loop, seams.executor, self.table, sessions, config.fetch_max_bytes),
+        )
+
+    def _listener(self) -> Listener:
+        services, config = self.services, self._config
+        load_handlers()
+        hot = HotPath(self._loop, self._seams.executor, self.table, services.produce, services.fetch)
+        return Listener(
+            self._loop,
+            KafkaDispatcher(services, hot),
+            request_bytes_max=config.socket_request_max_bytes,
+            connections_max=config.max_connections,
+            connections_per_ip_max=config.max_connections_per_ip,
+            idle_ms_max=config.connections_max_idle_ms,
+        )
+
+    async def start(self) -> None:
+        """Recover what is on disk, then listen: a client that gets through finds everything there."""
+        data_dir, metadata, node = self._data_dir, self.metadata, self.services.node
+        data_dir.open()
+        await metadata.load()
+        identity = data_dir.identity(node.id, metadata.image.cluster_id)
+        topics = metadata.image.topics.values()
+        strays = data_dir.quarantine_strays({(t.name, i) for t in topics for i in range(len(t.partitions))})
+        if strays:
+            log.warning(
+                "moved partitions that the metadata does not know to quarantine: %s", ", ".join(strays)
+            )
+        if not data_dir.was_clean:
+            await metadata.bump_leader_epochs(node.id)
+        await self.services.hosting.reconcile()
+        node.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
+        await metadata.register_broker(
+            BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
+        )
+
+    @property
+    def port(self) -> int:
+        return self.services.node.port
+
+    async def stop(self) -> None:
+        """Leave so that the next start has nothing to recover."""
+        await self.listener.close()
+        await self._group_commit.idle()
+        logs = [partition.log for partition in self.table.partitions()]
+        clean = await self._loop.run_in_executor(self._seams.executor, _settle, logs)
+        self._data_dir.close(clean=clean)
+
+    def _disk_failed(self, message: str) -> None:
+        log.error("the data dir is offline after an I/O error: %s", message)
+        for partition in self.table.partitions():
+            partition.log.sync_failed()
+
+
+def _settle(logs: list[Log]) -> bool:
+    """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself."""
+    clean = True
+    for one in logs:
+        if one.failed:
+            clean = False
+            continue
+        job = one.sync_job(checkpoint=True)
+        for file in job.data_files:
+            file.sync()
+        assert job.checkpoint is not None
+        job.checkpoint.write(durable=False)
+    return clean

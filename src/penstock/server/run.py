@@ -1,0 +1,47 @@
+"""A broker as a process: uvloop, real files, the embedded store, and signals that stop it cleanly."""
+
+import asyncio
+import random
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import uvloop
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.core.clock import SystemClock
+from penstock.core.files import OsFiles
+from penstock.server.broker import Broker, Seams
+
+# Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
+_WORKER_THREADS = 8
+
+
+def run(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT; `ready` is called once it serves."""
+    uvloop.run(_serve(config, host, port, ready))
+
+
+async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
+    data_dir = Path(config.log_dirs[0])
+    files = OsFiles()
+    files.make_dirs(data_dir)
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    with ThreadPoolExecutor(_WORKER_THREADS, thread_name_prefix="disk") as executor:
+        store = await EmbeddedStore.open(data_dir / "metadata.db")
+        try:
+            seams = Seams(files, SystemClock(), random.Random(), executor)
+            broker = Broker(config, seams, await store.connect(), host=host, port=port)
+            await broker.start()
+            try:
+                ready(broker)
+                await stopped.wait()
+            finally:
+                await broker.stop()
+        finally:
+            await store.close()

@@ -1,0 +1,130 @@
+"""Which partitions this broker serves: what the metadata says, made true on this disk.
+
+`reconcile` compares the two and opens, adds, reconfigures or discards what differs. It is called after every change
+of the metadata and may be called at any time; doing so twice changes nothing.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from functools import partial
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.topic import TopicConfig
+from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import Topic as TopicImage
+from penstock.core.errors import StorageError
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable, Topic
+from penstock.storage.data_dir import DataDir
+from penstock.storage.recovery import Recovered
+
+log = logging.getLogger(__name__)
+
+# Partitions opened by one job in a thread: enough to keep the hand-over cheap, few enough to stay responsive.
+_OPENED_AT_ONCE = 64
+
+
+class Hosting:
+    def __init__(
+        self,
+        data_dir: DataDir,
+        table: PartitionTable,
+        group_commit: GroupCommit,
+        image: ClusterImage,
+        config: BrokerConfig,
+        executor: Executor | None,
+    ) -> None:
+        self._data_dir = data_dir
+        self._table = table
+        self._group_commit = group_commit
+        self._image = image
+        self._config = config
+        self._executor = executor
+        self._turn = asyncio.Lock()
+        self.recovered_bytes = 0
+
+    async def reconcile(self) -> None:
+        async with self._turn:
+            for topic in self._table.topics():
+                image = self._image.topics.get(topic.name)
+                if image is None or image.id != topic.id:
+                    await self._discard(topic)
+            for image in list(self._image.topics.values()):
+                await self._host(image)
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's own settings changed, and with them what topics inherit."""
+        self._config = config
+        for topic in self._table.topics():
+            topic.configure(TopicConfig.resolve(topic.config.overrides, config))
+
+    async def _host(self, image: TopicImage) -> None:
+        topic = self._table.by_id.get(image.id)
+        config = topic.config if topic is not None else None
+        if config is None or config.overrides != image.configs:
+            config = TopicConfig.resolve(image.configs, self._config)
+            if topic is not None:
+                topic.configure(config)
+        wanted = range(len(image.partitions))
+        missing = [index for index in wanted if topic is None or index not in topic.partitions]
+        opened: dict[int, Partition] = {}
+        for at in range(0, len(missing), _OPENED_AT_ONCE):
+            opened |= await self._open(image, config, missing[at : at + _OPENED_AT_ONCE])
+        if topic is None:
+            self._table.add(Topic(image.name, image.id, config, opened))
+        else:
+            topic.partitions.update(opened)
+            for index, partition in topic.partitions.items():
+                partition.leader_epoch = image.partitions[index].leader_epoch
+
+    async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
+        loop = asyncio.get_running_loop()
+        job = partial(_open_all, self._data_dir, image, config, indexes)
+        partitions = {}
+        for index, recovered in (await loop.run_in_executor(self._executor, job)).items():
+            if isinstance(recovered, StorageError):
+                log.error("partition %s-%d cannot be opened: %s", image.name, index, recovered)
+                continue
+            self.recovered_bytes += recovered.scanned_bytes
+            if recovered.cut_bytes:
+                log.warning(
+                    "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
+                )
+            partitions[index] = Partition(
+                image.name,
+                image.id,
+                index,
+                recovered.log,
+                image.partitions[index].leader_epoch,
+                self._group_commit,
+                sync_before_ack=config.syncs_before_ack(len(image.partitions[index].replicas)),
+            )
+        return partitions
+
+    async def _discard(self, topic: Topic) -> None:
+        """Take a deleted topic out of service at once; its files go in a thread."""
+        self._table.remove(topic)
+        for partition in topic.partitions.values():
+            partition.retire()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._executor, _discard_all, self._data_dir, topic)
+
+
+def _open_all(
+    data_dir: DataDir, image: TopicImage, config: TopicConfig, indexes: list[int]
+) -> dict[int, Recovered | StorageError]:
+    opened: dict[int, Recovered | StorageError] = {}
+    for index in indexes:
+        try:
+            opened[index] = data_dir.open_partition(image.name, image.id, index, config)
+        except StorageError as error:
+            opened[index] = error
+    return opened
+
+
+def _discard_all(data_dir: DataDir, topic: Topic) -> None:
+    for index in topic.partitions:
+        data_dir.discard_partition(topic.name, index)
+    data_dir.empty_trash()
