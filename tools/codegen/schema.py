@@ -139,7 +139,7 @@ def _merge_class(message: str, structs: dict[str, Struct], cls: type, version: i
     previous = -1
     order = []
     for item in dataclasses.fields(cls):
-        inner, is_array, nullable = _unwrap(hints[item.name])
+        inner, is_array, nullable = unwrap(hints[item.name])
         child = (
             _merge_class(message, structs, inner, version)
             if isinstance(inner, type) and dataclasses.is_dataclass(inner)
@@ -167,7 +167,7 @@ def _merge_class(message: str, structs: dict[str, Struct], cls: type, version: i
     return struct
 
 
-def _unwrap(hint: Any) -> tuple[Any, bool, bool]:
+def unwrap(hint: Any) -> tuple[Any, bool, bool]:
     """The inner type, whether it comes as an array, and whether the whole may be null."""
     inner, nullable = _without_none(hint)
     is_array = typing.get_origin(inner) is tuple
