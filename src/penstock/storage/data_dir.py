@@ -1,0 +1,151 @@
+"""The data directory: one process at a time, one identity, one directory per partition.
+
+A partition directory says whose it is. One that the metadata does not know under that id (a topic deleted and made
+again, a disk from another cluster) is moved aside and never served: its offsets would mean something else.
+"""
+
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.core.errors import StorageError
+from penstock.core.files import Files, Lock
+from penstock.storage.layout import (
+    PARTITION_FILE,
+    parse_partition_dir,
+    partition_dir,
+    topics_dir,
+)
+from penstock.storage.log import LogSettings
+from penstock.storage.recovery import Recovered, open_log
+
+_LOCK_FILE = ".lock"
+_IDENTITY_FILE = "identity.json"
+_CLEAN_FILE = "clean-shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this directory belongs to; a broker that finds another cluster's or node's refuses to start."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+
+
+class DataDir:
+    def __init__(self, files: Files, path: Path, rng: random.Random) -> None:
+        self.files = files
+        self.path = path
+        self._rng = rng
+        self._lock: Lock | None = None
+        self.was_clean = False
+
+    def open(self) -> None:
+        """Take the directory for this process and note how the last one left it."""
+        files = self.files
+        files.make_dirs(topics_dir(self.path))
+        self._lock = files.lock(self.path / _LOCK_FILE)
+        mark = self.path / _CLEAN_FILE
+        self.was_clean = files.exists(mark)
+        if self.was_clean:
+            files.unlink(mark)
+            files.sync_dir(self.path)
+
+    def close(self, *, clean: bool) -> None:
+        """Give it back; `clean` vouches that every log was synced and checkpointed up to its end."""
+        if clean:
+            self.files.sync_all(self.path)
+            self.files.write_atomically(self.path / _CLEAN_FILE, b"clean\n")
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def identity(self, node_id: int, cluster_id: str) -> Identity:
+        """The directory's identity, made up the first time; a broker of another one must not use it."""
+        path = self.path / _IDENTITY_FILE
+        try:
+            fields = json.loads(self.files.read(path))
+            found = Identity(str(fields["cluster_id"]), int(fields["node_id"]), str(fields["directory_id"]))
+        except FileNotFoundError:
+            found = Identity(cluster_id, node_id, _random_id(self._rng))
+            text = json.dumps({name: getattr(found, name) for name in Identity.__slots__})
+            self.files.write_atomically(path, text.encode() + b"\n")
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{path} is unreadable: {error}; restore it, or use another data dir"
+            ) from error
+        if found.cluster_id != cluster_id:
+            raise StorageError(
+                f"{self.path} belongs to cluster {found.cluster_id}, not {cluster_id}: use another data dir"
+            )
+        if found.node_id != node_id:
+            raise StorageError(
+                f"{self.path} belongs to node {found.node_id}, not {node_id}: give each broker its own data dir"
+            )
+        return found
+
+    # -- partitions ------------------------------------------------------------------------------------------
+
+    def open_partition(self, topic: str, topic_id: bytes, index: int, settings: LogSettings) -> Recovered:
+        """The partition's log, recovered, or made new. Blocks."""
+        directory = partition_dir(self.path, topic, index)
+        owner = self._owner(directory)
+        if owner is not None and owner != topic_id.hex():
+            self._quarantine(directory, topic, index, owner)
+            owner = None
+        if owner is None:
+            if self.files.list_dir(directory):
+                self._quarantine(directory, topic, index, "unknown")
+            self.files.make_dirs(directory)
+            text = json.dumps({"topic": topic, "partition": index, "topic_id": topic_id.hex()})
+            self.files.write_atomically(directory / PARTITION_FILE, text.encode() + b"\n")
+            self.files.sync_dir(directory.parent)
+            self.files.sync_dir(directory.parent.parent)
+        return open_log(self.files, directory, settings)
+
+    def _owner(self, directory: Path) -> str | None:
+        try:
+            return str(json.loads(self.files.read(directory / PARTITION_FILE))["topic_id"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+
+    def _quarantine(self, directory: Path, topic: str, index: int, owner: str) -> None:
+        self._move(directory, self.path / "quarantine", f"{topic}-{index}-{owner}")
+
+    def _move(self, directory: Path, target: Path, name: str) -> None:
+        self.files.make_dirs(target)
+        taken = set(self.files.list_dir(target))
+        number = 0
+        while (free := f"{name}.{number}") in taken:
+            number += 1
+        self.files.rename(directory, target / free)
+        self.files.sync_dir(target)
+        self.files.sync_dir(directory.parent)
+
+    def quarantine_strays(self, known: set[tuple[str, int]]) -> list[str]:
+        """Move aside every partition directory that the metadata does not mention; returns their names."""
+        moved = []
+        for topic in self.files.list_dir(topics_dir(self.path)):
+            for name in self.files.list_dir(topics_dir(self.path) / topic):
+                index = parse_partition_dir(name)
+                if index is not None and (topic, index) not in known:
+                    directory = partition_dir(self.path, topic, index)
+                    self._quarantine(directory, topic, index, self._owner(directory) or "unknown")
+                    moved.append(f"{topic}-{index}")
+        return moved
+
+    def discard_partition(self, topic: str, index: int) -> None:
+        """Take a deleted partition out of sight; `empty_trash` does the rest."""
+        self._move(partition_dir(self.path, topic, index), self.path / "trash", f"{topic}-{index}")
+
+    def empty_trash(self) -> None:
+        """What deleted partitions left behind. Unlinking big files takes long: for a thread."""
+        self.files.remove_tree(self.path / "trash")
+
+
+def _random_id(rng: random.Random) -> str:
+    """22 characters, as Kafka's ids: 128 random bits in URL-safe base64."""
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return "".join(rng.choice(alphabet) for _ in range(21)) + rng.choice("AQgw")

@@ -1,0 +1,88 @@
+"""Which leader epoch wrote which offsets: a short ascending list of (epoch, first offset written under it).
+
+The list can be rebuilt from the batches themselves, since each carries its epoch; the file spares that scan.
+"""
+
+from bisect import bisect_right
+
+from penstock.core.errors import StorageError
+
+UNKNOWN_EPOCH = -1
+UNKNOWN_OFFSET = -1
+_FILE_VERSION = 0
+
+
+class EpochHistory:
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else UNKNOWN_EPOCH
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The first batch of a new epoch is about to be written at `start_offset`."""
+        if epoch <= self.latest:
+            return
+        # Entries that begin at or behind this offset wrote nothing that is still there.
+        while self._starts and self._starts[-1] >= start_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """(the largest known epoch at or below `epoch`, where the next one begins), as OffsetForLeaderEpoch asks."""
+        if epoch == self.latest:
+            return epoch, log_end
+        if not self._epochs or epoch > self.latest:
+            return UNKNOWN_EPOCH, UNKNOWN_OFFSET
+        at = bisect_right(self._epochs, epoch)
+        if at == 0:
+            # Older than all we know: the log's first known epoch begins where the asked one ended.
+            return epoch, self._starts[0]
+        return self._epochs[at - 1], self._starts[at]
+
+    def epoch_at(self, offset: int) -> int:
+        at = bisect_right(self._starts, offset) - 1
+        return self._epochs[at] if at >= 0 else UNKNOWN_EPOCH
+
+    def truncate_from(self, offset: int) -> None:
+        """The log now ends at `offset`."""
+        while self._starts and self._starts[-1] >= offset:
+            self._starts.pop()
+            self._epochs.pop()
+
+    def advance_start(self, offset: int) -> None:
+        """The log now starts at `offset`: the epoch that holds it begins there, older ones are gone."""
+        at = bisect_right(self._starts, offset) - 1
+        if at > 0:
+            del self._starts[:at], self._epochs[:at]
+        if at >= 0:
+            self._starts[0] = offset
+
+    def dump(self) -> bytes:
+        lines = [str(_FILE_VERSION), str(len(self._epochs))]
+        lines += [f"{epoch} {start}" for epoch, start in self.entries()]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> "EpochHistory":
+        history = cls()
+        try:
+            version, count, *lines = data.decode().split("\n")
+            pairs = [tuple(map(int, line.split())) for line in lines if line]
+            if int(version) != _FILE_VERSION or int(count) != len(pairs):
+                raise ValueError("wrong version or count")
+            for epoch, start in pairs:
+                history._epochs.append(epoch)
+                history._starts.append(start)
+        except ValueError as error:
+            raise StorageError(f"unreadable leader-epoch checkpoint: {error}") from error
+        return history

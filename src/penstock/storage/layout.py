@@ -1,0 +1,49 @@
+"""Names on disk, in one place.
+
+<data>/topics/<topic>/Partition-<n>/
+    partition.json                  whose directory this is: topic, partition, topic id
+    00000000000000000000.log        record batches exactly as received
+    00000000000000000000.index      sparse: relative offset -> position of a batch
+    00000000000000000000.timeindex  sparse: largest timestamp so far -> relative offset
+    00000000000000000000.snapshot   producer state up to that offset
+    leader-epoch-checkpoint         leader epoch -> first offset written under it
+    recovery-point                  up to where everything above is durable, and where the log starts
+<data>/trash/                       deleted partitions, on their way out
+<data>/quarantine/                  partition directories that the metadata does not know; never served
+"""
+
+from pathlib import Path
+
+LOG = ".log"
+OFFSET_INDEX = ".index"
+TIME_INDEX = ".timeindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+PARTITION_FILE = "partition.json"
+EPOCHS_FILE = "leader-epoch-checkpoint"
+RECOVERY_POINT_FILE = "recovery-point"
+
+_PARTITION_PREFIX = "Partition-"
+
+
+def segment_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def parse_segment_name(name: str, suffix: str) -> int | None:
+    """The base offset in a name such as 00000000000000000042.log, or None for any other name."""
+    stem = name.removesuffix(suffix)
+    return int(stem) if stem != name and len(stem) == 20 and stem.isdigit() else None
+
+
+def topics_dir(data_dir: Path) -> Path:
+    return data_dir / "topics"
+
+
+def partition_dir(data_dir: Path, topic: str, partition: int) -> Path:
+    return topics_dir(data_dir) / topic / f"{_PARTITION_PREFIX}{partition}"
+
+
+def parse_partition_dir(name: str) -> int | None:
+    number = name.removeprefix(_PARTITION_PREFIX)
+    return int(number) if number != name and number.isdigit() else None
