@@ -1,10 +1,10 @@
 """What each consumer needs of the metadata, and no more; `MetadataStore` is all of them, tests may fake one."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.coordination.image import Topic
-from penstock.coordination.metadata import Alter, NewTopic
+from penstock.coordination.metadata import Alter, MetadataStore, NewTopic
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
 
 
@@ -40,3 +40,11 @@ class ProducerIdBlocks(Protocol):
     """For InitProducerId."""
 
     async def next_producer_id_block(self) -> range: ...
+
+
+if TYPE_CHECKING:
+
+    def _is_each(
+        store: MetadataStore,
+    ) -> tuple[TopicWriter, ConfigWriter, PartitionWriter, BrokerRegistry, ProducerIdBlocks]:
+        return store, store, store, store, store

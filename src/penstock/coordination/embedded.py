@@ -17,10 +17,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.coordination.feed import ChangeFeed
 from penstock.coordination.state import TreeState
-from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot
+from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot, Tree
 from penstock.core.errors import DiskFailedError, DiskFullError
 from penstock.core.files import LockedError
 
@@ -250,3 +251,9 @@ class _Database:
             if code == sqlite3.SQLITE_BUSY:
                 raise LockedError(f"{self.path} is held by another process") from error
             raise DiskFailedError(f"{self.path}: {error}") from error
+
+
+if TYPE_CHECKING:
+
+    def _is_a_tree(tree: EmbeddedTree) -> Tree:
+        return tree

@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.coordination.feed import ChangeFeed
 from penstock.coordination.state import TreeState
@@ -20,6 +20,7 @@ from penstock.coordination.tree import (
     Operation,
     SessionExpiredError,
     Snapshot,
+    Tree,
 )
 
 SESSION_TIMEOUT_S = 6.0
@@ -177,3 +178,9 @@ class MemoryTree:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
+
+
+if TYPE_CHECKING:
+
+    def _is_a_tree(tree: MemoryTree) -> Tree:
+        return tree

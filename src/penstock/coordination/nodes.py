@@ -15,8 +15,10 @@ Values are JSON objects; unknown members are kept out of the way of older reader
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from penstock.coordination.tree import CoordinationError, Node
@@ -29,6 +31,10 @@ CONFIGS = "/configs"
 BROKER_CONFIGS = "/configs/brokers"
 PRODUCER_IDS = "/producer-ids"
 DEFAULT_BROKER = "default"
+
+_CACHED_MAX = 4096
+# json.dumps would build an encoder per call.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 # In the order they are created: parents first.
 ROOTS = (TOPICS, PARTITIONS, BROKERS, CONFIGS, BROKER_CONFIGS)
@@ -80,7 +86,8 @@ def encode_topic(record: TopicRecord) -> bytes:
 
 
 def decode_topic(path: str, node: Node) -> TopicRecord:
-    with _Fields(path, node) as fields:
+    with _naming(path):
+        fields = json.loads(node.data)
         configs = {str(name): str(value) for name, value in fields["configs"].items()}
         return TopicRecord(id_bytes(fields["id"]), int(fields["partitions"]), configs, node.version)
 
@@ -93,6 +100,8 @@ def partition_path(topic_id: bytes, partition: int) -> str:
     return f"{PARTITIONS}/{id_text(topic_id)}/{partition}"
 
 
+# Thousands of partitions share a handful of states: on one node all have the same.
+@lru_cache(maxsize=_CACHED_MAX)
 def encode_partition(state: PartitionState) -> bytes:
     return _dump(
         {
@@ -105,14 +114,20 @@ def encode_partition(state: PartitionState) -> bytes:
 
 
 def decode_partition(path: str, node: Node) -> PartitionState:
-    with _Fields(path, node) as fields:
-        return PartitionState(
-            replicas=tuple(int(replica) for replica in fields["replicas"]),
-            isr=tuple(int(replica) for replica in fields["isr"]),
-            leader=int(fields["leader"]),
-            leader_epoch=int(fields["leader_epoch"]),
-            partition_epoch=node.version,
-        )
+    with _naming(path):
+        return _decode_partition(node.data, node.version)
+
+
+@lru_cache(maxsize=_CACHED_MAX)
+def _decode_partition(data: bytes, version: int) -> PartitionState:
+    fields = json.loads(data)
+    return PartitionState(
+        replicas=tuple(int(replica) for replica in fields["replicas"]),
+        isr=tuple(int(replica) for replica in fields["isr"]),
+        leader=int(fields["leader"]),
+        leader_epoch=int(fields["leader_epoch"]),
+        partition_epoch=version,
+    )
 
 
 def broker_path(broker: int) -> str:
@@ -124,7 +139,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(path: str, node: Node) -> BrokerRegistration:
-    with _Fields(path, node) as fields:
+    with _naming(path):
+        fields = json.loads(node.data)
         return BrokerRegistration(
             id=int(path.rpartition("/")[2]),
             identity=str(fields["identity"]),
@@ -145,7 +161,8 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 
 
 def decode_configs(path: str, node: Node) -> dict[str, str]:
-    with _Fields(path, node) as fields:
+    with _naming(path):
+        fields = json.loads(node.data)
         return {str(name): str(value) for name, value in fields.items()}
 
 
@@ -154,7 +171,8 @@ def encode_cluster(cluster_id: str) -> bytes:
 
 
 def decode_cluster(path: str, node: Node) -> str:
-    with _Fields(path, node) as fields:
+    with _naming(path):
+        fields = json.loads(node.data)
         return str(fields["id"])
 
 
@@ -163,15 +181,18 @@ def encode_producer_ids(following: int) -> bytes:
 
 
 def decode_producer_ids(path: str, node: Node) -> int:
-    with _Fields(path, node) as fields:
+    with _naming(path):
+        fields = json.loads(node.data)
         return int(fields["next"])
 
 
+@lru_cache(maxsize=_CACHED_MAX)
 def id_text(sixteen: bytes) -> str:
     """As Kafka writes ids: base64 for URLs, without padding."""
     return base64.urlsafe_b64encode(sixteen).rstrip(b"=").decode()
 
 
+@lru_cache(maxsize=_CACHED_MAX)
 def id_bytes(text: str) -> bytes:
     sixteen = base64.urlsafe_b64decode(text + "==")
     if len(sixteen) != 16:
@@ -180,25 +201,13 @@ def id_bytes(text: str) -> bytes:
 
 
 def _dump(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, separators=(",", ":")).encode()
+    return _ENCODER.encode(fields).encode()
 
 
-class _Fields:
-    """The members of a node's JSON object; whatever is wrong with them names the node."""
-
-    def __init__(self, path: str, node: Node) -> None:
-        self._path = path
-        self._node = node
-
-    def __enter__(self) -> dict[str, Any]:
-        try:
-            fields = json.loads(self._node.data)
-        except ValueError as error:
-            raise MetadataError(f"{self._path} does not hold JSON") from error
-        if not isinstance(fields, dict):
-            raise MetadataError(f"{self._path} does not hold a JSON object")
-        return fields
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KeyError | ValueError | TypeError | AttributeError):
-            raise MetadataError(f"{self._path} does not hold what it should: {error!r}") from error
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Whatever is wrong with a node's content names the node."""
+    try:
+        yield
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise MetadataError(f"{path} does not hold what it should: {error!r}") from error

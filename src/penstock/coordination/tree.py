@@ -14,6 +14,7 @@ What consumers rely on, whichever implementation stands behind it (the contract 
 - One `Tree` is one session. Its ephemeral nodes vanish with it.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -172,13 +173,13 @@ class Tree(Protocol):
         ...
 
 
+# No empty, "." or ".." part; no control characters; nothing that UTF-8 cannot carry.
+_PATH = re.compile(r"/|(?:/(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]+)+")
+
+
 def check_path(path: str) -> None:
-    if path == "/":
-        return
-    parts = path.split("/")
-    proper = parts[0] == "" and len(parts) > 1 and all(part and part not in {".", ".."} for part in parts[1:])
-    if not proper or not path.isprintable() or len(path) > PATH_CHARS_MAX:
-        raise BadRequestError(f"not a path of the tree: {path!r}")
+    if len(path) > PATH_CHARS_MAX or _PATH.fullmatch(path) is None:
+        raise BadRequestError(f"not a path of the tree: {path[:PATH_CHARS_MAX]!r}")
 
 
 def parent_of(path: str) -> str:

@@ -71,6 +71,14 @@ async def test_a_creation_number_never_comes_twice(stores):
         await store.close()
 
 
+async def test_names_may_be_any_printable_text(stores):
+    async with opened(stores) as store:
+        tree = await store.connect()
+        for name in ("...", ".a", "a..", "a b", "größe", "-", "%"):
+            await tree.multi([Create(f"/{name}", name.encode())])
+            assert (await tree.get(f"/{name}")).data == name.encode()
+
+
 async def test_children_are_listed_by_name(stores):
     async with opened(stores) as store:
         tree = await store.connect()
@@ -100,6 +108,9 @@ async def test_children_are_listed_by_name(stores):
         (Create("/a//b", b""), BadRequestError),
         (Create("/..", b""), BadRequestError),
         (Create("/a\0", b""), BadRequestError),
+        (Create("/a/./b", b""), BadRequestError),
+        (Create("/\ud800", b""), BadRequestError),
+        (Create("/" + "x" * 2000, b""), BadRequestError),
         (Create("/", b""), BadRequestError),
         (Delete("/"), BadRequestError),
         (Create("/big", bytes(MULTI_BYTES_MAX)), BadRequestError),

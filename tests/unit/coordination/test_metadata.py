@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.coordination import consumers, nodes
+from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore
 from penstock.coordination.metadata import PRODUCER_ID_BLOCK, MetadataStore, NewTopic
@@ -61,20 +61,6 @@ async def opened(stores):
 async def _same_after_reload(store, metadata):
     fresh = await _metadata(store, seed=99)
     assert _view(fresh.image) == _view(metadata.image)
-
-
-async def test_the_store_serves_every_consumer(stores):
-    async with opened(stores) as (_, metadata):
-        seams: tuple[
-            consumers.TopicWriter,
-            consumers.ConfigWriter,
-            consumers.PartitionWriter,
-            consumers.BrokerRegistry,
-            consumers.ProducerIdBlocks,
-        ] = (metadata,) * 5
-        for protocol, seam in zip(("TopicWriter", "ConfigWriter", "PartitionWriter"), seams, strict=False):
-            for name in vars(getattr(consumers, protocol)):
-                assert name.startswith("_") or callable(getattr(seam, name))
 
 
 async def test_the_cluster_is_named_once(stores):
@@ -255,14 +241,14 @@ async def test_producer_id_blocks_never_overlap(stores):
         await store.close()
 
 
-async def test_two_thousand_partitions_are_one_change_and_twenty_thousand_still_one_topic(stores):
+async def test_two_thousand_partitions_are_one_change_and_eight_thousand_still_one_topic(stores):
     async with opened(stores) as (store, metadata):
         before = metadata.image.number
         await metadata.create_topics([_new("wide", 2000)])
         assert metadata.image.number == before + 1
-        await metadata.create_topics([_new("wider", 20_000)])
+        await metadata.create_topics([_new("wider", 8_000)])
         assert metadata.image.number > before + 2
-        assert len(metadata.image.topics["wider"].partitions) == 20_000
+        assert len(metadata.image.topics["wider"].partitions) == 8_000
         await _same_after_reload(store, metadata)
         await metadata.delete_topic("wider")
         assert list(metadata.image.topics) == ["wide"]
@@ -287,7 +273,7 @@ async def test_a_creation_interrupted_between_its_parts_leaves_no_topic_and_is_s
 
     tree.multi = lose_the_second
     with pytest.raises(ConnectionLostError):
-        await metadata.create_topics([_new("wide", 20_000)])
+        await metadata.create_topics([_new("wide", 8_000)])
     tree.multi = made
     fresh = await _metadata(store)
     assert fresh.image.topics == {}
