@@ -33,6 +33,7 @@ BACKLOG_BYTES = 10 * GB
 CRASH_BYTES = 20 * GB
 LONG_BYTES = 30 * GB
 MESSAGE_BYTES = 1000
+WARMUP_S = 2
 LAG_METRIC = "penstock_event_loop_lag_seconds"
 # The live topic grows while the backlog is read.
 BACKLOG_DISK_FACTOR = 2.5
@@ -124,9 +125,10 @@ def backlog(bench: Bench, contender: Contender) -> Metrics:
         fastest = load.run("rd_produce", **target, topic="live", bytes=min(GB, backlog_bytes))
         machine.forget_cached(broker.data_dir)
         live = load.Running(
-            "rd_paced", **target, topic="live", mb_per_s=fastest["mb_per_s"] / 2, warmup_seconds=1
+            "rd_paced", **target, topic="live", mb_per_s=fastest["mb_per_s"] / 2, warmup_seconds=WARMUP_S
         )
         stack.callback(live.abandon_if_running)
+        time.sleep(WARMUP_S)
         read = load.run(
             "rd_consume", bootstrap=broker.bootstrap, topic="backlog", messages=int(filled["messages"])
         )
@@ -152,7 +154,7 @@ def crash_start(bench: Bench, contender: Contender) -> Metrics:
         load.run("rd_produce", **target, bytes=total_bytes)
         under_way = load.Running("rd_paced", **target, mb_per_s=20)
         stack.callback(under_way.abandon_if_running)
-        time.sleep(2)
+        time.sleep(WARMUP_S)
         broker.kill()
         under_way.abandon_if_running()
         log_bytes = sum(path.stat().st_size for path in broker.data_dir.rglob("*.log"))

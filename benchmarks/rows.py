@@ -29,7 +29,7 @@ class Row:
         if self.target is None:
             return ""
         unit = f" {self.unit}" if self.absolute else ""
-        return f"{'≥' if self.higher_is_better else '≤'} {self.target:g}{unit}"
+        return f"{'≥' if self.higher_is_better else '≤'} {self.target:g}{unit}".rstrip()
 
 
 def _at_least(title: str, measurement: str, metric: str, unit: str, target: float) -> Row:

@@ -123,7 +123,8 @@ def main(command_line: list[str] | None = None) -> int:
         return 1
     shrunken = options.quick or (options.scale or 1) < 1
     found = results.load_all(shrunken=shrunken)
-    say("\n" + report.tables(found))
+    asked_for = {item.key for item in chosen(options.part, quick=options.quick)}
+    say("\n" + report.tables({key: result for key, result in found.items() if key in asked_for}))
     if shrunken or not report.complete(found):
         say("docs/benchmarks.md is left as it was: it takes full-size results of both brokers")
     else:

@@ -71,7 +71,10 @@ int main(int argc, char **argv) {
         pairs[i].out = rd_topic(pairs[i].producer, name, "1");
         pairs[i].consumer = rd_client(RD_KAFKA_CONSUMER, rd_conf(argc, argv));
         pairs[i].in = rd_topic(pairs[i].consumer, name, NULL);
-        if (rd_kafka_consume_start(pairs[i].in, i, RD_KAFKA_OFFSET_BEGINNING) != 0) die("cannot consume");
+        int64_t first, end;
+        if (rd_kafka_query_watermark_offsets(pairs[i].consumer, name, i, &first, &end, 30000))
+            die("no offsets of partition %d", i);
+        if (rd_kafka_consume_start(pairs[i].in, i, end) != 0) die("cannot consume");
     }
 
     char *payload = random_payload(PAYLOAD_BYTES);

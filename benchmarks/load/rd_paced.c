@@ -67,6 +67,7 @@ int main(int argc, char **argv) {
     double measured = (double)(now_ns() - measured_from) / 1e9;
     double achieved = (double)(sent - sent_at_warmup) * (double)size / measured / 1e6;
     rd_flush(client);
+    if (latencies.count == 0) die("ended before its warm-up did");
     printf("{\"mb_per_s_wanted\": %.2f, \"mb_per_s\": %.2f, \"seconds\": %.2f, \"messages\": %ld, \"queue_full\": %ld, ",
            rate * (double)size / 1e6, achieved, measured, sent, refused);
     samples_print(&latencies);
