@@ -12,6 +12,7 @@ from typing import Any
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.describe import Described, DescribedSynonym
 from penstock.config.settings import ConfigError, Setting, Source, Update, Value, lookup
+from penstock.core.error_codes import ErrorCode
 
 Layer = Mapping[str, str]
 _EMPTY: Layer = MappingProxyType({})
@@ -152,14 +153,20 @@ class BrokerConfig:
 
 
 def check_dynamic(layer: Layer, *, per_broker: bool) -> None:
-    """Whether a running broker may be given these at this level."""
-    for name, text in layer.items():
-        setting = lookup(BROKER_SETTINGS, "broker", name)
-        setting.parse(text)
-        if setting.update is Update.READ_ONLY:
-            raise ConfigError(f"{name} cannot be changed while the broker runs; set it at its start")
-        if setting.update is Update.PER_BROKER and not per_broker:
-            raise ConfigError(f"{name} can only be set for a single broker, not for all of them at once")
+    """Whether a running broker may be given these at this level.
+
+    Kafka answers INVALID_REQUEST here and INVALID_CONFIG for topics; clients see the same from us.
+    """
+    try:
+        for name, text in layer.items():
+            setting = lookup(BROKER_SETTINGS, "broker", name)
+            setting.parse(text)
+            if setting.update is Update.READ_ONLY:
+                raise ConfigError(f"{name} cannot be changed while the broker runs; set it at its start")
+            if setting.update is Update.PER_BROKER and not per_broker:
+                raise ConfigError(f"{name} can only be set for a single broker, not for all of them at once")
+    except ConfigError as error:
+        raise ConfigError(str(error), ErrorCode.INVALID_REQUEST) from error
 
 
 def _entry(setting: Setting, value: str | None, synonyms: tuple[DescribedSynonym, ...]) -> Described:

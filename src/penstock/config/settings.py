@@ -21,8 +21,8 @@ LONG_MAX = 2**63 - 1
 class ConfigError(ApiError):
     """A setting that does not exist, cannot hold this value or cannot be changed; the message says what can."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.INVALID_CONFIG, message)
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INVALID_CONFIG) -> None:
+        super().__init__(code, message)
 
 
 class SettingType(IntEnum):

@@ -12,6 +12,7 @@ from penstock.config.settings import SettingType, Source
 from penstock.config.sources import environment_name, load_broker_config
 from penstock.config.topic import _ATTRIBUTES as TOPIC_ATTRIBUTES
 from penstock.config.topic_settings import TOPIC_SETTINGS
+from penstock.core.error_codes import ErrorCode
 
 TWO_WEEKS_MS = 14 * 24 * 3600 * 1000
 PYTHON_TYPE = {
@@ -159,8 +160,9 @@ def test_dynamic_broker_settings_reach_topics_and_descriptions():
     ],
 )
 def test_refuses_dynamic_changes_that_are_not_allowed(level, layer):
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as caught:
         BrokerConfig.resolve().with_changes(**{level: layer})
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_internal_broker_settings_stay_hidden_until_given():
