@@ -1,0 +1,13 @@
+"""For tests: a real broker in one line (`broker`), and the simulation the project itself is tested on.
+
+    from penstock.testing import broker
+
+    with broker() as penstock:
+        producer = Producer({"bootstrap.servers": penstock.bootstrap})
+
+With pytest, the fixture `penstock_broker` gives the same, one broker for the whole test session.
+"""
+
+from penstock.testing.process import BrokerProcess, broker
+
+__all__ = ["BrokerProcess", "broker"]
