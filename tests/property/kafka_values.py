@@ -130,7 +130,7 @@ def _structs(case: Case, model: Model, kio_class: type) -> st.SearchStrategy[Str
 
 
 def _to_kio(message: str, value: Struct, kio_class: type) -> Any:
-    fields = {}
+    fields: dict[str, Any] = {}
     for kio_name, name, kind, inner, is_array, _ in _kio_fields(message, kio_class):
         ours = getattr(value, name)
         if ours is None:

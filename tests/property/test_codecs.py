@@ -1,6 +1,7 @@
 """Every generated codec, every version: what we write is what kio writes, and reading gives it back."""
 
 import io
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,8 +20,8 @@ SETTINGS = settings(
 
 @pytest.mark.parametrize("case", all_cases(), ids=str)
 def test_codec_agrees_with_kio_and_round_trips(case: Case) -> None:
-    write = entity_writer(case.kio_class)
-    read = entity_reader(case.kio_class)
+    write: Any = entity_writer(case.kio_class)
+    read: Any = entity_reader(case.kio_class)
 
     @SETTINGS
     @given(case.messages())
