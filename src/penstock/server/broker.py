@@ -26,7 +26,9 @@ from penstock.server.listener import Listener
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.hosting import Hosting
+from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
+from penstock.services.producer_ids import ProducerIds
 from penstock.services.services import Node, Services
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
@@ -75,6 +77,8 @@ class Broker:
             hosting=hosting,
             produce=ProduceService(seams.clock),
             fetch=FetchService(loop, seams.executor, self.table, sessions, config.fetch_max_bytes),
+            offsets=OffsetService(loop, seams.executor, self.table),
+            producer_ids=ProducerIds(self.metadata),
         )
 
     def _listener(self) -> Listener:

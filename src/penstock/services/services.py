@@ -11,7 +11,9 @@ from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
 from penstock.services.fetch import FetchService
 from penstock.services.hosting import Hosting
+from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
+from penstock.services.producer_ids import ProducerIds
 from penstock.storage.data_dir import DataDir
 
 
@@ -38,6 +40,8 @@ class Services:
     hosting: Hosting
     produce: ProduceService
     fetch: FetchService
+    offsets: OffsetService
+    producer_ids: ProducerIds
 
     @property
     def image(self) -> ClusterImage:

@@ -1,0 +1,41 @@
+"""InitProducerId (22), versions 0-5: an id under which a producer's batches are stored once, however often sent.
+
+v2 is flexible. v3 lets a producer name the id and epoch it has, both or neither: what is bumped is a transactional
+producer's epoch, an idempotent one gets a new id. v4 adds the error PRODUCER_FENCED, v5 marks clients of the second
+transaction protocol. A transactional id belongs to its coordinator, and this broker is none's.
+"""
+
+from penstock.coordination.tree import CoordinationError
+from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_NONE = -1
+
+
+@api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
+async def handle(services: Services, request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
+    if call.version >= 3 and (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+        return _refused(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        return _refused(_transactional(services, request))
+    try:
+        producer_id = await services.producer_ids.next()
+    except CoordinationError:
+        # What Kafka says while it has no block to give from: clients come back.
+        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _transactional(services: Services, request: InitProducerIdRequest) -> ErrorCode:
+    if not request.transactional_id:
+        return ErrorCode.INVALID_REQUEST
+    if not 0 < request.transaction_timeout_ms <= services.config.transaction_max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return ErrorCode.NOT_COORDINATOR
+
+
+def _refused(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)

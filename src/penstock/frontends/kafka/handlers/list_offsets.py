@@ -1,0 +1,77 @@
+"""ListOffsets (2), versions 1-11: a partition's offset for a time, or for one of the places named by negative times.
+
+v2 adds the isolation level, v4 leader epochs, v6 is flexible. Names came one by one: v7 the latest timestamp (-3), v8
+the earliest local offset (-4), v9 the latest tiered offset (-5), v10 a timeout (for tiered lookups, which never happen
+here), v11 the earliest offset still to be tiered (-6). Asking for one too early is UNSUPPORTED_VERSION, per partition.
+"""
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, StorageError
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.offsets import Spec
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_NAMED_SINCE: dict[int, int] = {
+    Spec.LATEST: 1,
+    Spec.EARLIEST: 1,
+    Spec.MAX_TIMESTAMP: 7,
+    Spec.EARLIEST_LOCAL: 8,
+    Spec.LATEST_TIERED: 9,
+    Spec.EARLIEST_PENDING_UPLOAD: 11,
+}
+_NEVER = 1 << 15
+_ISOLATION_LEVELS = (0, 1)
+
+
+@api(ApiKey.LIST_OFFSETS, versions=(1, 11))
+async def handle(services: Services, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    for topic in request.topics:
+        partitions = answers.setdefault(topic.name, {})
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            if index in partitions:
+                answer = _refused(index, ErrorCode.INVALID_REQUEST)
+            elif request.isolation_level not in _ISOLATION_LEVELS:
+                answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                answer = await _answer(services, topic.name, wanted, call.version)
+            partitions[index] = answer
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=name, partitions=list(partitions.values()))
+            for name, partitions in answers.items()
+        ]
+    )
+
+
+async def _answer(
+    services: Services, topic: str, wanted: ListOffsetsPartition, version: int
+) -> ListOffsetsPartitionResponse:
+    index, timestamp = wanted.partition_index, wanted.timestamp
+    if timestamp < 0 and version < _NAMED_SINCE.get(timestamp, _NEVER):
+        return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
+    try:
+        found = await services.offsets.find(topic, index, wanted.current_leader_epoch, timestamp)
+    except ApiError as error:
+        return _refused(index, error.code)
+    except StorageError:
+        return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    return ListOffsetsPartitionResponse(
+        partition_index=index,
+        timestamp=found.timestamp,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch,
+    )
+
+
+def _refused(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=code)

@@ -1,0 +1,91 @@
+"""Where a partition begins, ends, and stood at a time: the answers behind ListOffsets.
+
+What the loop knows (earliest, latest) is answered at once; a time is looked for in the segments, in a thread, and only
+in what is committed.
+"""
+
+import asyncio
+from concurrent.futures import Executor
+from enum import IntEnum
+from typing import NamedTuple
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.services.time_search import TimeSearch
+
+
+class Spec(IntEnum):
+    """Timestamps that are not times: the protocol's names for places in a log."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+class OffsetAnswer(NamedTuple):
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+NOTHING = OffsetAnswer()
+
+
+class OffsetService:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, executor: Executor | None, table: PartitionTable
+    ) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._table = table
+
+    async def find(self, topic: str, index: int, leader_epoch: int, timestamp: int) -> OffsetAnswer:
+        """One partition's answer; ApiError when it is not served here or the client's epoch is not ours."""
+        partition = self._table.find(topic, index)
+        check_exact_epoch(partition, leader_epoch)
+        log = partition.log
+        if timestamp == Spec.LATEST:
+            return OffsetAnswer(offset=partition.high_watermark, leader_epoch=partition.leader_epoch)
+        if timestamp in {Spec.EARLIEST, Spec.EARLIEST_LOCAL}:
+            start = log.start_offset
+            return OffsetAnswer(offset=start, leader_epoch=_epoch_at(partition, start))
+        if timestamp in {Spec.LATEST_TIERED, Spec.EARLIEST_PENDING_UPLOAD}:
+            return NOTHING  # nothing is ever tiered here
+        search = TimeSearch(log, partition.committed)
+        job = (
+            search.latest if timestamp == Spec.MAX_TIMESTAMP else lambda: search.first_at_or_after(timestamp)
+        )
+        found = await self._loop.run_in_executor(self._executor, job)
+        if found is None or found.offset < log.start_offset:
+            return NOTHING
+        return OffsetAnswer(found.timestamp, found.offset, _epoch_at(partition, found.offset))
+
+    def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
+        """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
+        partition = self._table.find(topic, index)
+        check_exact_epoch(partition, current_epoch)
+        if epoch == partition.leader_epoch:
+            # Known from the moment we lead, also before the first record is written under it.
+            return epoch, partition.high_watermark
+        end_epoch, end_offset = partition.log.epochs.end_of(epoch, partition.log.end_offset)
+        if epoch == partition.log.epochs.latest:
+            end_offset = min(end_offset, partition.high_watermark)
+        return end_epoch, end_offset
+
+
+def check_exact_epoch(partition: Partition, epoch: int) -> None:
+    """As `Partition.check_leader_epoch`, but here Kafka lets only -1 mean "I do not know": -5 is an old epoch."""
+    if epoch != -1 and epoch < partition.leader_epoch:
+        raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
+    partition.check_leader_epoch(epoch)
+
+
+def _epoch_at(partition: Partition, offset: int) -> int:
+    """A place where nothing is written yet belongs to the epoch in force."""
+    epoch = partition.log.epochs.epoch_at(offset)
+    return epoch if epoch >= 0 else partition.leader_epoch

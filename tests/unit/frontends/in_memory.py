@@ -1,0 +1,81 @@
+"""A whole broker on files and metadata in memory, asked through its handlers: requests and answers pass the codecs."""
+
+import inspect
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordination.memory import MemoryStore, MemoryTree
+from penstock.coordination.metadata import NewTopic
+from penstock.coordination.nodes import PartitionState
+from penstock.frontends.kafka.registry import REGISTRY, Call
+from penstock.records.batch import read_header
+from penstock.replication.partition import Partition
+from penstock.server.broker import Broker, Seams
+from penstock.testing.mem_files import MemFiles
+
+NOW_MS = 1_700_000_000_000
+
+
+class StandingClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+class Machine:
+    """Disk and metadata, which outlive the brokers started on them."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self.settings = {"log.dirs": "/data", **(settings or {})}
+        self.files = MemFiles()
+        self.store = MemoryStore()
+
+    @asynccontextmanager
+    async def broker(self) -> AsyncIterator["Asked"]:
+        """A started broker; after it, the machine is as if the process had been killed."""
+        seams = Seams(self.files, StandingClock(), random.Random(1), None)
+        tree = await self.store.connect()
+        broker = Broker(BrokerConfig.resolve(self.settings), seams, tree, host="127.0.0.1", port=0)
+        await broker.start()
+        try:
+            yield Asked(broker, tree)
+        finally:
+            await broker.listener.close()
+            self.files = self.files.kill()
+
+
+class Asked:
+    def __init__(self, broker: Broker, tree: MemoryTree) -> None:
+        self.broker = broker
+        self.services = broker.services
+        self.tree = tree
+
+    async def ask(self, key: int, request: Any, version: int) -> Any:
+        api = REGISTRY[key]
+        assert api.handler is not None
+        sent = api.codec.encode_request(request, version)
+        received, end = api.codec.decode_request(memoryview(sent), 0, version)
+        assert end == len(sent)
+        response = api.handler(self.services, received, Call(version, "tester", "127.0.0.1"))
+        if inspect.isawaitable(response):
+            response = await response
+        return api.codec.decode_response(
+            memoryview(api.codec.encode_response(response, version)), 0, version
+        )[0]
+
+    async def create(self, name: str, configs: Mapping[str, str] | None = None, partitions: int = 1) -> None:
+        state = PartitionState(replicas=(1,), isr=(1,), leader=1)
+        await self.services.metadata.create_topics([NewTopic(name, [state] * partitions, configs or {})])
+        await self.services.hosting.reconcile()
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        return self.services.table.find(topic, index)
+
+    def append(self, topic: str, batch: bytearray, index: int = 0, *, commit: bool = True) -> int:
+        """Store a batch; committed at once, unless told otherwise."""
+        partition = self.partition(topic, index)
+        partition.sync_before_ack = not commit
+        partition.sync_running = True  # nothing else may commit it
+        return partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
