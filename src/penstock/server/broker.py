@@ -30,6 +30,7 @@ from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.services import Node, Services
+from penstock.services.topics import TopicService
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
@@ -77,6 +78,7 @@ class Broker:
             hosting=hosting,
             produce=ProduceService(seams.clock),
             fetch=FetchService(loop, seams.executor, self.table, sessions, config.fetch_max_bytes),
+            topics=TopicService(self.metadata, hosting.reconcile, config.node_id),
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
         )

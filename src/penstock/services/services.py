@@ -14,6 +14,7 @@ from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
+from penstock.services.topics import TopicService
 from penstock.storage.data_dir import DataDir
 
 
@@ -40,6 +41,7 @@ class Services:
     hosting: Hosting
     produce: ProduceService
     fetch: FetchService
+    topics: TopicService
     offsets: OffsetService
     producer_ids: ProducerIds
 

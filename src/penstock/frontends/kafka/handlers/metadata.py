@@ -1,0 +1,151 @@
+"""Metadata (3), versions 0-13: the brokers, and for the topics asked for their partitions and leaders.
+
+v0 asks for all topics with an empty list, v1 and later with null (v1 adds controller, rack and internal topics); v2 the
+cluster id; v4 lets the client forbid creation of unknown topics; v5 offline replicas; v7 leader epochs; v8 authorized
+operations (the cluster's only until v10); v9 is flexible; v10 answers topic ids, v12 also takes them in place of names;
+v13 adds an error for the whole answer.
+
+An unknown topic that may be created is created before the answer leaves, and is in it. Kafka answers such a request
+with UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again; clients are served the same way, one round trip sooner.
+"""
+
+from collections.abc import Awaitable, Sequence
+
+from penstock.coordination.image import Topic
+from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.services.topic_names import INTERNAL_TOPICS, is_legal_topic_name
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from penstock.wire.kafka.primitives import ZERO_UUID
+
+_IDS_ANSWERED_SINCE = 10
+_IDS_ASKED_SINCE = 12
+
+
+@api(ApiKey.METADATA, versions=(0, 13))
+def handle(
+    services: Services, request: MetadataRequest, call: Call
+) -> MetadataResponse | Awaitable[MetadataResponse]:
+    asked = request.topics
+    if asked is None or (call.version == 0 and not asked):
+        return _answer(services, request, [_known(services, t) for t in services.image.topics.values()])
+    error = _malformed(asked, call.version)
+    if error is not None:
+        return _refused(asked, error)
+    ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
+    if ids:
+        # As in Kafka, names beside ids do not count.
+        return _answer(services, request, [_by_id(services, topic_id) for topic_id in dict.fromkeys(ids)])
+    names = list(dict.fromkeys(topic.name or "" for topic in asked))
+    if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
+        topics = services.image.topics
+        missing = [name for name in names if name not in topics and is_legal_topic_name(name)]
+        if missing:
+            return _after_creation(services, request, names, missing)
+    return _answer(services, request, [_by_name(services, name) for name in names])
+
+
+async def _after_creation(
+    services: Services, request: MetadataRequest, names: Sequence[str], missing: Sequence[str]
+) -> MetadataResponse:
+    await services.topics.create_automatically(missing, services.config)
+    return _answer(services, request, [_by_name(services, name) for name in names])
+
+
+def _malformed(asked: Sequence[MetadataRequestTopic], version: int) -> ErrorCode | None:
+    """A request without a usable name or id, which fails as a whole."""
+    if version < _IDS_ASKED_SINCE:
+        if any(topic.name is None or topic.topic_id != ZERO_UUID for topic in asked):
+            return ErrorCode.INVALID_REQUEST
+    elif all(topic.topic_id == ZERO_UUID for topic in asked) and any(topic.name is None for topic in asked):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return None
+
+
+def _refused(asked: Sequence[MetadataRequestTopic], error: ErrorCode) -> MetadataResponse:
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in asked
+        ]
+    )
+
+
+def _answer(
+    services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.name is not None:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+    image, node = services.image, services.node
+    brokers = [
+        MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
+        for broker in image.brokers.values()
+    ]
+    if node.id not in image.brokers:
+        # Just started, and not registered yet.
+        brokers.append(
+            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        )
+    cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    return MetadataResponse(
+        brokers=brokers,
+        cluster_id=image.cluster_id,
+        controller_id=node.id,
+        topics=topics,
+        cluster_authorized_operations=cluster,
+    )
+
+
+def _by_name(services: Services, name: str) -> MetadataResponseTopic:
+    topic = services.image.topics.get(name)
+    if topic is not None:
+        return _known(services, topic)
+    legal = is_legal_topic_name(name)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+    )
+
+
+def _by_id(services: Services, topic_id: bytes) -> MetadataResponseTopic:
+    topic = services.image.topics_by_id.get(topic_id)
+    if topic is not None:
+        return _known(services, topic)
+    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+
+def _known(services: Services, topic: Topic) -> MetadataResponseTopic:
+    live = {*services.image.brokers, services.node.id}
+    partitions = []
+    for index, state in enumerate(topic.partitions):
+        led = state.leader in live
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=0 if led else ErrorCode.LEADER_NOT_AVAILABLE,
+                partition_index=index,
+                leader_id=state.leader if led else -1,
+                leader_epoch=state.leader_epoch,
+                replica_nodes=list(state.replicas),
+                isr_nodes=list(state.isr),
+                offline_replicas=[broker for broker in state.replicas if broker not in live],
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=partitions,
+    )

@@ -1,0 +1,253 @@
+"""Creating, growing and deleting topics: decided against the metadata, written to it, then made true on this disk.
+
+Writers take turns, so what was decided still holds when it is written, and of two that create the same topic one wins
+and the other is told. An answer leaves only once the partitions can be used (or are gone). A request that runs out of
+its own time is answered so, but what it began is finished: half of a change helps nobody.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.topic import TopicConfig
+from penstock.coordination.image import Topic
+from penstock.coordination.metadata import MetadataStore, NewTopic
+from penstock.coordination.tree import ConflictError, ConnectionLostError
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.services.topic_names import INTERNAL_TOPICS
+from penstock.services.topic_plans import (
+    TopicPlan,
+    TopicPlanner,
+    WantedTopic,
+    check_partition_total,
+    plan_added_partitions,
+)
+
+log = logging.getLogger(__name__)
+
+# Against other processes only versions guard; each lost round is somebody else's progress, so few are enough.
+_ROUNDS_MAX = 5
+# Topics planned before others on the loop get their turn.
+_PLANNED_AT_ONCE = 50
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedTopic:
+    id: bytes
+    partitions: int
+    replication_factor: int
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    count: int
+    # The replicas of each added partition, where they are given by hand.
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+Created = Mapping[str, CreatedTopic | ApiError]
+Outcome = Mapping[str, ApiError | None]
+
+
+class TopicService:
+    def __init__(
+        self, metadata: MetadataStore, reconcile: Callable[[], Awaitable[None]], node_id: int
+    ) -> None:
+        self._metadata = metadata
+        self._reconcile = reconcile
+        self._node_id = node_id
+        self._turn = asyncio.Lock()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # -- create ----------------------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        wanted: Sequence[WantedTopic],
+        config: BrokerConfig,
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+    ) -> Created:
+        """What became of each name; names given twice are refused and come last."""
+        once, twice = _split([topic.name for topic in wanted])
+        topics = [topic for topic in wanted if topic.name in once]
+        results: dict[str, CreatedTopic | ApiError] = {}
+        try:
+            check_partition_total(topics, config)
+            results |= await self._within(timeout_ms, self._create(topics, config, validate_only))
+        except PenstockError as error:
+            return {topic.name: as_api_error(error) for topic in wanted}
+        return results | dict.fromkeys(twice, _duplicate())
+
+    async def create_automatically(self, names: Sequence[str], config: BrokerConfig) -> None:
+        """Topics that were asked for but do not exist; what cannot be created stays unknown."""
+        wanted = [WantedTopic(name) for name in names if name not in INTERNAL_TOPICS]
+        if not wanted:
+            return
+        for name, result in (await self.create(wanted, config, timeout_ms=_AUTOMATIC_MS)).items():
+            if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                log.warning("topic %s was asked for but cannot be created: %s", name, result)
+
+    async def _create(
+        self, topics: Sequence[WantedTopic], config: BrokerConfig, validate_only: bool
+    ) -> dict[str, CreatedTopic | ApiError]:
+        async with self._turn:
+            for _ in range(_ROUNDS_MAX):
+                results, plans = await self._plan(topics, config)
+                if validate_only or not plans:
+                    ids = {plan.name: self._metadata.random_id() for plan in plans}
+                    break
+                wanted = [NewTopic(plan.name, plan.partitions, plan.config.overrides) for plan in plans]
+                try:
+                    ids = {topic.name: topic.id for topic in await self._metadata.create_topics(wanted)}
+                    break
+                except (ConflictError, ApiError):
+                    continue
+            else:
+                raise ApiError(
+                    ErrorCode.UNKNOWN_SERVER_ERROR, "too many others create topics at the same time"
+                )
+        if plans and not validate_only:
+            await self._reconcile()
+        for plan in plans:
+            results[plan.name] = CreatedTopic(
+                ids[plan.name], len(plan.partitions), plan.replication_factor, plan.config
+            )
+        return results
+
+    async def _plan(
+        self, topics: Sequence[WantedTopic], config: BrokerConfig
+    ) -> tuple[dict[str, CreatedTopic | ApiError], list[TopicPlan]]:
+        planner = TopicPlanner(self._metadata.image, config, self._brokers())
+        results: dict[str, CreatedTopic | ApiError] = {}
+        plans = []
+        for number, topic in enumerate(topics, 1):
+            try:
+                plans.append(planner.plan(topic))
+            except ApiError as error:
+                results[topic.name] = error
+            if number % _PLANNED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return results, plans
+
+    # -- delete ----------------------------------------------------------------------------------------------
+
+    async def delete(self, names: Sequence[str], *, timeout_ms: int) -> Outcome:
+        """Each name must be there once; see the handler for the ways to name a topic."""
+        try:
+            return await self._within(timeout_ms, self._delete(names))
+        except PenstockError as error:
+            return dict.fromkeys(names, as_api_error(error))
+
+    async def _delete(self, names: Sequence[str]) -> dict[str, ApiError | None]:
+        results: dict[str, ApiError | None] = {}
+        async with self._turn:
+            for name in names:
+                try:
+                    await self._metadata.delete_topic(name)
+                    results[name] = None
+                except PenstockError as error:
+                    results[name] = as_api_error(error)
+        await self._reconcile()
+        return results
+
+    # -- more partitions -------------------------------------------------------------------------------------
+
+    async def create_partitions(
+        self,
+        wanted: Sequence[tuple[str, MorePartitions]],
+        *,
+        timeout_ms: int,
+        validate_only: bool = False,
+    ) -> Outcome:
+        once, twice = _split([name for name, _ in wanted])
+        topics = {name: more for name, more in wanted if name in once}
+        try:
+            results = await self._within(timeout_ms, self._grow(topics, validate_only))
+        except PenstockError as error:
+            return {name: as_api_error(error) for name, _ in wanted}
+        return results | dict.fromkeys(twice, _duplicate())
+
+    async def _grow(
+        self, topics: Mapping[str, MorePartitions], validate_only: bool
+    ) -> dict[str, ApiError | None]:
+        results: dict[str, ApiError | None] = {}
+        async with self._turn:
+            for name, more in topics.items():
+                try:
+                    topic = self._topic(name)
+                    added = plan_added_partitions(topic, more.count, more.assignments, self._brokers())
+                    if not validate_only:
+                        await self._metadata.create_partitions(name, added)
+                    results[name] = None
+                except PenstockError as error:
+                    results[name] = as_api_error(error)
+        if not validate_only:
+            await self._reconcile()
+        return results
+
+    # -- shared ----------------------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic
+
+    def _brokers(self) -> list[int]:
+        # A request may come in before this broker's own registration is written.
+        return sorted({*self._metadata.image.brokers, self._node_id})
+
+    async def _within(self, timeout_ms: int, work: Coroutine[Any, Any, _Result]) -> _Result:
+        if timeout_ms <= 0:
+            work.close()
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
+        if not done:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
+        return task.result()
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("a change of topics failed: %s", error)
+
+
+# As long as a client waits for Metadata, and no client names its own limit for this.
+_AUTOMATIC_MS = 30_000
+
+
+def as_api_error(error: PenstockError) -> ApiError:
+    """What a client is told about a failure below."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, StorageError):
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    if isinstance(error, ConnectionLostError):
+        # Whether it happened is open, which is what this code says.
+        return ApiError(ErrorCode.REQUEST_TIMED_OUT, str(error))
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+
+def _split(names: Sequence[str]) -> tuple[set[str], list[str]]:
+    """Names that are there once, and (in order, once each) those that are there more often."""
+    counted = Counter(names)
+    return {name for name, count in counted.items() if count == 1}, [
+        name for name, count in counted.items() if count > 1
+    ]
+
+
+def _duplicate() -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
