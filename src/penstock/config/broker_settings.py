@@ -81,6 +81,10 @@ _LISTENERS = (
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     _broker("penstock.console.port", _INT, 9080,
         "The port of /metrics, /healthz and the console; 0 takes a free one, -1 none.", between(-1, 65535)),
+    _broker("penstock.log.format", _STRING, "text",
+        "How log lines on stderr look: text for people, json for machines.", one_of("text", "json")),
+    _broker("penstock.log.level", _STRING, "info",
+        "The least severe log lines that are written.", one_of("debug", "info", "warning", "error")),
 )
 
 _NETWORK = (

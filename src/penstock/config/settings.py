@@ -57,10 +57,12 @@ class Update(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """A test on a parsed value and the words for what passes it."""
+    """A test on a parsed value, the words for what passes it (docs), and Kafka's words for what does not (clients)."""
 
     allowed: str
     accepts: Callable[[Value], bool]
+    # The setting's name and the value to the whole message.
+    refusal: Callable[[str, Value], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +103,13 @@ class Setting:
         try:
             value = _PARSERS[self.type](text.strip())
         except ValueError as error:
-            raise ConfigError(f"{self.name} must be {_NOUNS[self.type]}, not {text!r}") from error
+            raise ConfigError(_invalid(self.name, text.strip(), _NOT_OF_TYPE[self.type])) from error
         self.check(value)
         return value
 
     def check(self, value: Value) -> None:
         if self.validator is not None and not self.validator.accepts(value):
-            raise ConfigError(f"{self.name} must be {self.validator.allowed}, not {render(value)!r}")
+            raise ConfigError(self.validator.refusal(self.name, value))
 
     def shown(self, value: Value) -> str | None:
         """As DescribeConfigs shows it: secrets and unset values as null."""
@@ -129,7 +131,8 @@ def lookup(table: Mapping[str, Setting], kind: str, name: str) -> Setting:
     setting = table.get(name)
     if setting is not None:
         return setting
-    close = get_close_matches(name, table, n=1)
+    # Broker settings are given by people, at the start; topic settings by clients, who know Kafka's message.
+    close = get_close_matches(name, table, n=1) if kind == "broker" else []
     hint = f"; did you mean {close[0]}?" if close else ""
     raise ConfigError(f"Unknown {kind} config name: {name}{hint}")
 
@@ -185,49 +188,73 @@ _PARSERS: dict[SettingType, Callable[[str], Value]] = {
     SettingType.PASSWORD: str,
 }
 
-_NOUNS = {
-    SettingType.BOOLEAN: "true or false",
-    SettingType.STRING: "a text",
-    SettingType.INT: "a whole number of at most 32 bits",
-    SettingType.SHORT: "a whole number of at most 16 bits",
-    SettingType.LONG: "a whole number of at most 64 bits",
-    SettingType.DOUBLE: "a number",
-    SettingType.LIST: "a comma-separated list",
-    SettingType.CLASS: "a class name",
-    SettingType.PASSWORD: "a text",
+_NOT_OF_TYPE = {
+    SettingType.BOOLEAN: "Expected value to be either true or false",
+    **{
+        numeric: f"Not a number of type {numeric.name}"
+        for numeric in (SettingType.INT, SettingType.SHORT, SettingType.LONG, SettingType.DOUBLE)
+    },
 }
+
+
+def _invalid(name: str, shown: str, reason: str) -> str:
+    return f"Invalid value {shown} for configuration {name}: {reason}"
+
 
 # -- Validators ------------------------------------------------------------------------------------------------
 
 
 def at_least(low: float) -> Validator:
-    return Validator(f"at least {low}", lambda value: value is None or _number(value) >= low)
+    return Validator(
+        f"at least {low}",
+        lambda value: value is None or _number(value) >= low,
+        lambda name, value: _invalid(name, render(value), f"Value must be at least {low}"),
+    )
 
 
 def between(low: float, high: float) -> Validator:
+    def refusal(name: str, value: Value) -> str:
+        limit = f"at least {low}" if _number(value) < low else f"no more than {high}"
+        return _invalid(name, render(value), f"Value must be {limit}")
+
     return Validator(
-        f"between {low} and {high}", lambda value: value is None or low <= _number(value) <= high
+        f"between {low} and {high}", lambda value: value is None or low <= _number(value) <= high, refusal
     )
 
 
 def one_of(*names: str) -> Validator:
-    return Validator("one of " + ", ".join(names), lambda value: value in names)
+    listed = ", ".join(names)
+    return Validator(
+        "one of " + listed,
+        lambda value: value in names,
+        lambda name, value: _invalid(name, render(value), f"String must be one of: {listed}"),
+    )
 
 
 def list_of(*names: str) -> Validator:
     """Any of the names, each at most once; Kafka allows the empty list for `cleanup.policy`."""
+    listed = ", ".join(names)
 
     def accepts(value: Value) -> bool:
         return isinstance(value, tuple) and set(value) <= set(names) and len(set(value)) == len(value)
 
-    return Validator("a list of " + ", ".join(names), accepts)
+    def refusal(name: str, value: Value) -> str:
+        for part in value if isinstance(value, tuple) else ():
+            if part not in names:
+                return _invalid(name, part, f"String must be one of: {listed}")
+        return f"Configuration '{name}' values must not be duplicated."
+
+    return Validator("a list of " + listed, accepts, refusal)
 
 
-def level(low: int, high: int, default: int | None = None) -> Validator:
-    """A compression level; gzip and others also name "the library's choice" by a number outside the range."""
-    also = "" if default is None else f", or {default} for the library's default"
+def level(low: int, high: int, default: int) -> Validator:
+    """A compression level, where "the library's choice" is a number outside the range."""
     return Validator(
-        f"between {low} and {high}{also}", lambda value: value == default or low <= _number(value) <= high
+        f"between {low} and {high}, or {default} for the library's default",
+        lambda value: value == default or low <= _number(value) <= high,
+        lambda name, value: _invalid(
+            name, render(value), f"Value must be between {low} and {high} or equal to {default}"
+        ),
     )
 
 
@@ -239,11 +266,23 @@ def throttled_replicas() -> Validator:
             return isinstance(value, tuple)
         return all(_is_pair(part) for part in value)
 
-    return Validator("* or a list like 0:101,1:102 (partition:broker)", accepts)
+    def refusal(name: str, value: Value) -> str:
+        wanted = (
+            "must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+        shown = ", ".join(value) if isinstance(value, tuple) else ""
+        return _invalid(name, f"[{shown}]", f"{name} {wanted}")
+
+    return Validator("* or a list like 0:101,1:102 (partition:broker)", accepts, refusal)
 
 
 def not_empty_list() -> Validator:
-    return Validator("a list of at least one name", lambda value: isinstance(value, tuple) and any(value))
+    return Validator(
+        "a list of at least one name",
+        lambda value: isinstance(value, tuple) and any(value),
+        lambda name, value: f"Configuration '{name}' must not be empty.",
+    )
 
 
 def _is_pair(text: str) -> bool:

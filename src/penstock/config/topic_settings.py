@@ -28,6 +28,14 @@ TIMESTAMP_TYPES = one_of("CreateTime", "LogAppendTime")
 GZIP_LEVELS = level(1, 9, default=-1)
 LZ4_LEVELS = between(1, 17)
 ZSTD_LEVELS = between(-131072, 22)
+NO_TIERED_STORAGE = Validator(
+    "false: the archive takes the place of tiered storage",
+    lambda value: value is False,
+    lambda name, value: (
+        "Tiered Storage functionality is disabled in the broker. "
+        "Topic cannot be configured with remote log storage."
+    ),
+)
 # Below a megabyte a busy partition would roll many times a second; Kafka 4 refuses it too.
 SEGMENT_BYTES = at_least(1024 * 1024)
 
@@ -161,7 +169,7 @@ _REPLICATION = (
 _REMOTE = (
     _topic("remote.storage.enable", SettingType.BOOLEAN, False,
         "Kafka's tiered storage; known so that tools can show it, and only `false` is served.",
-        valid=Validator("false: the archive takes the place of tiered storage", lambda value: value is False)),
+        valid=NO_TIERED_STORAGE),
     _topic("remote.log.copy.disable", SettingType.BOOLEAN, False,
         "Whether tiered data becomes read-only; without tiered storage it changes nothing."),
     _topic("remote.log.delete.on.disable", SettingType.BOOLEAN, False,

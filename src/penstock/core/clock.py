@@ -1,7 +1,13 @@
-"""Wall-clock time, the only place that asks for it. Durations come from the event loop."""
+"""Time, the only module that asks for it: the wall clock as a seam, and a stopwatch for metrics.
+
+Whatever the broker decides by duration (timeouts, delays) comes from the event loop, so that the simulation rules it.
+The stopwatch is for measuring only.
+"""
 
 import time
 from typing import Protocol
+
+stopwatch = time.perf_counter
 
 
 class Clock(Protocol):

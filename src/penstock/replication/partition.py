@@ -155,6 +155,10 @@ class Partition:
         return self.log.read(offset, size_max, committed, at_least_one=at_least_one)
 
     @property
+    def waiting_producers(self) -> int:
+        return len(self._ack_waiters)
+
+    @property
     def high_watermark(self) -> int:
         return self.committed.offset
 

@@ -23,6 +23,7 @@ from penstock.frontends.kafka.hot import HotPath
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
+from penstock.server.loop_lag import LoopLag
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.hosting import Hosting
@@ -59,6 +60,8 @@ class Broker:
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.services = self._assemble()
         self.listener = self._listener()
+        self.loop_lag = LoopLag(self._loop)
+        self.console_port = -1  # none
 
     def _assemble(self) -> Services:
         config, seams, loop = self._config, self._seams, self._loop
@@ -111,6 +114,7 @@ class Broker:
         if not data_dir.was_clean:
             await metadata.bump_leader_epochs(node.id)
         await self.services.hosting.reconcile()
+        self.loop_lag.start()
         node.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
         await metadata.register_broker(
             BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
@@ -122,6 +126,7 @@ class Broker:
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""
+        self.loop_lag.stop()
         await self.listener.close()
         await self._group_commit.idle()
         logs = [partition.log for partition in self.table.partitions()]

@@ -14,6 +14,7 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Protocol, cast
 
+from penstock.core.clock import stopwatch
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import (
     RECEIVE_BUFFER_BYTES,
@@ -22,7 +23,9 @@ from penstock.core.limits import (
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
 )
+from penstock.core.stats import RequestStats
 from penstock.server.writer import Part, SocketWriter, TransportWriter
+from penstock.storage.segment import Slice
 
 _SIZE = Struct(">i")
 _FRAME_BYTES_MIN = 8  # api key, version, correlation id
@@ -42,6 +45,7 @@ class Host(Protocol):
     request_bytes_max: int
     bytes_in: int
     bytes_out: int
+    requests: RequestStats
 
     def opened(self, connection: "Connection") -> bool: ...
     def closed(self, connection: "Connection") -> None: ...
@@ -51,15 +55,17 @@ class Host(Protocol):
 class Reply:
     """A response that is owed."""
 
-    __slots__ = ("_connection", "parts")
+    __slots__ = ("_api_key", "_began", "_connection", "parts")
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "Connection", api_key: int, began: float) -> None:
         self._connection = connection
+        self._api_key = api_key
+        self._began = began
         self.parts: list[Part] | None = None
 
     def send(self, parts: list[Part]) -> None:
         self.parts = parts
-        self._connection.reply_ready()
+        self._connection.reply_ready(self._api_key, self._began)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -78,9 +84,10 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_soon = False
         self._busy = False  # a coroutine works on a request: nothing else is dispatched
         self._reading = True
+        self._api_key = 0  # of the request being dispatched, and since when
+        self._began = 0.0
         self.last_active = loop.time()
         self.peer = ""
-        self.client_software: tuple[str, str] | None = None
 
     # -- asyncio.BufferedProtocol ---------------------------------------------------------------------------
 
@@ -142,9 +149,12 @@ class Connection(asyncio.BufferedProtocol):
                 frame = view[start + 4 : start + 4 + size]
                 start += 4 + size
                 self._start = start
+                self._api_key = frame[0] << 8 | frame[1]
+                self._began = stopwatch()
                 parts = dispatch(self, frame)
                 if parts is not None:
                     self._answer(parts)
+                    self._host.requests.observe(self._api_key, stopwatch() - self._began)
                 if self._busy or self._transport is None:
                     break
                 if len(self._owed) >= RESPONSES_OWED_MAX:
@@ -213,20 +223,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def defer(self) -> Reply:
         """A place in the row of responses for the current request, to be filled later."""
-        reply = Reply(self)
+        reply = Reply(self, self._api_key, self._began)
         self._owed.append(reply)
         return reply
 
     def _answer(self, parts: list[Part]) -> None:
         if self._owed:
-            reply = Reply(self)
+            reply = Reply(self, self._api_key, self._began)
             reply.parts = parts
             self._owed.append(reply)
         else:
             self._ready += parts
 
-    def reply_ready(self) -> None:
+    def reply_ready(self, api_key: int, began: float) -> None:
         """Some owed response is there: send those at the front, at the end of this turn of the loop."""
+        self._host.requests.observe(api_key, stopwatch() - began)
         owed = self._owed
         while owed and (parts := owed[0].parts) is not None:
             owed.popleft()
@@ -246,6 +257,7 @@ class Connection(asyncio.BufferedProtocol):
     def _flush(self) -> None:
         ready, self._ready = self._ready, []
         if ready and self._writer is not None:
+            self._host.bytes_out += sum(part.size if isinstance(part, Slice) else len(part) for part in ready)
             self._writer.send(ready)
 
     def _may_read(self) -> bool:

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Coroutine
 
+from penstock.core.stats import RequestStats
 from penstock.server.connection import Connection, Dispatcher
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class Listener:
         self.bytes_in = 0
         self.bytes_out = 0
         self.refused = 0
+        self.requests = RequestStats()
         self._connections: dict[Connection, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -14,6 +14,7 @@ from penstock.coordination.embedded import EmbeddedStore
 from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker, Seams
+from penstock.server.console import Console
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
@@ -38,10 +39,14 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
             seams = Seams(files, SystemClock(), random.Random(), executor)
             broker = Broker(config, seams, await store.connect(), host=host, port=port)
             await broker.start()
+            console = Console(broker)
             try:
+                if config.penstock_console_port >= 0:
+                    broker.console_port = await console.start(host, config.penstock_console_port)
                 ready(broker)
                 await stopped.wait()
             finally:
+                await console.close()
                 await broker.stop()
         finally:
             await store.close()

@@ -1,11 +1,12 @@
 """The pytest fixture users get with `pip install penstock`: a real broker, once per test session."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from penstock.testing.process import BrokerProcess
 
 

@@ -1,5 +1,6 @@
 """A broker on the simulated loop: the production classes, with files in memory and faults on command."""
 
+import asyncio
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,7 +31,8 @@ class SimBroker:
         self._rng = loop.random(name)
 
     def start(self) -> None:
-        self._loop.spawn(self.name, self._serve())
+        task = self._loop.spawn(self.name, self._serve())
+        task.add_done_callback(asyncio.Task.result)  # a broker that cannot start ends the run
 
     async def _serve(self) -> None:
         config = BrokerConfig.resolve(self._settings)

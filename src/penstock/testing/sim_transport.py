@@ -236,6 +236,7 @@ class SimTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data must be bytes-like, not {type(data).__name__}")
+        self._ensure_open()
         if self._eof_queued:
             raise RuntimeError("write() after write_eof()")
         if self._closing or not data:
@@ -248,6 +249,11 @@ class SimTransport(asyncio.Transport):
             self._maybe_pause()
         else:
             self._schedule_flush()
+
+    def _ensure_open(self) -> None:
+        # asyncio's own transports ignore this, uvloop's refuse: code must stop at connection_lost.
+        if self._gone:
+            raise RuntimeError("the transport is closed: nothing may be written after connection_lost")
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         for data in list_of_data:
@@ -274,6 +280,7 @@ class SimTransport(asyncio.Transport):
             low = high // 4
         if not high >= low >= 0:
             raise ValueError(f"high ({high}) must be >= low ({low}) must be >= 0")
+        self._ensure_open()
         self._high_bytes, self._low_bytes = high, low
         self._maybe_pause()
 

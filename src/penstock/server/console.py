@@ -1,0 +1,46 @@
+"""What the console port answers without the console: is the broker well, and its metrics."""
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from penstock import __version__
+from penstock.server.http import Answer, HttpServer
+
+if TYPE_CHECKING:
+    from penstock.server.broker import Broker
+
+
+class Console:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._metrics: object | None = None
+        self._server = HttpServer({"/metrics": self._render_metrics, "/healthz": self._health})
+
+    async def start(self, host: str, port: int) -> int:
+        return await self._server.start(host, port)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    async def _render_metrics(self) -> Answer:
+        from penstock.server.metrics import CONTENT_TYPE, BrokerMetrics  # noqa: PLC0415 - 30 ms nobody needs at start
+
+        if not isinstance(self._metrics, BrokerMetrics):
+            self._metrics = BrokerMetrics(self._broker)
+        services = self._broker.services
+        # Thousands of partitions take a while to write down: not on the loop.
+        body = await services.loop.run_in_executor(services.executor, self._metrics.render)
+        return HTTPStatus.OK, CONTENT_TYPE, body
+
+    async def _health(self) -> Answer:
+        offline = [f"{p.topic}-{p.index}" for p in self._broker.table.partitions() if p.log.failed]
+        status = HTTPStatus.SERVICE_UNAVAILABLE if offline else HTTPStatus.OK
+        said = {
+            "status": "offline partitions" if offline else "ok",
+            "version": __version__,
+            "node": self._broker.services.node.id,
+            "topics": len(self._broker.table.by_name),
+            "offline": offline[:20],
+        }
+        return status, "application/json", json.dumps(said).encode() + b"\n"

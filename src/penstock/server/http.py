@@ -1,0 +1,59 @@
+"""`/metrics` and `/healthz` on the console port: a few lines of HTTP, since the broker needs no web framework."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+log = logging.getLogger(__name__)
+
+_HEAD_BYTES_MAX = 16 * 1024
+_HEAD_SECONDS_MAX = 10.0
+
+Answer = tuple[HTTPStatus, str, bytes]  # status, content type, body
+Route = Callable[[], Awaitable[Answer]]
+
+
+class HttpServer:
+    def __init__(self, routes: dict[str, Route]) -> None:
+        self._routes = routes
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request per connection: scrapes are seconds apart."""
+        try:
+            async with asyncio.timeout(_HEAD_SECONDS_MAX):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_response(*await self._answer(head)))
+                await writer.drain()
+        except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
+            log.debug("an HTTP client sent no whole request, or left")
+        finally:
+            writer.close()
+
+    async def _answer(self, head: bytes) -> Answer:
+        method, _, rest = head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        if method not in (b"GET", b"HEAD"):
+            return HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"only GET\n"
+        route = self._routes.get(path)
+        if route is None:
+            known = ", ".join(sorted(self._routes))
+            return HTTPStatus.NOT_FOUND, "text/plain", f"nothing here; try {known}\n".encode()
+        return await route()
+
+
+def _response(status: HTTPStatus, content_type: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

@@ -1,0 +1,123 @@
+"""What the broker tells Prometheus: read from its parts when a scrape comes, never pushed by the hot path."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+
+from penstock.core.stats import Durations
+from penstock.wire.kafka.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from penstock.server.broker import Broker
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class BrokerCollector:
+    """Asked from a thread while the loop works: it copies what it walks over and tolerates being a moment late."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._requests()
+        yield from self._connections()
+        yield from self._partitions()
+        yield from self._waiting()
+        lag = HistogramMetricFamily(
+            "penstock_event_loop_lag_seconds", "How late the event loop runs its callbacks."
+        )
+        _add(lag, [], self._broker.loop_lag.durations)
+        yield lag
+
+    def _requests(self) -> Iterator[Metric]:
+        family = HistogramMetricFamily(
+            "penstock_request_seconds", "Requests, from the last byte received to the answer.", labels=["api"]
+        )
+        for key, durations in list(self._broker.listener.requests.by_api.items()):
+            _add(family, [_api_name(key)], durations)
+        yield family
+
+    def _connections(self) -> Iterator[Metric]:
+        listener, produce = self._broker.listener, self._broker.services.produce
+        yield _counter("penstock_received_bytes", "Bytes received from clients.", listener.bytes_in)
+        yield _counter("penstock_sent_bytes", "Bytes sent to clients.", listener.bytes_out)
+        yield _counter("penstock_messages_in", "Records stored.", produce.records)
+        yield _counter("penstock_batches_in", "Record batches stored.", produce.batches)
+        yield _gauge("penstock_connections", "Open client connections.", listener.connection_count)
+        yield _counter("penstock_connections_refused", "Connections over a limit.", listener.refused)
+
+    def _partitions(self) -> Iterator[Metric]:
+        labels = ["topic", "partition"]
+        size = GaugeMetricFamily("penstock_log_size_bytes", "Bytes of the partition's log.", labels=labels)
+        start = GaugeMetricFamily("penstock_log_start_offset", "First readable offset.", labels=labels)
+        end = GaugeMetricFamily("penstock_log_end_offset", "Offset after the last record.", labels=labels)
+        committed = GaugeMetricFamily(
+            "penstock_high_watermark", "Offset after the last committed record.", labels=labels
+        )
+        unsynced = GaugeMetricFamily(
+            "penstock_log_unsynced_bytes", "Bytes not yet known to be on disk.", labels=labels
+        )
+        offline = 0
+        for partition in list(self._broker.table.partitions()):
+            at = [partition.topic, str(partition.index)]
+            log = partition.log
+            size.add_metric(at, log.size_bytes)
+            start.add_metric(at, log.start_offset)
+            end.add_metric(at, log.end_offset)
+            committed.add_metric(at, partition.high_watermark)
+            unsynced.add_metric(at, log.unsynced_bytes)
+            offline += log.failed
+        yield from (size, start, end, committed, unsynced)
+        yield _gauge(
+            "penstock_offline_partitions", "Partitions that refuse writes after an I/O error.", offline
+        )
+
+    def _waiting(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily("penstock_purgatory_size", "Requests that wait.", labels=["kind"])
+        family.add_metric(["fetch"], self._broker.services.fetch.waiting)
+        family.add_metric(
+            ["produce"], sum(p.waiting_producers for p in list(self._broker.table.partitions()))
+        )
+        yield family
+        sessions = len(self._broker.services.fetch.sessions)
+        yield _gauge("penstock_fetch_sessions", "Incremental fetch sessions.", sessions)
+
+
+class BrokerMetrics:
+    def __init__(self, broker: "Broker") -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(BrokerCollector(broker))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)
+
+
+def _api_name(key: int) -> str:
+    try:
+        return ApiKey(key).name.lower()
+    except ValueError:
+        return str(key)
+
+
+def _add(family: HistogramMetricFamily, labels: Iterable[str], durations: Durations) -> None:
+    family.add_metric(list(labels), durations.cumulative(), durations.total_seconds)
+
+
+def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)
