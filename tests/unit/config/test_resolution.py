@@ -88,7 +88,9 @@ def test_refuses_topic_overrides(overrides):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"did you mean retention\.ms\?"):
+    with pytest.raises(ConfigError, match=r"did you mean log\.retention\.ms\?"):
+        BrokerConfig.resolve({"log.retention.mss": "5"})
+    with pytest.raises(ConfigError, match=r"^Unknown topic config name: retention\.mss$"):
         _topic({"retention.mss": "5"})
 
 
