@@ -160,12 +160,10 @@ def plan_added_partitions(
     if assignments is None:
         if added > PARTITIONS_PER_REQUEST_MAX:
             raise _too_many()
-        start = (
-            brokers.index(topic.partitions[0].replicas[0])
-            if topic.partitions[0].replicas[0] in brokers
-            else 0
-        )
-        return led_by_first(place(added, replication_factor, brokers, start=start + current))
+        # Go on where the topic's own round stands, so that leaders stay spread.
+        first = topic.partitions[0].replicas[0]
+        start = (brokers.index(first) if first in brokers else 0) + current
+        return led_by_first(place(added, replication_factor, brokers, start=start))
     if len(assignments) != added:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -19,6 +19,7 @@ from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.tree import ConflictError, ConnectionLostError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.services.topic_deletions import Deletion, TopicReference, choose_topics
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.services.topic_plans import (
     TopicPlan,
@@ -117,12 +118,12 @@ class TopicService:
                     ErrorCode.UNKNOWN_SERVER_ERROR, "too many others create topics at the same time"
                 )
         if plans and not validate_only:
-            await self._reconcile()
+            await self._make_true()
         for plan in plans:
             results[plan.name] = CreatedTopic(
                 ids[plan.name], len(plan.partitions), plan.replication_factor, plan.config
             )
-        return results
+        return {topic.name: results[topic.name] for topic in topics}
 
     async def _plan(
         self, topics: Sequence[WantedTopic], config: BrokerConfig
@@ -141,23 +142,28 @@ class TopicService:
 
     # -- delete ----------------------------------------------------------------------------------------------
 
-    async def delete(self, names: Sequence[str], *, timeout_ms: int) -> Outcome:
-        """Each name must be there once; see the handler for the ways to name a topic."""
+    async def delete(self, wanted: Sequence[TopicReference], *, timeout_ms: int) -> list[Deletion]:
+        """What became of each; one deletion fails or succeeds apart from the others."""
         try:
-            return await self._within(timeout_ms, self._delete(names))
+            return await self._within(timeout_ms, self._delete(wanted))
         except PenstockError as error:
-            return dict.fromkeys(names, as_api_error(error))
+            failure = as_api_error(error)
+            return [Deletion(one.name, one.id, failure) for one in wanted]
 
-    async def _delete(self, names: Sequence[str]) -> dict[str, ApiError | None]:
-        results: dict[str, ApiError | None] = {}
+    async def _delete(self, wanted: Sequence[TopicReference]) -> list[Deletion]:
         async with self._turn:
-            for name in names:
+            results, chosen = choose_topics(wanted, self._metadata.image)
+            deleted = 0
+            for topic in chosen:
+                error = None
                 try:
-                    await self._metadata.delete_topic(name)
-                    results[name] = None
-                except PenstockError as error:
-                    results[name] = as_api_error(error)
-        await self._reconcile()
+                    await self._metadata.delete_topic(topic.name)
+                    deleted += 1
+                except PenstockError as failure:
+                    error = as_api_error(failure)
+                results.append(Deletion(topic.name, topic.id, error))
+        if deleted:
+            await self._make_true()
         return results
 
     # -- more partitions -------------------------------------------------------------------------------------
@@ -192,7 +198,7 @@ class TopicService:
                 except PenstockError as error:
                     results[name] = as_api_error(error)
         if not validate_only:
-            await self._reconcile()
+            await self._make_true()
         return results
 
     # -- shared ----------------------------------------------------------------------------------------------
@@ -206,6 +212,13 @@ class TopicService:
     def _brokers(self) -> list[int]:
         # A request may come in before this broker's own registration is written.
         return sorted({*self._metadata.image.brokers, self._node_id})
+
+    async def _make_true(self) -> None:
+        """The change is written and will come true, at the next start at the latest: a disk's refusal undoes nothing."""
+        try:
+            await self._reconcile()
+        except StorageError:
+            log.exception("this disk could not follow a change of topics")
 
     async def _within(self, timeout_ms: int, work: Coroutine[Any, Any, _Result]) -> _Result:
         if timeout_ms <= 0:

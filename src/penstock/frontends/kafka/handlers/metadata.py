@@ -15,6 +15,7 @@ from penstock.coordination.image import Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
+from penstock.services.cluster_view import leadership, live_brokers, live_ids, offline_replicas
 from penstock.services.services import Services
 from penstock.services.topic_names import INTERNAL_TOPICS, is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
@@ -28,7 +29,6 @@ from penstock.wire.kafka.generated.metadata import (
 )
 from penstock.wire.kafka.primitives import ZERO_UUID
 
-_IDS_ANSWERED_SINCE = 10
 _IDS_ASKED_SINCE = 12
 
 
@@ -38,7 +38,8 @@ def handle(
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     asked = request.topics
     if asked is None or (call.version == 0 and not asked):
-        return _answer(services, request, [_known(services, t) for t in services.image.topics.values()])
+        live = live_ids(services)
+        return _answer(services, request, [_known(topic, live) for topic in services.image.topics.values()])
     error = _malformed(asked, call.version)
     if error is not None:
         return _refused(asked, error)
@@ -88,21 +89,15 @@ def _answer(
         for topic in topics:
             if topic.name is not None:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
-    image, node = services.image, services.node
     brokers = [
-        MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
-        for broker in image.brokers.values()
+        MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in live_brokers(services)
     ]
-    if node.id not in image.brokers:
-        # Just started, and not registered yet.
-        brokers.append(
-            MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        )
     cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     return MetadataResponse(
         brokers=brokers,
-        cluster_id=image.cluster_id,
-        controller_id=node.id,
+        cluster_id=services.image.cluster_id,
+        controller_id=services.node.id,
         topics=topics,
         cluster_authorized_operations=cluster,
     )
@@ -111,7 +106,7 @@ def _answer(
 def _by_name(services: Services, name: str) -> MetadataResponseTopic:
     topic = services.image.topics.get(name)
     if topic is not None:
-        return _known(services, topic)
+        return _known(topic, live_ids(services))
     legal = is_legal_topic_name(name)
     return MetadataResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -123,24 +118,23 @@ def _by_name(services: Services, name: str) -> MetadataResponseTopic:
 def _by_id(services: Services, topic_id: bytes) -> MetadataResponseTopic:
     topic = services.image.topics_by_id.get(topic_id)
     if topic is not None:
-        return _known(services, topic)
+        return _known(topic, live_ids(services))
     return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
-def _known(services: Services, topic: Topic) -> MetadataResponseTopic:
-    live = {*services.image.brokers, services.node.id}
+def _known(topic: Topic, live: frozenset[int]) -> MetadataResponseTopic:
     partitions = []
     for index, state in enumerate(topic.partitions):
-        led = state.leader in live
+        leader, error = leadership(state, live)
         partitions.append(
             MetadataResponsePartition(
-                error_code=0 if led else ErrorCode.LEADER_NOT_AVAILABLE,
+                error_code=error,
                 partition_index=index,
-                leader_id=state.leader if led else -1,
+                leader_id=leader,
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                offline_replicas=[broker for broker in state.replicas if broker not in live],
+                offline_replicas=offline_replicas(state, live),
             )
         )
     return MetadataResponseTopic(
