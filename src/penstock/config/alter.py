@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from penstock.config.settings import ConfigError, Setting, SettingType, lookup, render
+from penstock.core.error_codes import ErrorCode
 
 
 class Operation(IntEnum):
@@ -28,27 +29,29 @@ def altered(
 ) -> dict[str, str]:
     """The overrides after the changes; `ConfigError` when one of them does not fit, and then none happens.
 
-    `kind` is "topic" or "broker", for the message. Whether the outcome is valid as a whole is for
-    `TopicConfig.resolve` or `BrokerConfig.with_changes` to say.
+    `kind` is "topic" or "broker". As in Kafka, a broker may be given names nobody knows (its plugins would), and any
+    name may be deleted. Whether the outcome is valid as a whole is for `TopicConfig.resolve` or
+    `BrokerConfig.with_changes` to say.
     """
     result = dict(current)
     for change in changes:
-        setting = lookup(table, kind, change.name)
         if change.operation is Operation.DELETE:
             result.pop(change.name, None)
         elif change.value is None:
-            raise ConfigError(f"{change.name} needs a value; to return to the default, delete the override")
+            raise ConfigError(f"Null value not supported for : {change.name}", ErrorCode.INVALID_REQUEST)
         elif change.operation is Operation.SET:
-            setting.parse(change.value)
+            if kind != "broker":
+                lookup(table, kind, change.name).parse(change.value)
             result[change.name] = change.value
         else:
-            result[change.name] = _list_changed(setting, result.get(change.name), change)
+            result[change.name] = _list_changed(table.get(change.name), result.get(change.name), change)
     return result
 
 
-def _list_changed(setting: Setting, current: str | None, change: Alteration) -> str:
-    if setting.type is not SettingType.LIST:
-        raise ConfigError(f"{setting.name} is not a list: nothing can be appended to or subtracted from it")
+def _list_changed(setting: Setting | None, current: str | None, change: Alteration) -> str:
+    if setting is None or setting.type is not SettingType.LIST:
+        verb = "APPEND to" if change.operation is Operation.APPEND else "SUBTRACT from"
+        raise ConfigError(f"Can't {verb} key {change.name} because its type is not LIST.")
     # With no override of its own the list starts from the declared default, as in Kafka.
     parts = [part for part in (render(setting.default) if current is None else current).split(",") if part]
     named = [part.strip() for part in (change.value or "").split(",") if part.strip()]

@@ -158,15 +158,27 @@ def check_dynamic(layer: Layer, *, per_broker: bool) -> None:
     Kafka answers INVALID_REQUEST here and INVALID_CONFIG for topics; clients see the same from us.
     """
     try:
-        for name, text in layer.items():
-            setting = lookup(BROKER_SETTINGS, "broker", name)
-            setting.parse(text)
-            if setting.update is Update.READ_ONLY:
-                raise ConfigError(f"{name} cannot be changed while the broker runs; set it at its start")
-            if setting.update is Update.PER_BROKER and not per_broker:
-                raise ConfigError(f"{name} can only be set for a single broker, not for all of them at once")
+        settings = [lookup(BROKER_SETTINGS, "broker", name) for name in layer]
     except ConfigError as error:
-        raise ConfigError(str(error), ErrorCode.INVALID_REQUEST) from error
+        raise _refused(str(error)) from error
+    fixed = [setting.name for setting in settings if setting.update is Update.READ_ONLY]
+    if fixed:
+        raise _refused(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    single = [setting.name for setting in settings if setting.update is Update.PER_BROKER]
+    if single and not per_broker:
+        raise _refused(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"[{', '.join(single)}]"
+        )
+    try:
+        for setting in settings:
+            setting.parse(layer[setting.name])
+    except ConfigError as error:
+        raise _refused(str(error)) from error
+
+
+def _refused(message: str) -> ConfigError:
+    return ConfigError(message, ErrorCode.INVALID_REQUEST)
 
 
 def _entry(setting: Setting, value: str | None, synonyms: tuple[DescribedSynonym, ...]) -> Described:

@@ -24,6 +24,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
+from penstock.services.configs import ConfigService
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.hosting import Hosting
@@ -84,6 +85,7 @@ class Broker:
             topics=TopicService(self.metadata, hosting.reconcile, config.node_id),
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
+            configs=ConfigService(config, self.metadata, hosting, self._reconfigure),
         )
 
     def _listener(self) -> Listener:
@@ -104,6 +106,7 @@ class Broker:
         data_dir, metadata, node = self._data_dir, self.metadata, self.services.node
         data_dir.open()
         await metadata.load()
+        self.services.configs.refresh()
         identity = data_dir.identity(node.id, metadata.image.cluster_id)
         topics = metadata.image.topics.values()
         strays = data_dir.quarantine_strays({(t.name, i) for t in topics for i in range(len(t.partitions))})
@@ -132,6 +135,13 @@ class Broker:
         logs = [partition.log for partition in self.table.partitions()]
         clean = await self._loop.run_in_executor(self._seams.executor, _settle, logs)
         self._data_dir.close(clean=clean)
+
+    def _reconfigure(self, config: BrokerConfig) -> None:
+        """Settings changed while running; topics learn of it through hosting."""
+        self._config = self.services.config = config
+        self.listener.connections_max = config.max_connections
+        self.listener.connections_per_ip_max = config.max_connections_per_ip
+        self.services.hosting.reconfigure(config)
 
     def _disk_failed(self, message: str) -> None:
         log.error("the data dir is offline after an I/O error: %s", message)

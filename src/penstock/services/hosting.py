@@ -57,8 +57,13 @@ class Hosting:
     def reconfigure(self, config: BrokerConfig) -> None:
         """The broker's own settings changed, and with them what topics inherit."""
         self._config = config
+        resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}  # most topics are configured alike
         for topic in self._table.topics():
-            topic.configure(TopicConfig.resolve(topic.config.overrides, config))
+            overrides = topic.config.overrides
+            key = tuple(overrides.items())
+            if key not in resolved:
+                resolved[key] = TopicConfig.resolve(overrides, config)
+            topic.configure(resolved[key])
 
     async def _host(self, image: TopicImage) -> None:
         topic = self._table.by_id.get(image.id)

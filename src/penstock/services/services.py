@@ -9,6 +9,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
+from penstock.services.configs import ConfigService
 from penstock.services.fetch import FetchService
 from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
@@ -44,6 +45,7 @@ class Services:
     topics: TopicService
     offsets: OffsetService
     producer_ids: ProducerIds
+    configs: ConfigService
 
     @property
     def image(self) -> ClusterImage:

@@ -136,7 +136,8 @@ def test_subtract_takes_only_what_is_there():
         Alteration("retention.ms", Operation.SET, "x"),
         Alteration("retention.ms", Operation.SET, None),
         Alteration("cleanup.policy", Operation.APPEND, "shred"),
-        Alteration("no.such.setting", Operation.DELETE),
+        Alteration("no.such.setting", Operation.SET, "1"),
+        Alteration("no.such.setting", Operation.APPEND, "1"),
     ],
 )
 def test_refuses_alterations_that_do_not_fit(change):
@@ -144,3 +145,13 @@ def test_refuses_alterations_that_do_not_fit(change):
     with pytest.raises(ConfigError):
         _alter(current, Alteration("retention.bytes", Operation.SET, "2"), change)
     assert current == {"retention.bytes": "1"}
+
+
+def test_what_is_not_known_can_be_deleted():
+    gone = Alteration("no.such.setting", Operation.DELETE)
+    assert _alter({"retention.ms": "1", "no.such.setting": "2"}, gone, gone) == {"retention.ms": "1"}
+
+
+def test_a_broker_takes_any_name():
+    change = Alteration("a.plugin.setting", Operation.SET, "1")
+    assert altered({}, [change], BROKER_SETTINGS, "broker") == {"a.plugin.setting": "1"}

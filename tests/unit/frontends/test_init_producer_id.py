@@ -48,6 +48,6 @@ async def test_no_id_is_given_twice_across_a_kill() -> None:
 
 async def test_a_store_that_does_not_answer_makes_clients_come_back() -> None:
     async with Machine().broker() as asked:
-        asked.tree.fail_next(next(iter(Fault)))
+        asked.tree.fail_next(Fault.REQUEST_LOST)
         assert await init(asked, 5) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
         assert (await init(asked, 5))[0] == 0

@@ -1,0 +1,39 @@
+"""AlterConfigs (33), versions 0-2: replaces all of a resource's own settings; what is not named returns to its default.
+
+v2 is flexible. Clients are to use IncrementalAlterConfigs instead, since two such requests undo each other.
+"""
+
+from penstock.config.alter import Alteration, Operation
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.configs import WantedChange
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+@api(ApiKey.ALTER_CONFIGS, versions=(0, 2))
+async def handle(services: Services, request: AlterConfigsRequest, call: Call) -> AlterConfigsResponse:
+    wanted = [
+        WantedChange(
+            resource.resource_type,
+            resource.resource_name,
+            [Alteration(one.name, Operation.SET, one.value) for one in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    results = await services.configs.alter(wanted, replace=True, validate_only=request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message,
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+            )
+            for one, error in zip(wanted, results, strict=True)
+        ]
+    )

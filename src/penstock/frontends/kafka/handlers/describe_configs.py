@@ -1,0 +1,56 @@
+"""DescribeConfigs (32), versions 1-4: the settings of topics and brokers, and where each value comes from.
+
+v1 tells the source of a value and, on request, its synonyms; v3 adds types and, on request, documentation; v4 is
+flexible.
+"""
+
+from penstock.config.describe import Described
+from penstock.core.errors import ApiError
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+
+@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
+def handle(services: Services, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(services, request, resource) for resource in request.resources]
+    )
+
+
+def _result(
+    services: Services, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
+    try:
+        described = services.configs.describe(
+            resource.resource_type, resource.resource_name, resource.configuration_keys
+        )
+    except ApiError as error:
+        result.error_code = error.code
+        result.error_message = error.message or ""
+    else:
+        result.configs = [_entry(one, request) for one in described]
+    return result
+
+
+def _entry(described: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    synonyms = described.synonyms if request.include_synonyms else ()
+    return DescribeConfigsResourceResult(
+        name=described.name,
+        value=described.value,
+        read_only=described.read_only,
+        config_source=described.source,
+        is_sensitive=described.sensitive,
+        synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms],
+        config_type=described.type,
+        documentation=described.doc if request.include_documentation else None,
+    )
