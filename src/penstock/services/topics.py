@@ -214,7 +214,7 @@ class TopicService:
         return sorted({*self._metadata.image.brokers, self._node_id})
 
     async def _make_true(self) -> None:
-        """The change is written and will come true, at the next start at the latest: a disk's refusal undoes nothing."""
+        """What is written will come true, at the next start at the latest: a disk that refuses undoes nothing."""
         try:
             await self._reconcile()
         except StorageError:

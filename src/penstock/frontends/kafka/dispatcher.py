@@ -91,7 +91,8 @@ async def _awaited(api: Api, correlation_id: int, version: int, response: Awaita
 
 
 def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> bytes:
-    body = api.codec.encode_response(response, version)
+    # A handler may have encoded its answer itself, where it keeps parts of it ready.
+    body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
     header = encode_response_header(correlation_id, response_header_version(api.key, version))
     return _SIZE.pack(len(header) + len(body)) + header + body
 

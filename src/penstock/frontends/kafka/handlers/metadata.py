@@ -9,9 +9,10 @@ An unknown topic that may be created is created before the answer leaves, and is
 with UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again; clients are served the same way, one round trip sooner.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
+from weakref import WeakKeyDictionary
 
-from penstock.coordination.image import Topic
+from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
@@ -26,41 +27,40 @@ from penstock.wire.kafka.generated.metadata import (
     MetadataResponseBroker,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    encode_response,
 )
+from penstock.wire.kafka.metadata import encode_topic, encode_with_topics
 from penstock.wire.kafka.primitives import ZERO_UUID
 
 _IDS_ASKED_SINCE = 12
 
 
 @api(ApiKey.METADATA, versions=(0, 13))
-def handle(
-    services: Services, request: MetadataRequest, call: Call
-) -> MetadataResponse | Awaitable[MetadataResponse]:
-    asked = request.topics
-    if asked is None or (call.version == 0 and not asked):
-        live = live_ids(services)
-        return _answer(services, request, [_known(topic, live) for topic in services.image.topics.values()])
-    error = _malformed(asked, call.version)
+def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
+    asked, version = request.topics, call.version
+    if asked is None or (version == 0 and not asked):
+        return _answer(services, request, version, list(services.image.topics.values()))
+    error = _malformed(asked, version)
     if error is not None:
-        return _refused(asked, error)
+        return encode_response(_refused(asked, error), version)
     ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
         # As in Kafka, names beside ids do not count.
-        return _answer(services, request, [_by_id(services, topic_id) for topic_id in dict.fromkeys(ids)])
+        return _answer(services, request, version, _by_id(services, dict.fromkeys(ids)))
     names = list(dict.fromkeys(topic.name or "" for topic in asked))
     if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         topics = services.image.topics
         missing = [name for name in names if name not in topics and is_legal_topic_name(name)]
         if missing:
-            return _after_creation(services, request, names, missing)
-    return _answer(services, request, [_by_name(services, name) for name in names])
+            return _after_creation(services, request, version, names, missing)
+    return _answer(services, request, version, _by_name(services, names))
 
 
 async def _after_creation(
-    services: Services, request: MetadataRequest, names: Sequence[str], missing: Sequence[str]
-) -> MetadataResponse:
+    services: Services, request: MetadataRequest, version: int, names: Sequence[str], missing: Sequence[str]
+) -> bytes:
     await services.topics.create_automatically(missing, services.config)
-    return _answer(services, request, [_by_name(services, name) for name in names])
+    return _answer(services, request, version, _by_name(services, names))
 
 
 def _malformed(asked: Sequence[MetadataRequestTopic], version: int) -> ErrorCode | None:
@@ -82,31 +82,12 @@ def _refused(asked: Sequence[MetadataRequestTopic], error: ErrorCode) -> Metadat
     )
 
 
-def _answer(
-    services: Services, request: MetadataRequest, topics: list[MetadataResponseTopic]
-) -> MetadataResponse:
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.name is not None:
-                topic.topic_authorized_operations = TOPIC_OPERATIONS
-    brokers = [
-        MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in live_brokers(services)
-    ]
-    cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
-    return MetadataResponse(
-        brokers=brokers,
-        cluster_id=services.image.cluster_id,
-        controller_id=services.node.id,
-        topics=topics,
-        cluster_authorized_operations=cluster,
-    )
+def _by_name(services: Services, names: Iterable[str]) -> list[Topic | MetadataResponseTopic]:
+    topics = services.image.topics
+    return [topics.get(name) or _unknown(name) for name in names]
 
 
-def _by_name(services: Services, name: str) -> MetadataResponseTopic:
-    topic = services.image.topics.get(name)
-    if topic is not None:
-        return _known(topic, live_ids(services))
+def _unknown(name: str) -> MetadataResponseTopic:
     legal = is_legal_topic_name(name)
     return MetadataResponseTopic(
         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -115,14 +96,84 @@ def _by_name(services: Services, name: str) -> MetadataResponseTopic:
     )
 
 
-def _by_id(services: Services, topic_id: bytes) -> MetadataResponseTopic:
-    topic = services.image.topics_by_id.get(topic_id)
-    if topic is not None:
-        return _known(topic, live_ids(services))
-    return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+def _by_id(services: Services, ids: Iterable[bytes]) -> list[Topic | MetadataResponseTopic]:
+    topics = services.image.topics_by_id
+    return [
+        topics.get(one)
+        or MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=one)
+        for one in ids
+    ]
 
 
-def _known(topic: Topic, live: frozenset[int]) -> MetadataResponseTopic:
+def _answer(
+    services: Services,
+    request: MetadataRequest,
+    version: int,
+    topics: Sequence[Topic | MetadataResponseTopic],
+) -> bytes:
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    encoded = _encoded_topics(services.image)
+    encoded.check(services)
+    parts = []
+    for topic in topics:
+        if isinstance(topic, Topic):
+            parts.append(encoded.get(topic, version, operations))
+        else:
+            if topic.name is not None:
+                topic.topic_authorized_operations = operations
+            parts.append(encode_topic(topic, version))
+    brokers = [
+        MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+        for node in live_brokers(services)
+    ]
+    cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+    head = MetadataResponse(
+        brokers=brokers,
+        cluster_id=services.image.cluster_id,
+        controller_id=services.node.id,
+        cluster_authorized_operations=cluster,
+    )
+    return encode_with_topics(head, parts, version)
+
+
+class _EncodedTopics:
+    """Topics as they were last encoded, for as long as neither they nor the live brokers change."""
+
+    def __init__(self) -> None:
+        self._live: frozenset[int] = frozenset()
+        self._known: dict[tuple[str, int, int], tuple[Topic, bytes]] = {}
+
+    def check(self, services: Services) -> None:
+        live = live_ids(services)
+        # Also when most of it must be of topics that are gone, or of versions no longer asked for.
+        if live != self._live or len(self._known) > 1000 + 4 * len(services.image.topics):
+            self._live = live
+            self._known.clear()
+
+    def get(self, topic: Topic, version: int, operations: int) -> bytes:
+        key = (topic.name, version, operations)
+        known = self._known.get(key)
+        # The image makes a new object of a topic with every change to it.
+        if known is not None and known[0] is topic:
+            return known[1]
+        response = _described(topic, self._live)
+        response.topic_authorized_operations = operations
+        encoded = encode_topic(response, version)
+        self._known[key] = (topic, encoded)
+        return encoded
+
+
+_ENCODED: WeakKeyDictionary[ClusterImage, _EncodedTopics] = WeakKeyDictionary()
+
+
+def _encoded_topics(image: ClusterImage) -> _EncodedTopics:
+    encoded = _ENCODED.get(image)
+    if encoded is None:
+        encoded = _ENCODED[image] = _EncodedTopics()
+    return encoded
+
+
+def _described(topic: Topic, live: frozenset[int]) -> MetadataResponseTopic:
     partitions = []
     for index, state in enumerate(topic.partitions):
         leader, error = leadership(state, live)
