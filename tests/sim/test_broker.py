@@ -26,7 +26,7 @@ PARTITIONS = 2
 PRODUCERS = 3
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
-NETWORK_TROUBLE = (OSError, EOFError, TimeoutError)
+NETWORK_TROUBLE = (OSError, TimeoutError)
 
 
 class History:
@@ -79,7 +79,7 @@ async def write(history: History, number: int, rng: Random) -> None:
         for i, value in enumerate(values):
             history.acknowledged[partition, base + i] = value
         sequence += len(values)
-        await asyncio.sleep(rng.uniform(0, 0.02))
+        await asyncio.sleep(rng.uniform(0, 0.05))
 
 
 async def _send_until_acknowledged(client: SimClient, partition: int, batch: bytes) -> int:
@@ -180,12 +180,12 @@ def run_story(seed: int, configs: dict[str, str] | None = None) -> tuple[str, Hi
             loop.spawn(f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
         for partition in range(PARTITIONS):
             loop.spawn(f"reader-{partition}", follow(history, partition))
-        for _ in range(8):
-            loop.run_for(rng.uniform(0.05, 0.5))
+        for _ in range(6):
+            loop.run_for(rng.uniform(0.02, 0.3))
             misfortune(loop, machine, rng)
-        loop.run_for(5)
-        for number in range(PRODUCERS):
-            loop.crash(f"producer-{number}")
+        loop.run_for(3)
+        for name in [f"producer-{n}" for n in range(PRODUCERS)] + [f"reader-{p}" for p in range(PARTITIONS)]:
+            loop.crash(name)
         check(loop, history)
         return loop.trace_hash, history
 

@@ -58,7 +58,7 @@ class Journal:
         self._file.pwrite(line, self._end)
         self._end += len(line)
         if self._ack_before_sync:
-            transport.write(line)
+            self._acknowledge(transport, line)
         else:
             self._waiting.append((transport, line))
         if not self._syncing:
@@ -72,9 +72,14 @@ class Journal:
     def _on_sync(self, batch: list[tuple[asyncio.Transport, bytes]]) -> None:
         self._syncing = False
         for transport, line in batch:
-            transport.write(line)
+            self._acknowledge(transport, line)
         if self._waiting:
             self._sync()
+
+    @staticmethod
+    def _acknowledge(transport: asyncio.Transport, line: bytes) -> None:
+        if not transport.is_closing():
+            transport.write(line)
 
 
 class JournalConnection(LineProtocol):

@@ -84,7 +84,10 @@ class Files(Protocol):
         """Names in a directory, sorted; empty when it does not exist."""
         ...
 
-    def make_dirs(self, path: Path) -> None: ...
+    def make_dirs(self, path: Path) -> None:
+        """Make the directory and its missing parents, durably."""
+        ...
+
     def rename(self, source: Path, target: Path) -> None: ...
     def unlink(self, path: Path) -> None:
         """Remove a file; no error when it is gone already."""
@@ -251,8 +254,11 @@ class OsFiles:
             return []
 
     def make_dirs(self, path: Path) -> None:
+        missing = [one for one in (path, *path.parents) if not one.exists()]
         with _os_errors_mapped(path):
             path.mkdir(parents=True, exist_ok=True)
+        for one in missing:
+            self.sync_dir(one.parent)
 
     def rename(self, source: Path, target: Path) -> None:
         with _os_errors_mapped(source):

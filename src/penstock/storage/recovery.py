@@ -1,8 +1,12 @@
 """Opening a log: trust what the recovery point vouches for, check every batch behind it, cut the torn tail.
 
 After a clean shutdown the recovery point is the end of the log and there is nothing to scan. After a crash the scan
-covers what was written since the last checkpoint. Where no recovery point can be read, or the files are shorter than
-it says, the whole log is scanned. All of it blocks, so it runs before the broker serves, or in a thread.
+covers what was written since the last checkpoint: offsets must follow each other without a gap, and the log ends
+before the first batch that is not whole. Where no recovery point can be read, or something it vouches for is not
+there, the whole log is scanned; gaps are then no reason to stop (compaction makes them), and segments that cannot be
+right are set aside instead of deleted. All of it blocks, so it runs before the broker serves, or in a thread.
+
+A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
 
 from pathlib import Path
@@ -16,15 +20,20 @@ from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
+    DAMAGED,
     DELETED,
+    DRAFT,
     EPOCHS_FILE,
     LOG,
+    OFFSET_INDEX,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
+    START,
+    TIME_INDEX,
     parse_segment_name,
     segment_name,
 )
-from penstock.storage.log import Log, LogSettings
+from penstock.storage.log import SCAN_COST_PER_BATCH, Log, LogSettings
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import Segment
 
@@ -35,44 +44,62 @@ class Recovered(NamedTuple):
     log: Log
     scanned_bytes: int
     cut_bytes: int  # torn or never completed: nothing of it was ever acknowledged as synced
+    set_aside: list[str]  # files that could not be right, under their new names
 
 
 def open_log(files: Files, directory: Path, settings: LogSettings) -> Recovered:
-    names = files.list_dir(directory)
-    for name in names:
-        if name.endswith((DELETED, ".tmp")):
-            files.unlink(directory / name)
-    bases = [base for name in names if (base := parse_segment_name(name, LOG)) is not None]
-    point = _recovery_point(files, directory)
-    if not bases:
-        start = point.start_offset if point else 0
-        segments = [Segment.create(files, directory, start)]
-        files.sync_dir(directory)
-    else:
-        start = max(point.start_offset if point else 0, bases[0])
-        segments = [_opened(files, directory, base) for base in bases]
-    if point is not None and not _holds(segments, point):
-        point = None
+    names = _Names(files, directory)
+    point = names.recovery_point()
+    start = max(names.starts, default=0)
+    if point is not None:
+        start = max(start, point.start_offset)
+    if not names.bases:
+        return _made_new(files, directory, settings, max(start, point.offset if point else 0))
+    segments = [_opened(files, directory, base) for base in names.bases]
+    while len(segments) > 1 and segments[1].base_offset <= start:
+        _remove(files, segments.pop(0))  # deleted before, but a power cut kept its name
+    start = max(start, segments[0].base_offset)
     scan = _Scan(files, directory, settings, segments, point)
     scan.run()
+    names.drop_snapshots_behind(scan.point.offset if scan.point else -1)
+    if start > scan.end_offset:
+        # Readers were told that all of this is gone; offsets must not be given out a second time.
+        for segment in scan.segments:
+            _remove(files, segment)
+        return _made_new(files, directory, settings, start)
+    scan.epochs.advance_start(start)
     log = Log(
         files,
         directory,
         settings,
         scan.segments,
-        start_offset=min(start, scan.end_offset),
+        start_offset=start,
         end_offset=scan.end_offset,
         epochs=scan.epochs,
         producers=scan.producers,
+        point=scan.point,
+        unscanned_cost=scan.cost,
     )
-    return Recovered(log, scan.scanned_bytes, scan.cut_bytes)
+    return Recovered(log, scan.scanned_bytes, scan.cut_bytes, scan.set_aside)
 
 
-def _recovery_point(files: Files, directory: Path) -> RecoveryPoint | None:
-    try:
-        return RecoveryPoint.parse(files.read(directory / RECOVERY_POINT_FILE))
-    except (FileNotFoundError, StorageError):
-        return None
+def _made_new(files: Files, directory: Path, settings: LogSettings, start: int) -> Recovered:
+    segments = [Segment.create(files, directory, start)]
+    point = RecoveryPoint(start, start, start, 0, 0, -1, 0, 0)
+    # Makes the segment's name durable, too.
+    files.write_atomically(directory / RECOVERY_POINT_FILE, point.dump())
+    log = Log(
+        files,
+        directory,
+        settings,
+        segments,
+        start_offset=start,
+        end_offset=start,
+        epochs=EpochHistory(),
+        producers=ProducerState(),
+        point=point,
+    )
+    return Recovered(log, 0, 0, [])
 
 
 def _opened(files: Files, directory: Path, base_offset: int) -> Segment:
@@ -80,8 +107,55 @@ def _opened(files: Files, directory: Path, base_offset: int) -> Segment:
     return Segment(files, directory, base_offset, file, file.size())
 
 
-def _holds(segments: list[Segment], point: RecoveryPoint) -> bool:
-    return any(s.base_offset == point.segment and s.size >= point.position for s in segments)
+def _remove(files: Files, segment: Segment) -> None:
+    segment.file.close()
+    for path in segment.paths():
+        files.unlink(path)
+
+
+class _Names:
+    """What lies in the directory, sorted by kind; leftovers are removed."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self.bases: list[int] = []
+        self.starts: list[int] = []
+        self._snapshots: list[int] = []
+        self._has_point = False
+        indexes: list[tuple[int, str]] = []
+        for name in files.list_dir(directory):
+            if name.endswith((DELETED, DRAFT)):
+                files.unlink(directory / name)
+            elif name == RECOVERY_POINT_FILE:
+                self._has_point = True
+            elif (base := parse_segment_name(name, LOG)) is not None:
+                self.bases.append(base)
+            elif (base := parse_segment_name(name, START)) is not None:
+                self.starts.append(base)
+            elif (base := parse_segment_name(name, SNAPSHOT)) is not None:
+                self._snapshots.append(base)
+            elif name.endswith((OFFSET_INDEX, TIME_INDEX)):
+                suffix = name[name.rindex(".") :]
+                if (base := parse_segment_name(name, suffix)) is not None:
+                    indexes.append((base, name))
+        for base, name in indexes:
+            if base not in self.bases:
+                files.unlink(directory / name)
+
+    def recovery_point(self) -> RecoveryPoint | None:
+        if not self._has_point:
+            return None
+        try:
+            return RecoveryPoint.parse(self._files.read(self._directory / RECOVERY_POINT_FILE))
+        except StorageError:
+            return None
+
+    def drop_snapshots_behind(self, offset: int) -> None:
+        """Those may tell of records that a power cut has taken back."""
+        for base in self._snapshots:
+            if base > offset:
+                self._files.unlink(self._directory / segment_name(base, SNAPSHOT))
 
 
 class _Scan:
@@ -99,73 +173,77 @@ class _Scan:
         self.directory = directory
         self.settings = settings
         self.segments = segments
-        self.point = point
         self.scanned_bytes = 0
         self.cut_bytes = 0
-        self.end_offset = point.offset if point else segments[0].base_offset
-        self.epochs = self._saved_epochs()
-        self.producers = self._saved_producers()
-
-    def _saved_epochs(self) -> EpochHistory:
-        if self.point is not None:
+        self.cost = 0
+        self.set_aside: list[str] = []
+        self.point = point
+        self.epochs = EpochHistory()
+        self.producers = ProducerState()
+        if point is not None:
             try:
-                return EpochHistory.parse(self.files.read(self.directory / EPOCHS_FILE))
+                self._trust(point)
             except (FileNotFoundError, StorageError):
-                self.point = None  # what the point vouches for is not there: look at everything
-                self.end_offset = self.segments[0].base_offset
-        return EpochHistory()
-
-    def _saved_producers(self) -> ProducerState:
-        if self.point is not None:
-            path = self.directory / segment_name(self.point.offset, SNAPSHOT)
-            try:
-                return ProducerState.parse(self.files.read(path))
-            except (FileNotFoundError, StorageError):
-                self.point = None
+                self.point = None  # what it vouches for is not there: look at everything
                 self.epochs = EpochHistory()
-                self.end_offset = self.segments[0].base_offset
-        return ProducerState()
+        self.end_offset = self.point.offset if self.point else segments[0].base_offset
+
+    def _trust(self, point: RecoveryPoint) -> None:
+        if not any(s.base_offset == point.segment and s.size >= point.position for s in self.segments):
+            raise StorageError("the log is shorter than its recovery point")
+        if point.epochs:
+            self.epochs = EpochHistory.parse(self.files.read(self.directory / EPOCHS_FILE))
+            self.epochs.truncate_from(point.offset)  # the file is written first, so it may be ahead
+        if point.producers:
+            path = self.directory / segment_name(point.offset, SNAPSHOT)
+            self.producers = ProducerState.parse(self.files.read(path))
 
     def run(self) -> None:
+        position = 0
         first = 0
         if self.point is not None:
             first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
-        for number in range(first, len(self.segments)):
-            segment = self.segments[number]
-            position = self.point.position if self.point and number == first else 0
-            if position == 0 and segment.base_offset < self.end_offset and number > first:
-                whole = False  # overlaps its predecessor: nothing in it can be ours
-            else:
-                self._restore_index(segment, position)
-                whole = self._scan_segment(segment, position)
-            if not whole:
-                self._cut(number, segment)
-                break
+            position = self.point.position
+        kept = self.segments[:first]
+        rest = self.segments[first:]
+        whole = True
+        for segment in rest:
+            if not whole or not self._follows(segment, position):
+                self._drop(segment)
+                continue
+            whole = self._scan_segment(segment, position)
+            position = 0
+            kept.append(segment)
+        self.segments = kept
         if self.scanned_bytes:
             # What a killed process left in the page cache is about to be served: make it durable first.
-            for segment in self.segments[first:]:
+            for segment in kept[first:]:
                 segment.file.sync()
             self.files.sync_dir(self.directory)
 
-    def _restore_index(self, segment: Segment, position: int) -> None:
-        index = None
-        if position and self.point is not None:
-            index = index_files.load(self.files, segment.stem, segment.base_offset, self.point.index_entries)
-        if index is None and position:
-            segment.size, size = position, segment.size
-            segment.load_index()  # rebuilds from the headers below the recovery point
-            index, segment.size = segment.index, size
-        segment.index = index or SegmentIndex()
-        if len(segment.index):
-            segment.max_timestamp = max(
-                segment.index.timestamps[-1], self.point.max_timestamp if self.point else -1
-            )
-            segment.first_timestamp = segment.index.timestamps[0]
-            segment.next_entry_at = segment.index.positions[-1] + self.settings.index_interval_bytes
+    def _follows(self, segment: Segment, position: int) -> bool:
+        if position or segment.base_offset == self.end_offset:
+            return True
+        return self.point is None and segment.base_offset > self.end_offset
+
+    def _drop(self, segment: Segment) -> None:
+        """A segment behind the end, or one that overlaps another."""
+        self.scanned_bytes += segment.size
+        if self.point is not None:
+            self.cut_bytes += segment.size
+            _remove(self.files, segment)
+            return
+        segment.file.close()
+        path, *indexes = segment.paths()
+        self.files.rename(path, path.with_name(path.name + DAMAGED))
+        self.set_aside.append(path.name + DAMAGED)
+        for index in indexes:
+            self.files.unlink(index)
 
     def _scan_segment(self, segment: Segment, position: int) -> bool:
-        """Take over every good batch; False when the segment ends in anything else."""
-        file_size, segment.size = segment.size, position
+        """Take over every good batch; False when the segment ends in anything else, which is then cut off."""
+        file_size = segment.size
+        self._restore(segment, position)
         self.scanned_bytes += file_size - position
         chunk = memoryview(b"")
         chunk_at = position
@@ -176,17 +254,37 @@ class _Scan:
                 # Not whole in this chunk, or not good at all: look again with as much as it claims to need.
                 wanted = _claimed_size(segment, position, file_size)
                 if position == chunk_at and len(chunk) >= wanted:
-                    return False
+                    break
                 chunk_at = position
                 chunk = memoryview(segment.file.pread(max(wanted, _SCAN_BYTES), position))
                 if len(chunk) < wanted:
-                    return False
+                    break
                 continue
-            if header.base_offset < self.end_offset:
-                return False
+            if header.base_offset != self.end_offset and not self._may_skip_to(header.base_offset):
+                break
             self._take_over(segment, header)
             position += header.size_bytes
-        return True
+        if position == file_size:
+            return True
+        self.cut_bytes += file_size - position
+        segment.file.truncate(position)
+        return False
+
+    def _may_skip_to(self, offset: int) -> bool:
+        return self.point is None and offset > self.end_offset
+
+    def _restore(self, segment: Segment, position: int) -> None:
+        """The segment as it was at the recovery point, or empty."""
+        index, max_timestamp = SegmentIndex(segment.base_offset), -1
+        if position and self.point is not None:
+            index, max_timestamp = self._saved_index(segment, self.point)
+        segment.restore(index, position, max_timestamp, self.settings.index_interval_bytes)
+
+    def _saved_index(self, segment: Segment, point: RecoveryPoint) -> tuple[SegmentIndex, int]:
+        index = index_files.load(self.files, segment.stem, segment.base_offset, point.index_entries)
+        if index is not None and index.positions[-1] < point.position:
+            return index, point.max_timestamp
+        return segment.rebuilt_index(point.position)
 
     def _take_over(self, segment: Segment, header: BatchHeader) -> None:
         segment.appended(header, header.base_offset, header.size_bytes, self.settings.index_interval_bytes)
@@ -194,17 +292,7 @@ class _Scan:
         if header.producer_id >= 0:
             self.producers.record(header, header.base_offset)
         self.end_offset = header.next_offset
-
-    def _cut(self, number: int, segment: Segment) -> None:
-        """The log ends inside this segment: whatever follows was never acknowledged as durable."""
-        self.cut_bytes += segment.file.size() - segment.size
-        segment.file.truncate(segment.size)
-        for late in self.segments[number + 1 :]:
-            self.cut_bytes += late.size
-            late.file.close()
-            for path in late.paths():
-                self.files.unlink(path)
-        del self.segments[number + 1 :]
+        self.cost += header.size_bytes + SCAN_COST_PER_BATCH
 
 
 def _claimed_size(segment: Segment, position: int, end: int) -> int:

@@ -244,6 +244,7 @@ class MemFiles:
                 raise DiskFailedError(f"{directory}: Not a directory")
             if node is None:
                 self._disk.change_names(NameChange(self._parent(directory), directory.name, Directory()))
+                self._disk.sync_directory(self._parent(directory))
 
     def rename(self, source: Path, target: Path) -> None:
         self.enter("rename", source)

@@ -1,59 +1,65 @@
 """A small Kafka client for the simulation: one request at a time per connection, whole batches in and out."""
 
 import asyncio
-from struct import Struct
 from typing import Any
 
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.headers import (
-    RequestHeader,
-    decode_response_header,
-    encode_request_header,
-    response_header_version,
-)
-from penstock.wire.kafka.messages import request_module
+from penstock.wire.kafka.connection import ClientConnection
 
-_SIZE = Struct(">i")
 VERSIONS = {ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.CREATE_TOPICS: 7, ApiKey.INIT_PRODUCER_ID: 4}
 
 
+class _Wire(asyncio.Protocol):
+    """One connection; the answer to the request under way, or its end, resolves `answer`."""
+
+    def __init__(self) -> None:
+        self._connection = ClientConnection("sim")
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[Any] | None = None
+        self.usable = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for response in self._connection.receive(data):
+            if self._answer is not None and not self._answer.done():
+                self._answer.set_result(response.message())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.usable = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError("the broker closed the connection"))
+
+    async def ask(self, api: ApiKey, request: Any) -> Any:
+        assert self._transport is not None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(self._connection.send(api, VERSIONS[api], request)[1])
+        return await self._answer
+
+    def close(self) -> None:
+        self.usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
 class SimClient:
-    """Reconnects by itself; every failure is one of `OSError`, `TimeoutError` or `EOFError` to the caller."""
+    """Connects when it has to; every failure is an `OSError` or `TimeoutError` to the caller."""
 
     def __init__(self, host: str, port: int, timeout_s: float = 5.0) -> None:
         self._address = (host, port)
         self._timeout_s = timeout_s
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._correlation_id = 0
+        self._wire: _Wire | None = None
 
     async def call(self, api: ApiKey, request: Any) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._call(api, request)
-        except (OSError, EOFError, TimeoutError):
-            self.disconnect()
+                if self._wire is None or not self._wire.usable:
+                    loop = asyncio.get_running_loop()
+                    _, self._wire = await loop.create_connection(_Wire, *self._address)
+                return await self._wire.ask(api, request)
+        except (OSError, TimeoutError):
+            if self._wire is not None:
+                self._wire.close()
             raise
-
-    async def _call(self, api: ApiKey, request: Any) -> Any:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(*self._address)
-        reader, writer = self._streams
-        self._correlation_id += 1
-        version = VERSIONS[api]
-        header = RequestHeader(
-            api_key=api, api_version=version, correlation_id=self._correlation_id, client_id="sim"
-        )
-        codec = request_module(api)
-        frame = encode_request_header(header) + codec.encode_request(request, version)
-        writer.write(_SIZE.pack(len(frame)) + frame)
-        (size,) = _SIZE.unpack(await reader.readexactly(4))
-        answer = await reader.readexactly(size)
-        correlation_id, position = decode_response_header(answer, 0, response_header_version(api, version))
-        if correlation_id != self._correlation_id:
-            raise AssertionError(f"answer {correlation_id} to request {self._correlation_id}")
-        return codec.decode_response(answer, position, version)[0]
-
-    def disconnect(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
