@@ -172,6 +172,16 @@ def test_a_crashed_process_never_runs_again() -> None:
         assert "a task" in ran
 
 
+def test_time_does_not_wait_for_the_timers_of_the_dead() -> None:
+    with SimLoop(1) as loop:
+        with loop.on("a"):
+            loop.call_later(1000, print)
+        loop.crash("a")
+        with pytest.raises(Deadlock):
+            loop.run_until_complete(loop.create_future())
+        assert loop.time() < 1
+
+
 def test_what_is_left_of_a_crashed_process_is_buried_in_silence() -> None:
     async def stubborn() -> None:
         try:

@@ -155,6 +155,18 @@ def test_close_sends_what_is_queued_and_then_ends_both_sides(loop: SimLoop) -> N
     assert loop.network.connection_count("server") == loop.network.connection_count("client") == 0
 
 
+def test_a_write_after_the_end_is_refused_as_by_uvloop(loop: SimLoop) -> None:
+    pair = Pair(loop)
+    transport(pair.client).close()
+    transport(pair.client).write(b"ignored while closing")
+    pair.settle()
+    with pytest.raises(RuntimeError, match="closed"):
+        transport(pair.client).write(b"too late")
+    transport(pair.client).close()
+    transport(pair.client).abort()
+    assert pair.client.calls == ["made", "lost"]
+
+
 def test_abort_drops_what_is_queued(loop: SimLoop) -> None:
     pair = Pair(loop)
     transport(pair.there).pause_reading()
