@@ -5,19 +5,68 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.command import Session, command
+
+_EXAMPLES = (
+    "penstock up",
+    "penstock up --data-dir /var/lib/penstock --host 0.0.0.0",
+    "penstock up --port 0 --set num.partitions=4 --set log.retention.hours=24",
+)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "up", examples=_EXAMPLES)(up)
+
 
 def up(
-    data_dir: Annotated[Path, typer.Option(help="Where messages and metadata are kept.")] = Path("data"),
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port for Kafka clients; 0 picks a free one.")] = 9092,
-    console_port: Annotated[int, typer.Option(help="Port for /metrics and /healthz; 0 picks a free one.")] = 9080,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A setting, as name=value.")] = None,
+    session: Session,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where messages and metadata are kept (default: data).", show_default=False),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="Address to listen on (default: 127.0.0.1).", show_default=False),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port for Kafka clients; 0 picks a free one (default: 9092).",
+            min=0,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of /metrics and /healthz; 0 picks a free one, -1 none (default: 9080).",
+            min=-1,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
+    ] = None,
 ) -> None:
-    """Run a broker on this machine until Ctrl-C."""
-    from penstock.config.broker import BrokerConfig
-    from penstock.server.run import run
+    """Run a broker on this machine until Ctrl-C.
 
-    given = dict(item.split("=", 1) for item in set_ or [])
-    given["log.dirs"] = str(data_dir)
-    config = BrokerConfig.resolve(given)
-    run(config, host, port, lambda broker: print(f"penstock listens on {host}:{broker.port}", flush=True))
+    Settings have Kafka's names (docs/configuration.md) and come, from strong to weak, from flags, from the
+    environment (log.segment.bytes is PENSTOCK_LOG_SEGMENT_BYTES) and from the defaults.
+    """
+    from penstock.cli import start
+    from penstock.cli.options import parse_pairs
+
+    flags = parse_pairs("--set", set_)
+    if data_dir is not None:
+        flags["log.dirs"] = str(data_dir)
+    if console_port is not None:
+        flags["penstock.console.port"] = str(console_port)
+    endpoint = None
+    if host is not None or port is not None:
+        chosen_port = start.DEFAULT_PORT if port is None else port
+        endpoint = start.Endpoint(host or start.DEFAULT_HOST, chosen_port)
+    config, endpoint = start.load_config(flags, endpoint)
+    start.serve(config, endpoint, session)

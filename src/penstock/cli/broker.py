@@ -1,0 +1,66 @@
+"""`penstock broker`: one broker with everything said explicitly, for service managers and containers."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.command import Session, command
+from penstock.cli.errors import WrongUseError
+
+_EXAMPLES = (
+    "penstock broker --config /etc/penstock.toml",
+    "penstock broker --id 1 --listener 0.0.0.0:9092 --data-dir /var/lib/penstock",
+)
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "broker", examples=_EXAMPLES)(broker)
+
+
+def broker(
+    session: Session,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file of settings; flags and environment win over it.")
+    ] = None,
+    id_: Annotated[int | None, typer.Option("--id", min=0, help="This broker's number.")] = None,
+    listener: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one.")
+    ] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Where messages and metadata are kept.")] = None,
+    rack: Annotated[str | None, typer.Option(help="The rack it stands in.")] = None,
+    host_label: Annotated[
+        str | None, typer.Option(help="The machine it runs on: replicas never share one.")
+    ] = None,
+    console_port: Annotated[
+        int | None,
+        typer.Option(min=-1, max=65535, help="Port of /metrics and /healthz; 0 picks a free one, -1 none."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
+    ] = None,
+) -> None:
+    """Run one broker, configured by a file or by flags, until SIGTERM or Ctrl-C.
+
+    Without --config, say who it is: --id, --listener and --data-dir.
+    """
+    from penstock.cli import start
+    from penstock.cli.options import parse_pairs
+
+    named = {"--id": id_, "--listener": listener, "--data-dir": data_dir}
+    missing = [option for option, value in named.items() if value is None]
+    if config is None and missing:
+        raise WrongUseError(f"{', '.join(missing)} missing: give them, or a file with --config")
+    flags = parse_pairs("--set", set_)
+    given = {
+        "node.id": id_,
+        "log.dirs": data_dir,
+        "broker.rack": rack,
+        "penstock.host.label": host_label,
+        "penstock.console.port": console_port,
+    }
+    flags |= {name: str(value) for name, value in given.items() if value is not None}
+    endpoint = start.parse_endpoint(listener) if listener is not None else None
+    settings, endpoint = start.load_config(flags, endpoint, config)
+    start.serve(settings, endpoint, session)

@@ -1,0 +1,104 @@
+"""What `up` and `broker` say when they serve and when they have stopped.
+
+The first line on a pipe is a contract: `penstock listens on HOST:PORT`. Whoever starts a broker waits for it.
+"""
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock import __version__
+from penstock.cli.command import Session
+from penstock.cli.output import count_text, print_json, size_text
+
+if TYPE_CHECKING:
+    from penstock.cli.start import Endpoint
+    from penstock.server.broker import Broker
+
+
+class Greeting:
+    def __init__(
+        self, session: Session, endpoint: "Endpoint", data_dir: Path, started: float, *, first_start: bool
+    ) -> None:
+        self._session = session
+        self._host = endpoint.host
+        self._data_dir = data_dir
+        self._started = started
+        self._first_start = first_start
+
+    def ready(self, broker: "Broker") -> None:
+        facts = self._facts(broker)
+        # A reader that went away must not take the broker with it.
+        with contextlib.suppress(BrokenPipeError):
+            if self._session.json:
+                print_json(facts)
+            elif sys.stdout.isatty():
+                self._for_people(facts)
+            else:
+                print(f"penstock listens on {facts['listens']}")
+                if facts["console_port"] is not None:
+                    print(f"metrics and health on http://{self._host}:{facts['console_port']}")
+                print(f"version {__version__}, node {facts['node_id']}, data in {self._data_dir}")
+                print(f"{facts['state']}; ready after {facts['start_ms']} ms", flush=True)
+
+    def _facts(self, broker: "Broker") -> dict[str, Any]:
+        services = broker.services
+        partitions = sum(1 for _ in broker.table.partitions())
+        return {
+            "event": "ready",
+            "listens": f"{self._host}:{broker.port}",
+            "host": self._host,
+            "port": broker.port,
+            "console_port": broker.console_port if broker.console_port >= 0 else None,
+            "node_id": services.node.id,
+            "version": __version__,
+            "data_dir": str(self._data_dir),
+            "topics": sum(1 for _ in broker.table.topics()),
+            "partitions": partitions,
+            "clean": self._first_start or services.data_dir.was_clean,
+            "recovered_bytes": services.hosting.recovered_bytes,
+            "state": self._state(partitions, services.data_dir.was_clean, services.hosting.recovered_bytes),
+            "start_ms": round((time.monotonic() - self._started) * 1000),
+        }
+
+    def _state(self, partitions: int, was_clean: bool, recovered_bytes: int) -> str:
+        if self._first_start:
+            return "a new data dir"
+        found = count_text(partitions, "partition")
+        if was_clean:
+            return f"{found}, nothing to recover"
+        return f"{found}, recovered after an unclean stop ({size_text(recovered_bytes)} checked)"
+
+    def _for_people(self, facts: dict[str, Any]) -> None:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        console = Console(highlight=False)
+        lines = Table.grid(padding=(0, 2))
+        address = facts["listens"]
+        lines.add_row("Kafka clients", Text(f"bootstrap.servers={address}", style="bold"))
+        if facts["console_port"] is not None:
+            console_url = f"http://{self._host}:{facts['console_port']}"
+            lines.add_row("monitoring", Text(f"{console_url}/metrics, {console_url}/healthz"))
+        lines.add_row("data", Text(f"{self._data_dir}  ({facts['state']})"))
+        named = "" if facts["port"] == 9092 else f" --bootstrap {address}"
+        lines.add_row("try", Text(f"echo hello | penstock produce greetings{named}", style="cyan"))
+        lines.add_row("then", Text(f"penstock consume greetings --from-beginning{named}", style="cyan"))
+        lines.add_row("stop", Text("Ctrl-C"))
+        console.print()
+        console.print(
+            Text.assemble(("Penstock", "bold blue"), f" {__version__} is ready after {facts['start_ms']} ms")
+        )
+        console.print()
+        console.print(lines)
+        console.print()
+
+    def stopped(self) -> None:
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            if self._session.json:
+                print_json({"event": "stopped"})
+            else:
+                print("penstock has stopped; everything is on disk", flush=True)

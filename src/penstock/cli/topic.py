@@ -1,0 +1,173 @@
+"""`penstock topic …`: make, look at, change and delete topics."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command import Session, command
+from penstock.cli.errors import WrongUseError
+from penstock.cli.options import parse_pairs
+from penstock.cli.output import count_text, print_json, print_table
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin, TopicInfo
+
+Name = Annotated[str, typer.Argument(help="The topic's name.", metavar="NAME")]
+Partitions = Annotated[int | None, typer.Option(min=1, help="How many partitions (default: the broker's).")]
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topic; may be repeated."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    topics = typer.Typer(no_args_is_help=True)
+    app.add_typer(topics, name="topic", help="Make, look at, change and delete topics.")
+    command(
+        topics,
+        "create",
+        examples=(
+            "penstock topic create orders --partitions 3",
+            "penstock topic create audit --config retention.ms=-1 --config penstock.ack.after=synced",
+        ),
+    )(create)
+    command(topics, "list", examples=("penstock topic list", "penstock topic list --json"))(list_)
+    command(topics, "describe", examples=("penstock topic describe orders",))(describe)
+    command(
+        topics,
+        "alter",
+        examples=(
+            "penstock topic alter orders --partitions 6",
+            "penstock topic alter orders --config retention.ms=86400000 --delete-config segment.bytes",
+        ),
+    )(alter)
+    command(topics, "delete", examples=("penstock topic delete orders",))(delete)
+
+
+def create(
+    session: Session,
+    name: Name,
+    partitions: Partitions = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="How many copies of each partition (default: the broker's).")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Make a topic."""
+    configs = parse_pairs("--config", config)
+    admin = _admin(session)
+    admin.create(name, partitions=partitions, replicas=replicas, configs=configs)
+    made = admin.describe(name)
+    if session.json:
+        print_json(_as_json(made))
+    else:
+        sizes = f"{count_text(len(made.partitions), 'partition')}, {count_text(made.replicas, 'replica')}"
+        print(f"made topic {name} with {sizes} each; fill it with `penstock produce {name}`")
+
+
+def list_(session: Session) -> None:
+    """Every topic of the broker."""
+    found = _admin(session).topics()
+    if session.json:
+        print_json([{"name": t.name, "partitions": len(t.partitions), "replicas": t.replicas} for t in found])
+    elif found:
+        print_table(
+            ("topic", "partitions", "replicas"), [(t.name, len(t.partitions), t.replicas) for t in found]
+        )
+    else:
+        print("no topics yet; make one with `penstock topic create NAME`")
+
+
+def describe(session: Session, name: Name) -> None:
+    """One topic: its partitions, what they hold, and the settings it has of its own."""
+    topic = _admin(session).describe(name)
+    if session.json:
+        print_json(_as_json(topic))
+        return
+    messages = sum(_held(p.earliest, p.latest) for p in topic.partitions)
+    print(f"{topic.name}  id {topic.id}  {count_text(messages, 'offset')} in use")
+    print_table(
+        ("partition", "leader", "replicas", "in sync", "earliest", "latest"),
+        [
+            (p.index, p.leader, _ids(p.replicas), _ids(p.in_sync), p.earliest, p.latest)
+            for p in topic.partitions
+        ],
+    )
+    for key, value in (topic.configs or {}).items():
+        print(f"{key} = {value}")
+    if not topic.configs:
+        print("no settings of its own; set one with `penstock topic alter NAME --config name=value`")
+
+
+def alter(
+    session: Session,
+    name: Name,
+    partitions: Partitions = None,
+    config: Config = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config", metavar="NAME", help="Back to the broker's default; may be repeated."
+        ),
+    ] = None,
+) -> None:
+    """Change a topic: more partitions, other settings."""
+    changed = parse_pairs("--config", config)
+    if partitions is None and not changed and not delete_config:
+        raise WrongUseError("nothing to change: give --partitions, --config or --delete-config")
+    admin = _admin(session)
+    if changed or delete_config:
+        admin.alter_configs(name, changed, delete_config or ())
+    if partitions is not None:
+        admin.add_partitions(name, partitions)
+    topic = admin.describe(name)
+    if session.json:
+        print_json(_as_json(topic))
+        return
+    own = (
+        ", ".join(f"{key}={value}" for key, value in (topic.configs or {}).items())
+        or "no settings of its own"
+    )
+    print(f"topic {name} now has {count_text(len(topic.partitions), 'partition')} and {own}")
+
+
+def delete(session: Session, name: Name) -> None:
+    """Delete a topic and all its messages, at once and without asking."""
+    _admin(session).delete(name)
+    if session.json:
+        print_json({"name": name, "deleted": True})
+    else:
+        print(f"deleted topic {name}")
+
+
+def _admin(session: Session) -> "Admin":
+    from penstock.client.admin import Admin
+
+    return Admin(session.bootstrap, debug=session.debug)
+
+
+def _held(earliest: int | None, latest: int | None) -> int:
+    return 0 if earliest is None or latest is None else latest - earliest
+
+
+def _ids(numbers: tuple[int, ...]) -> str:
+    return ",".join(map(str, numbers))
+
+
+def _as_json(topic: "TopicInfo") -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "id": topic.id,
+        "configs": dict(topic.configs or {}),
+        "partitions": [
+            {
+                "partition": p.index,
+                "leader": p.leader,
+                "replicas": list(p.replicas),
+                "in_sync": list(p.in_sync),
+                "earliest": p.earliest,
+                "latest": p.latest,
+            }
+            for p in topic.partitions
+        ],
+    }

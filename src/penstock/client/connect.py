@@ -1,0 +1,54 @@
+"""Getting hold of a broker: a quick look whether anybody is there, and the settings every handle shares."""
+
+import logging
+import socket
+from typing import Any
+
+from penstock.client.errors import ClientError, unreachable
+
+# Long enough for a broker far away, short enough for a person who waits.
+CONNECT_SECONDS = 5.0
+REQUEST_SECONDS = 30.0
+
+
+def addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """`host:port,host:port` taken apart; the port may be left out (9092)."""
+    found = []
+    for entry in bootstrap.split(","):
+        entry = entry.strip().rpartition("://")[2]
+        host, colon, port = entry.rpartition(":")
+        if not colon or entry.endswith("]"):
+            host, port = entry, "9092"
+        if not host or not port.isdecimal():
+            raise ClientError(
+                f"{bootstrap!r} is not a bootstrap address: write HOST:PORT, such as 127.0.0.1:9092"
+            )
+        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return found
+
+
+def reach(bootstrap: str) -> None:
+    """Raise `UnreachableError` at once when nobody listens; librdkafka would go on trying until its timeout."""
+    for address in addresses(bootstrap):
+        try:
+            with socket.create_connection(address, CONNECT_SECONDS):
+                return
+        except OSError:
+            continue
+    raise unreachable(bootstrap)
+
+
+def handle_settings(bootstrap: str, *, debug: bool, **more: Any) -> dict[str, Any]:
+    """For any librdkafka handle: its chatter goes to our log, and is seen only by those who debug."""
+    logger = logging.getLogger("penstock.client.librdkafka")
+    if not debug:
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+    return {
+        "bootstrap.servers": bootstrap,
+        "client.id": "penstock",
+        "logger": logger,
+        "socket.keepalive.enable": True,
+        "topic.metadata.refresh.fast.interval.ms": 50,
+        **more,
+    }

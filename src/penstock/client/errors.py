@@ -1,0 +1,87 @@
+"""librdkafka's errors in words that say what to do; everything above sees `ClientError` alone."""
+
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.core.errors import PenstockError
+
+
+class ClientError(PenstockError):
+    """A broker refused, or could not be asked; the message says what to do next."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code  # Kafka's error code, or librdkafka's own (negative)
+
+
+class UnreachableError(ClientError):
+    """Nobody answers at the bootstrap address."""
+
+
+def unreachable(bootstrap: str) -> UnreachableError:
+    return UnreachableError(
+        f"nothing answers at {bootstrap}: start a broker with `penstock up`, or name one with --bootstrap"
+    )
+
+
+# What each code means for `subject` (mostly a topic's name). The broker's own words follow where they add something.
+_WORDS: dict[int, Callable[[str], str]] = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: lambda it: (
+        f"there is no topic {it}: see `penstock topic list`, or make it with `penstock topic create {it}`"
+    ),
+    KafkaError.TOPIC_ALREADY_EXISTS: lambda it: (
+        f"topic {it} exists already: choose another name, or change it with `penstock topic alter {it}`"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: lambda it: (
+        f"a message is too large for {it}: raise it with `penstock topic alter {it} --config "
+        "max.message.bytes=BYTES`, or send smaller ones"
+    ),
+    KafkaError.NOT_ENOUGH_REPLICAS: lambda it: (
+        f"fewer replicas of {it} are in sync than min.insync.replicas asks for: bring brokers back, or lower it"
+    ),
+    KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND: lambda it: (
+        f"{it} was written, but by fewer replicas than min.insync.replicas asks for: bring brokers back"
+    ),
+    KafkaError.OFFSET_OUT_OF_RANGE: lambda it: (
+        f"{it} has no such offset: `penstock topic describe {it}` shows which it has"
+    ),
+    KafkaError.UNSUPPORTED_VERSION: lambda _: (
+        "the broker does not know this request: is it older than this client?"
+    ),
+    KafkaError._UNSUPPORTED_FEATURE: lambda _: (  # noqa: SLF001
+        "the broker does not know this request: is it older than this client?"
+    ),
+    KafkaError._MSG_TIMED_OUT: lambda it: (  # noqa: SLF001
+        f"a message to {it} was not acknowledged in time: see that the broker runs (`penstock doctor`), try again"
+    ),
+}
+
+# Codes whose text from the broker already says everything, and what to do about them.
+_ADVICE: dict[int, str] = {
+    KafkaError.TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-', at most 249 of them",
+    KafkaError.INVALID_PARTITIONS: "give a larger --partitions; the count can only grow",
+    KafkaError.INVALID_REPLICATION_FACTOR: "give --replicas no larger than the number of brokers",
+    KafkaError.INVALID_CONFIG: "docs/configuration.md lists every setting of a topic",
+    KafkaError.POLICY_VIOLATION: "ask who runs the broker",
+}
+
+_GONE = {
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+}
+
+
+def explained(error: KafkaError | KafkaException, *, bootstrap: str, subject: str) -> ClientError:
+    """One line for a librdkafka error; `subject` is the topic or whatever was asked about."""
+    cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
+    code = cause.code()
+    if code in _GONE:
+        return unreachable(bootstrap)
+    if code in _WORDS:
+        return ClientError(_WORDS[code](subject), code)
+    text = cause.str() or cause.name()
+    advice = _ADVICE.get(code)
+    return ClientError(f"{subject}: {text.rstrip('.')}" + (f"; {advice}" if advice else ""), code)

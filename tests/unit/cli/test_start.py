@@ -1,0 +1,89 @@
+"""How a start is prepared: addresses, settings, and what is checked before anything is touched."""
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.errors import CommandError, WrongUseError
+from penstock.cli.options import parse_pairs
+from penstock.cli.start import Endpoint, load_config, parse_endpoint, prepare_data_dir, raise_file_limit
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("127.0.0.1:9092", Endpoint("127.0.0.1", 9092)),
+        ("PLAINTEXT://broker.example:1", Endpoint("broker.example", 1)),
+        ("[::1]:9092", Endpoint("::1", 9092)),
+        ("PLAINTEXT://:9092", Endpoint("0.0.0.0", 9092)),
+    ],
+)
+def test_addresses(text: str, endpoint: Endpoint) -> None:
+    assert parse_endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize("text", ["", "localhost", "host:", "host:port", "host:70000"])
+def test_what_is_no_address_is_wrong_use(text: str) -> None:
+    with pytest.raises(WrongUseError, match="HOST:PORT"):
+        parse_endpoint(text)
+
+
+def test_a_protocol_we_do_not_serve_is_refused() -> None:
+    with pytest.raises(CommandError, match="only PLAINTEXT"):
+        parse_endpoint("SASL_SSL://host:9092")
+
+
+def test_pairs_keep_later_equals_signs_and_the_last_word() -> None:
+    assert parse_pairs("--set", ["a=1", "b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
+
+
+def test_named_address_is_what_the_broker_describes() -> None:
+    config, endpoint = load_config({}, Endpoint("::1", 1234))
+    assert endpoint == Endpoint("::1", 1234)
+    assert config.listeners == ("PLAINTEXT://[::1]:1234",)
+
+
+def test_listens_on_this_machine_alone_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_LISTENERS", raising=False)
+    assert load_config({}, None)[1] == Endpoint("127.0.0.1", 9092)
+    monkeypatch.setenv("PENSTOCK_LISTENERS", "PLAINTEXT://:9999")
+    assert load_config({}, None)[1] == Endpoint("0.0.0.0", 9999)
+
+
+@pytest.mark.parametrize("name", ["listeners", "log.dirs"])
+def test_one_listener_and_one_data_dir(name: str) -> None:
+    with pytest.raises(CommandError, match=name):
+        load_config({name: "PLAINTEXT://a:1,PLAINTEXT://b:2"}, None)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="absent"):
+        load_config({}, None, tmp_path / "absent.toml")
+
+
+def test_data_dir_without_write_permission_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Root may write everywhere, so permissions alone cannot show it.
+    monkeypatch.setattr(os, "access", lambda path, mode: not (mode & os.W_OK))
+    with pytest.raises(CommandError, match="chmod"):
+        prepare_data_dir(tmp_path)
+
+
+def test_data_dir_is_new_once(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b"
+    assert prepare_data_dir(path)
+    (path / "something").touch()
+    assert not prepare_data_dir(path)
+
+
+def test_file_limit_is_raised_to_what_the_system_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[1]), before[1]))
+        assert raise_file_limit() == (min(512, before[1]), before[1])
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
