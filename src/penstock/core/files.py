@@ -100,6 +100,10 @@ class Files(Protocol):
         ...
 
     def free_bytes(self, path: Path) -> int: ...
+    def total_bytes(self, path: Path) -> int:
+        """The size of the volume that holds `path`."""
+        ...
+
     def lock(self, path: Path) -> "Lock":
         """Take an exclusive lock for this process, or raise `LockedError`."""
         ...
@@ -293,6 +297,11 @@ class OsFiles:
         with _os_errors_mapped(path):
             stat = os.statvfs(path)
             return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: Path) -> int:
+        with _os_errors_mapped(path):
+            stat = os.statvfs(path)
+            return stat.f_blocks * stat.f_frsize
 
     def lock(self, path: Path) -> OsLock:
         with _os_errors_mapped(path):

@@ -25,6 +25,8 @@ from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
 from penstock.services.configs import ConfigService
+from penstock.services.deletions import DeletionService
+from penstock.services.disk_usage import DiskUsage
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.hosting import Hosting
@@ -86,6 +88,8 @@ class Broker:
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
             configs=ConfigService(config, self.metadata, hosting, self._reconfigure),
+            deletions=DeletionService(loop, seams.executor, self.table),
+            disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
         )
 
     def _listener(self) -> Listener:

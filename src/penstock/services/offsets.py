@@ -34,6 +34,7 @@ class OffsetAnswer(NamedTuple):
 
 
 NOTHING = OffsetAnswer()
+_NO_EPOCH = -1
 
 
 class OffsetService:
@@ -69,18 +70,21 @@ class OffsetService:
         """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
         partition = self._table.find(topic, index)
         check_exact_epoch(partition, current_epoch)
+        log = partition.log
         if epoch == partition.leader_epoch:
             # Known from the moment we lead, also before the first record is written under it.
-            return epoch, partition.high_watermark
-        end_epoch, end_offset = partition.log.epochs.end_of(epoch, partition.log.end_offset)
-        if epoch == partition.log.epochs.latest:
-            end_offset = min(end_offset, partition.high_watermark)
-        return end_epoch, end_offset
+            return epoch, log.end_offset
+        if epoch == _NO_EPOCH or epoch > partition.leader_epoch:
+            return _NO_EPOCH, -1
+        if epoch < 0 or not log.epochs.entries():
+            # Older than all we know: it ended where the first known one begins.
+            return epoch, log.start_offset
+        return log.epochs.end_of(epoch, log.end_offset)
 
 
 def check_exact_epoch(partition: Partition, epoch: int) -> None:
     """As `Partition.check_leader_epoch`, but here Kafka lets only -1 mean "I do not know": -5 is an old epoch."""
-    if epoch != -1 and epoch < partition.leader_epoch:
+    if epoch != _NO_EPOCH and epoch < partition.leader_epoch:
         raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
     partition.check_leader_epoch(epoch)
 

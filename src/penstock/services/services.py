@@ -10,6 +10,8 @@ from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
+from penstock.services.deletions import DeletionService
+from penstock.services.disk_usage import DiskUsage
 from penstock.services.fetch import FetchService
 from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
@@ -46,6 +48,8 @@ class Services:
     offsets: OffsetService
     producer_ids: ProducerIds
     configs: ConfigService
+    deletions: DeletionService
+    disk_usage: DiskUsage
 
     @property
     def image(self) -> ClusterImage:

@@ -312,8 +312,11 @@ class MemFiles:
         self.enter("free", path)
         if self._disk.find(path) is None:
             raise FileNotFoundError(str(path))
-        used = self._disk.used_bytes()
-        return max(0, (UNLIMITED_BYTES if self._capacity_bytes is None else self._capacity_bytes) - used)
+        return max(0, self.total_bytes(path) - self._disk.used_bytes())
+
+    def total_bytes(self, path: Path) -> int:
+        self.enter("free", path)
+        return UNLIMITED_BYTES if self._capacity_bytes is None else self._capacity_bytes
 
     def lock(self, path: Path) -> MemLock:
         self.enter("open", path)
