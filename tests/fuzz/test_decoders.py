@@ -49,12 +49,13 @@ def mutated(frame: bytes, random: Random) -> Iterator[bytes]:
         yield bytes(mutant)
 
 
-def decode_bounded(decode: Callable[[bytes], object], data: bytes) -> None:
+def decode_bounded(decode: Callable[[bytes], tuple[object, int]], data: bytes) -> None:
     """Let the decoder make what it will of it: a message, or `DecodeError`; nothing else, nothing big."""
     tracemalloc.reset_peak()
     before, _ = tracemalloc.get_traced_memory()
     with suppress(DecodeError):
-        decode(data)
+        _, end = decode(data)
+        assert end <= len(data)
     _, peak = tracemalloc.get_traced_memory()
     assert peak - before <= BYTES_PER_FRAME_BYTE * len(data) + BYTES_ALWAYS, data.hex()
 

@@ -8,6 +8,7 @@ from penstock.wire.kafka.primitives import (
     DecodeError,
     EncodeError,
     read_bytes,
+    read_compact_count,
     read_compact_string,
     read_compact_strings,
     read_count,
@@ -50,6 +51,11 @@ def test_counts_that_the_bytes_left_cannot_hold_are_refused() -> None:
         read_count(b"\x00\x00\x00\x02" + bytes(7), 0, 4)
     with pytest.raises(DecodeError):
         read_count(b"\xff\xff\xff\xfe", 0, 1)
+    assert read_compact_count(b"\x03" + bytes(8), 0, 4) == (2, 1)
+    with pytest.raises(DecodeError):
+        read_compact_count(b"\x03" + bytes(7), 0, 4)
+    with pytest.raises(DecodeError):
+        read_compact_count(b"\x00", 0, 4)
 
 
 def test_strings_are_bounded_as_in_kafka() -> None:
@@ -86,6 +92,8 @@ def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:
     tagged = data[:11] + unknown + data[12:-1] + unknown
     assert create_topics.decode_request(tagged, 0, 7) == (request, len(tagged))
     assert skip_tags(unknown, 0) == len(unknown)
+    with pytest.raises(DecodeError):
+        skip_tags(unknown[:-1], 0)
 
 
 def test_a_known_tagged_field_that_disagrees_with_its_size_is_refused() -> None:
@@ -118,6 +126,12 @@ def test_null_only_where_the_version_allows_it() -> None:
         metadata.encode_request(everything, 0)
     with pytest.raises(DecodeError):
         metadata.decode_request(b"\xff\xff\xff\xff", 0, 0)
+    # Versions 11 and 12 of the response differ in this alone.
+    nameless = metadata.MetadataResponse(topics=[metadata.MetadataResponseTopic(name=None)])
+    data = metadata.encode_response(nameless, 12)
+    assert metadata.decode_response(data, 0, 12)[0] == nameless
+    with pytest.raises(DecodeError):
+        metadata.decode_response(data, 0, 11)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +173,7 @@ def test_records_are_views_of_the_frame() -> None:
     records = message.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     assert records.obj is frame
-    assert records == b"batch"
+    assert bytes(records) == b"batch"
 
 
 def test_lists_and_structs_are_not_shared_between_messages() -> None:
