@@ -78,9 +78,6 @@ def _null(what: str) -> Never:
     raise DecodeError(f"null for {what} that cannot be null")
 
 
-# --- varints ---------------------------------------------------------------------------------------------
-
-
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     byte = buffer[position]
     if byte < 0x80:
@@ -102,9 +99,6 @@ def write_uvarint(out: bytearray, value: int) -> None:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
-
-
-# --- strings ---------------------------------------------------------------------------------------------
 
 
 def read_string(buffer: Buffer, position: int) -> tuple[str, int]:
@@ -171,9 +165,6 @@ def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
         out.append(0)
     else:
         write_compact_string(out, value)
-
-
-# --- bytes and records -----------------------------------------------------------------------------------
 
 
 def _read_span(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -274,9 +265,6 @@ def write_compact_nullable_bytes(out: bytearray, value: Buffer | None) -> None:
         write_compact_bytes(out, value)
 
 
-# --- arrays ----------------------------------------------------------------------------------------------
-
-
 def read_nullable_count(buffer: Buffer, position: int, element_bytes_min: int) -> tuple[int, int]:
     """The count of an array, -1 for null, that the bytes left can hold."""
     (count,) = _INT32.unpack_from(buffer, position)
@@ -366,9 +354,6 @@ def write_compact_strings(out: bytearray, values: list[str]) -> None:
         write_compact_string(out, value)
 
 
-# --- single values that need a look ----------------------------------------------------------------------
-
-
 def checked_uuid(value: bytes) -> bytes:
     if len(value) != 16:  # struct would pad or cut it without a word
         raise EncodeError(f"a UUID of {len(value)} bytes")
@@ -379,9 +364,6 @@ def present(value: T | None) -> T:
     if value is None:
         raise EncodeError("null in a version whose field cannot be null")
     return value
-
-
-# --- tagged fields ---------------------------------------------------------------------------------------
 
 
 def read_tag(buffer: Buffer, position: int) -> tuple[int, int, int]:
