@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException
 from tools.peers import ApacheKafka, PeerError, PenstockPeer
 
 from benchmarks import load, machine, report, results
@@ -118,7 +119,7 @@ def main(command_line: list[str] | None = None) -> int:
     try:
         if not options.report_only:
             run(options)
-    except (PeerError, load.LoadError) as error:
+    except (PeerError, load.LoadError, KafkaException, TimeoutError) as error:
         print(error, file=sys.stderr)
         return 1
     shrunken = options.quick or (options.scale or 1) < 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import crc32c
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 from tools.peers.process import HOST
 
 if TYPE_CHECKING:
