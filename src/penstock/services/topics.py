@@ -101,6 +101,7 @@ class TopicService:
     async def _create(
         self, topics: Sequence[WantedTopic], config: BrokerConfig, validate_only: bool
     ) -> dict[str, CreatedTopic | ApiError]:
+        changed = False
         async with self._turn:
             for _ in range(_ROUNDS_MAX):
                 results, plans = await self._plan(topics, config)
@@ -108,6 +109,7 @@ class TopicService:
                     ids = {plan.name: self._metadata.random_id() for plan in plans}
                     break
                 wanted = [NewTopic(plan.name, plan.partitions, plan.config.overrides) for plan in plans]
+                changed = True  # by us, or by whoever is in our way
                 try:
                     ids = {topic.name: topic.id for topic in await self._metadata.create_topics(wanted)}
                     break
@@ -117,7 +119,7 @@ class TopicService:
                 raise ApiError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "too many others create topics at the same time"
                 )
-        if plans and not validate_only:
+        if changed:
             await self._make_true()
         for plan in plans:
             results[plan.name] = CreatedTopic(

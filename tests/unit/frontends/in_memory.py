@@ -61,9 +61,10 @@ class Asked:
         response = api.handler(self.services, received, Call(version, "tester", "127.0.0.1"))
         if inspect.isawaitable(response):
             response = await response
-        return api.codec.decode_response(
-            memoryview(api.codec.encode_response(response, version)), 0, version
-        )[0]
+        body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
+        answer, end = api.codec.decode_response(memoryview(body), 0, version)
+        assert end == len(body)
+        return answer
 
     async def create(self, name: str, configs: Mapping[str, str] | None = None, partitions: int = 1) -> None:
         state = PartitionState(replicas=(1,), isr=(1,), leader=1)
