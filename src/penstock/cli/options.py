@@ -1,6 +1,11 @@
 """Option values taken apart."""
 
+import re
+from datetime import datetime
+
 from penstock.cli.errors import WrongUseError
+
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
@@ -12,3 +17,19 @@ def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
             raise WrongUseError(f"{option} {pair!r} is not a setting: write {option} name=value")
         found[name.strip()] = value
     return found
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Epoch milliseconds: as such, as an ISO time (local unless it says), or as `5m`, meaning five minutes ago."""
+    text = text.strip()
+    relative = re.fullmatch(r"([0-9]+)(ms|s|m|h|d)", text)
+    if relative:
+        return max(0, now_ms - int(relative[1]) * _UNITS_MS[relative[2]])
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError as error:
+        raise WrongUseError(
+            f"--since {text!r} is not a time: write 5m, 2h or 1d (ago), 2025-01-31T12:00:00, or epoch milliseconds"
+        ) from error
