@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -23,8 +23,15 @@ class BrokerStartError(PenstockError):
 class BrokerProcess:
     """One data directory, and the broker process on it: start, stop, kill, start again."""
 
-    def __init__(self, data_dir: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        settings: Mapping[str, str] | None = None,
+        entry: Sequence[str] = ("-m", "penstock.cli.main"),
+    ) -> None:
+        """`entry` is what Python is given to run: a test may start the broker through a script of its own."""
         self.data_dir = data_dir
+        self._entry = list(entry)
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
@@ -51,7 +58,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start (again) on the same data and, after the first time, the same port; returns once it serves."""
-        command = [sys.executable, "-m", "penstock.cli.main", "up", "--data-dir", str(self.data_dir)]
+        command = [sys.executable, *self._entry, "up", "--data-dir", str(self.data_dir)]
         command += ["--host", "127.0.0.1", "--port", str(self._port), "--console-port", "0"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
