@@ -9,6 +9,7 @@ import logging
 import random
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
@@ -16,6 +17,7 @@ from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import Tree
 from penstock.core.clock import Clock
+from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
@@ -35,6 +37,7 @@ from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
+from penstock.services.upkeep import Upkeep
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
@@ -63,6 +66,8 @@ class Broker:
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.services = self._assemble()
         self.listener = self._listener()
+        self.upkeep = Upkeep(self._loop, seams.executor, seams.clock, self.table, self._group_commit, config)
+        self._upkeep_task: asyncio.Task[None] | None = None
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -122,6 +127,8 @@ class Broker:
             await metadata.bump_leader_epochs(node.id)
         await self.services.hosting.reconcile()
         self.loop_lag.start()
+        self._upkeep_task = self._loop.create_task(self.upkeep.run(), name="upkeep")
+        self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         node.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
         await metadata.register_broker(
             BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
@@ -134,10 +141,18 @@ class Broker:
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""
         self.loop_lag.stop()
+        if self._upkeep_task is not None:
+            self._upkeep_task.cancel()
+        self.upkeep.close()
         await self.listener.close()
         await self._group_commit.idle()
         logs = [partition.log for partition in self.table.partitions()]
-        clean = await self._loop.run_in_executor(self._seams.executor, _settle, logs)
+        try:
+            settle = partial(_settle, logs, self._seams.files, self._data_dir.path)
+            clean = await self._loop.run_in_executor(self._seams.executor, settle)
+        except StorageError as error:
+            log.warning("the logs could not be settled, so the next start will recover them: %s", error)
+            clean = False
         self._data_dir.close(clean=clean)
 
     def _reconfigure(self, config: BrokerConfig) -> None:
@@ -145,6 +160,7 @@ class Broker:
         self._config = self.services.config = config
         self.listener.connections_max = config.max_connections
         self.listener.connections_per_ip_max = config.max_connections_per_ip
+        self.upkeep.config = config
         self.services.hosting.reconfigure(config)
 
     def _disk_failed(self, message: str) -> None:
@@ -153,16 +169,23 @@ class Broker:
             partition.log.sync_failed()
 
 
-def _settle(logs: list[Log]) -> bool:
-    """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself."""
+def _settle(logs: list[Log], files: Files, directory: Path) -> bool:
+    """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself.
+
+    The checkpoints of all logs share one sync of the file system: thousands of partitions would cost thousands.
+    """
     clean = True
+    drafts = []
     for one in logs:
         if one.failed:
             clean = False
-            continue
-        job = one.sync_job(checkpoint=True)
-        for file in job.data_files:
-            file.sync()
-        assert job.checkpoint is not None
-        job.checkpoint.write(durable=False)
+        elif not one.is_checkpointed:
+            job = one.sync_job(checkpoint=True)
+            job.sync_data()
+            assert job.checkpoint is not None
+            job.checkpoint.draft()
+            drafts.append(job.checkpoint)
+    files.sync_all(directory)
+    for checkpoint in drafts:
+        checkpoint.publish()
     return clean

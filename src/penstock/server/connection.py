@@ -182,7 +182,9 @@ class Connection(asyncio.BufferedProtocol):
                 self._new_buffer(2 * capacity)
             return
         if wanted > capacity:
-            self._new_buffer(wanted)
+            # With what has come, not with what was announced: a length costs its sender nothing.
+            if filled:
+                self._new_buffer(min(wanted, max(capacity, 4 * (end - start))))
         elif filled and start < capacity // 2 and capacity < RECEIVE_BUFFER_GROWN_BYTES:
             self._new_buffer(2 * capacity)
         elif start + wanted > capacity or filled:

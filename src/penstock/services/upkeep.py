@@ -1,0 +1,126 @@
+"""What a broker does by the clock: retention, the files of deleted segments, forgotten producers, `flush.ms`.
+
+One partition after the other, each with its blocking part in a thread, so that thousands of them never hold the loop.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.topic import TopicConfig
+from penstock.core.clock import Clock
+from penstock.core.errors import StorageError
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.storage.deletion import Deletion
+from penstock.storage.retention import UNLIMITED, RetentionLimits
+
+log = logging.getLogger(__name__)
+
+# How often `flush.ms` is looked at: it is a bound on what a crash may cost, not an appointment.
+_FLUSH_EVERY_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Unsynced:
+    """Since when a partition has bytes that are not known to be on disk."""
+
+    since: float
+    synced_offset: int
+
+
+class Upkeep:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor | None,
+        clock: Clock,
+        table: PartitionTable,
+        group_commit: GroupCommit,
+        config: BrokerConfig,
+    ) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._clock = clock
+        self._table = table
+        self._group_commit = group_commit
+        self.config = config
+        self._unsynced: dict[Partition, _Unsynced] = {}
+        self._deletions: dict[asyncio.TimerHandle, None] = {}
+        self.deleted_bytes = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._enforce_retention())
+            tasks.create_task(self._flush_by_age())
+
+    async def _enforce_retention(self) -> None:
+        await asyncio.sleep(self.config.log_initial_task_delay_ms / 1000)
+        while True:
+            for topic in self._table.topics():
+                for partition in list(topic.partitions.values()):
+                    try:
+                        await self.tend(partition, topic.config)
+                    except StorageError as error:
+                        log.error("retention of %s-%d: %s", partition.topic, partition.index, error)  # noqa: TRY400
+            await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
+
+    async def tend(self, partition: Partition, config: TopicConfig) -> None:
+        """Delete what the topic's retention gives up, and forget producers that are long silent."""
+        now_ms = self._clock.now_ms()
+        partition.log.producers.expire(now_ms - self.config.producer_id_expiration_ms)
+        for segment in partition.log.unknown_times():
+            await self._loop.run_in_executor(self._executor, segment.load_index)
+        limits = RetentionLimits(config.retention_ms, config.retention_bytes)
+        if not config.deletes:
+            limits = RetentionLimits(UNLIMITED, UNLIMITED)  # what DeleteRecords gave up still goes
+        deletion = partition.log.expire(limits, partition.high_watermark, now_ms)
+        if deletion is None:
+            return
+        log.info(
+            "%s-%d: retention deletes %d segments, %d bytes; the log now starts at %d",
+            partition.topic,
+            partition.index,
+            len(deletion.segments),
+            deletion.size_bytes,
+            partition.log.start_offset,
+        )
+        self.deleted_bytes += deletion.size_bytes
+        await self._loop.run_in_executor(self._executor, deletion.hide)
+        self._unlink_later(deletion, config.file_delete_delay_ms)
+
+    def _unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
+        def unlink() -> None:
+            del self._deletions[handle]
+            self._loop.run_in_executor(self._executor, deletion.unlink)
+
+        handle = self._loop.call_later(delay_ms / 1000, unlink)
+        self._deletions[handle] = None
+
+    def close(self) -> None:
+        """What waits to be unlinked is, at the next start."""
+        for handle in self._deletions:
+            handle.cancel()
+
+    async def _flush_by_age(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_EVERY_SECONDS)
+            for topic in self._table.topics():
+                for partition in topic.partitions.values():
+                    if not partition.sync_before_ack:
+                        self._flush_if_old(partition, topic.config.flush_ms)
+
+    def _flush_if_old(self, partition: Partition, flush_ms: int) -> None:
+        if not partition.log.unsynced_bytes:
+            self._unsynced.pop(partition, None)
+            return
+        synced = partition.log.synced_end.offset
+        known = self._unsynced.get(partition)
+        if known is None or known.synced_offset != synced:
+            self._unsynced[partition] = _Unsynced(self._loop.time(), synced)
+        elif (self._loop.time() - known.since) * 1000 >= flush_ms:
+            self._group_commit.request(partition)
