@@ -73,6 +73,12 @@ async def test_of_many_that_create_the_same_topic_one_wins() -> None:
     assert codes.count(ErrorCode.TOPIC_ALREADY_EXISTS) == 9
 
 
+async def test_of_two_names_that_collide_one_wins_also_at_the_same_moment() -> None:
+    node = await Node.on(MemoryStore())
+    first, second = await asyncio.gather(node.create("a.b"), node.create("a_b"))
+    assert (first, second) == ({"a.b": None}, {"a_b": ErrorCode.INVALID_TOPIC_EXCEPTION})
+
+
 async def test_a_topic_somebody_else_takes_meanwhile_does_not_spoil_the_rest_of_the_request() -> None:
     store = MemoryStore()
     here, there = await Node.on(store, 1), await Node.on(store, 2)
