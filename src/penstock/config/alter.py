@@ -50,8 +50,7 @@ def altered(
 
 def _list_changed(setting: Setting | None, current: str | None, change: Alteration) -> str:
     if setting is None or setting.type is not SettingType.LIST:
-        verb = "APPEND to" if change.operation is Operation.APPEND else "SUBTRACT from"
-        raise ConfigError(f"Can't {verb} key {change.name} because its type is not LIST.")
+        raise ConfigError(f"Can't {change.operation.name} to key {change.name} because its type is not LIST.")
     # With no override of its own the list starts from the declared default, as in Kafka.
     parts = [part for part in (render(setting.default) if current is None else current).split(",") if part]
     named = [part.strip() for part in (change.value or "").split(",") if part.strip()]

@@ -1,6 +1,7 @@
 """The broker settings that mean something to Penstock, under Kafka's names, plus our own under `penstock.`.
 
-The ones that only give topics their defaults are made from the topic table, so the two cannot disagree.
+The ones that only give topics their defaults are made from the topic table, so the two cannot disagree. What Kafka
+can change while it runs and Penstock cannot (listeners) is declared read-only: a change without effect helps nobody.
 """
 
 from dataclasses import replace
@@ -23,7 +24,7 @@ from penstock.config.topic_settings import TOPIC_SETTINGS
 
 _BOOLEAN, _INT, _LONG, _DOUBLE = SettingType.BOOLEAN, SettingType.INT, SettingType.LONG, SettingType.DOUBLE
 _STRING, _LIST = SettingType.STRING, SettingType.LIST
-_WIDE, _EACH = Update.CLUSTER_WIDE, Update.PER_BROKER
+_WIDE = Update.CLUSTER_WIDE
 
 
 def _broker(
@@ -69,12 +70,12 @@ _NODE = (
 
 _LISTENERS = (
     _broker("listeners", _LIST, ("PLAINTEXT://:9092",), "The addresses the broker listens on.",
-        not_empty_list(), _EACH),
+        not_empty_list()),
     _broker("advertised.listeners", _LIST, None,
         "The addresses given to clients when they differ from `listeners`."),
     _broker("listener.security.protocol.map", _STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name speaks.", None, _EACH),
+        "Which security protocol each listener name speaks."),
     _broker("inter.broker.listener.name", _STRING, None, "The listener brokers use among themselves."),
     _broker("security.inter.broker.protocol", _STRING, "PLAINTEXT",
         "The protocol brokers use among themselves.",

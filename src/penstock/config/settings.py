@@ -26,6 +26,7 @@ class ConfigError(ApiError):
 
 
 class SettingType(IntEnum):
+    UNKNOWN = 0  # of what has values but no declaration: loggers
     BOOLEAN = 1
     STRING = 2
     INT = 3
@@ -45,6 +46,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 class Update(Enum):

@@ -102,7 +102,9 @@ class TopicConfig:
 def _check_together(values: Mapping[str, Value]) -> None:
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     if isinstance(low, int) and isinstance(high, int) and low > high:
-        raise ConfigError(f"min.compaction.lag.ms ({low}) must not exceed max.compaction.lag.ms ({high})")
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
+        )
 
 
 _RENAMED = {

@@ -21,6 +21,7 @@ from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.tree import ConflictError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
+from penstock.services import loggers
 from penstock.services.hosting import Hosting
 from penstock.services.topic_names import check_topic_name
 from penstock.services.topics import as_api_error
@@ -41,6 +42,7 @@ class ResourceType(IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,18 @@ class ConfigService:
                     f"Unexpected broker id, expected {self._config.node_id} or empty string, but received {name}"
                 )
             return self._config.describe(names)
+        if resource_type == ResourceType.BROKER_LOGGER:
+            return self._describe_loggers(name, names)
         raise _invalid_request(_MALFORMED)
+
+    def _describe_loggers(self, name: str, names: Sequence[str] | None) -> list[Described]:
+        if not name:
+            raise _invalid_request("Broker id must not be empty")
+        if _number(name, "Broker") != self._config.node_id:
+            raise _invalid_request(
+                f"Unexpected broker id, expected {self._config.node_id} but received {name}"
+            )
+        return loggers.describe(names)
 
     # -- alter -----------------------------------------------------------------------------------------------
 
@@ -127,6 +140,8 @@ class ConfigService:
             await self._alter_topic(wanted, replace=replace, validate_only=validate_only)
         elif wanted.resource_type == ResourceType.BROKER:
             await self._alter_broker(wanted, replace=replace, validate_only=validate_only)
+        elif wanted.resource_type == ResourceType.BROKER_LOGGER and not replace:
+            self._alter_loggers(wanted, validate_only=validate_only)
         else:
             raise _invalid_request(f"Unknown resource type {wanted.resource_type}")
 
@@ -175,6 +190,14 @@ class ConfigService:
             self.refresh()
             return
         raise _too_busy()
+
+    def _alter_loggers(self, wanted: WantedChange, *, validate_only: bool) -> None:
+        number = _number(wanted.resource_name, "Node")
+        if number != self._config.node_id:
+            raise _invalid_request(
+                f"Unexpected node id. Expected {self._config.node_id}, but received {number}"
+            )
+        loggers.alter(wanted.changes, validate_only=validate_only)
 
     def _own_id(self, name: str) -> int | None:
         """None for all brokers. What concerns one broker alone is for that one to check and to write."""

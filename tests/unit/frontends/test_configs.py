@@ -295,3 +295,54 @@ async def test_a_store_that_does_not_answer_leaves_it_open() -> None:
         asked.tree.fail_next(Fault.REQUEST_LOST)
         code, _ = await change(asked, TOPIC, "t", ("retention.ms", SET, "5"))
         assert code == ErrorCode.REQUEST_TIMED_OUT
+
+
+# -- loggers -----------------------------------------------------------------------------------------------------
+
+LOGGER = 8
+
+
+async def test_log_levels_are_shown_and_changed() -> None:
+    name = "penstock.services.configs"
+    async with Machine().broker() as asked:
+        assert await change(asked, LOGGER, "1", (name, SET, "ERROR")) == (0, None)
+        try:
+            assert await value(asked, LOGGER, "1", name) == ("ERROR", 6)
+            assert await change(asked, LOGGER, "1", (name, SET, "TRACE"), only=True) == (0, None)
+            assert await value(asked, LOGGER, "1", name) == ("ERROR", 6)
+        finally:
+            assert await change(asked, LOGGER, "1", (name, DELETE, None)) == (0, None)
+        assert await value(asked, LOGGER, "1", name) == await value(asked, LOGGER, "1", "root")
+
+
+@pytest.mark.parametrize(
+    ("broker", "change_", "code", "message"),
+    [
+        ("1", ("root", SET, "NOPE"), 40,
+            ("Cannot set the log level of root to NOPE as it is not a supported log level. "
+             "Valid log levels are DEBUG, ERROR, FATAL, INFO, TRACE, WARN")),
+        ("1", ("kafka.nope", SET, "DEBUG"), 40, "Logger kafka.nope does not exist!"),
+        ("2", ("root", SET, "DEBUG"), 42, "Unexpected node id. Expected 1, but received 2"),
+        ("1", ("root", APPEND, "DEBUG"), 42, "APPEND operation is not allowed for the BROKER_LOGGER resource"),
+    ],
+)  # fmt: skip
+async def test_log_levels_that_are_refused(
+    broker: str, change_: tuple[str, int, str | None], code: int, message: str
+) -> None:
+    async with Machine().broker() as asked:
+        assert await change(asked, LOGGER, broker, change_) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "Broker id must not be empty"),
+        ("x", "Broker id must be an integer, but it is: x"),
+        ("7", "Unexpected broker id, expected 1 but received 7"),
+    ],
+)
+async def test_loggers_of_others_are_not_shown(name: str, message: str) -> None:
+    async with Machine().broker() as asked:
+        result = await describe(asked, LOGGER, name)
+        assert (result.error_code, result.error_message, result.configs) == (42, message, [])
+        assert await alter(asked, LOGGER, "1", ("root", "DEBUG")) == (42, "Unknown resource type 8")

@@ -52,5 +52,5 @@ def _entry(described: Described, request: DescribeConfigsRequest) -> DescribeCon
         is_sensitive=described.sensitive,
         synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms],
         config_type=described.type,
-        documentation=described.doc if request.include_documentation else None,
+        documentation=described.doc if request.include_documentation or not described.doc else None,
     )
