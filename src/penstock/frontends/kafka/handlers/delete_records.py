@@ -1,0 +1,50 @@
+"""DeleteRecords (21), versions 0-2: everything of a partition below an offset (-1: below the high watermark).
+
+v2 is flexible. Partitions are deleted side by side; one named twice gets the last offset given. The timeout is for
+followers to catch up, and a leader without followers never waits for them.
+"""
+
+import asyncio
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, StorageError
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+_UNKNOWN_WATERMARK = -1
+
+
+@api(ApiKey.DELETE_RECORDS, versions=(0, 2))
+async def handle(services: Services, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+    wanted = {
+        (topic.name, partition.partition_index): partition.offset
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    results = await asyncio.gather(
+        *(_delete(services, topic, index, offset) for (topic, index), offset in wanted.items())
+    )
+    by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {topic.name: [] for topic in request.topics}
+    for (topic, _), result in zip(wanted, results, strict=True):
+        by_topic[topic].append(result)
+    return DeleteRecordsResponse(
+        topics=[DeleteRecordsTopicResult(name=name, partitions=parts) for name, parts in by_topic.items()]
+    )
+
+
+async def _delete(services: Services, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=_UNKNOWN_WATERMARK)
+    try:
+        result.low_watermark = await services.deletions.delete_before(topic, index, offset)
+    except ApiError as error:
+        result.error_code = error.code
+    except StorageError:
+        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return result

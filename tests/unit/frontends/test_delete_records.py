@@ -1,0 +1,103 @@
+"""DeleteRecords as Apache Kafka 4.3 answers it; what it answered survives a power cut."""
+
+import random
+
+import pytest
+from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.storage.logs import a_batch
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+
+TEN = range(1000, 1010)
+
+
+async def delete(
+    asked: Asked, *wanted: tuple[int, int], topic: str = "t", version: int = 2
+) -> list[tuple[int, int, int]]:
+    partitions = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in wanted]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=partitions)])
+    (answer,) = (await asked.ask(ApiKey.DELETE_RECORDS, request, version)).topics
+    assert answer.name == topic
+    return [(one.partition_index, one.low_watermark, one.error_code) for one in answer.partitions]
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_the_start_moves_forward_only(version: int) -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch(TEN))
+        asked.append("t", a_batch(TEN), commit=False)
+        assert await delete(asked, (0, 3), version=version) == [(0, 3, 0)]
+        assert await delete(asked, (0, 2), version=version) == [(0, 3, 0)]
+        assert await delete(asked, (0, 11), version=version) == [(0, -1, ErrorCode.OFFSET_OUT_OF_RANGE)]
+        assert await delete(asked, (0, -5), version=version) == [(0, -1, ErrorCode.OFFSET_OUT_OF_RANGE)]
+        assert await delete(asked, (0, -1), version=version) == [(0, 10, 0)]
+
+
+async def test_deleted_records_cannot_be_fetched() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch(TEN))
+        await delete(asked, (0, 5))
+        partition = asked.partition("t")
+        assert partition.read(5, 1 << 20, at_least_one=True) is not None
+        with pytest.raises(ApiError) as caught:
+            partition.read(4, 1 << 20, at_least_one=True)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+async def test_an_answered_deletion_survives_a_power_cut() -> None:
+    for seed in range(10):
+        machine = Machine()
+        async with machine.broker() as asked:
+            await asked.create("t")
+            asked.append("t", a_batch(TEN))
+            asked.partition("t").log.sync_job().run()
+            assert await delete(asked, (0, 7)) == [(0, 7, 0)]
+            machine.files = machine.files.crash(random.Random(seed))
+        async with machine.broker() as asked:
+            assert asked.partition("t").log.start_offset == 7
+
+
+async def test_what_cannot_be_deleted() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        await asked.create("k", {"cleanup.policy": "compact"})
+        await asked.create("both", {"cleanup.policy": "compact,delete"})
+        await asked.create("__consumer_offsets")
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await delete(asked, (9, 1), (-1, 0), (0, 0)) == [
+            (9, -1, unknown),
+            (-1, -1, unknown),
+            (0, 0, 0),
+        ]
+        assert await delete(asked, (0, 0), topic="nope") == [(0, -1, unknown)]
+        assert await delete(asked, (0, 0), topic="k") == [(0, -1, ErrorCode.POLICY_VIOLATION)]
+        assert await delete(asked, (0, 0), topic="both") == [(0, 0, 0)]
+        internal = [(0, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)]
+        assert await delete(asked, (0, 0), topic="__consumer_offsets") == internal
+
+
+async def test_of_two_offsets_for_one_partition_the_last_counts() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch(TEN))
+        assert await delete(asked, (0, 8), (0, 4)) == [(0, 4, 0)]
+
+
+async def test_a_disk_that_fails_is_told() -> None:
+    machine = Machine()
+    async with machine.broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch(TEN))
+        machine.files.fail_next("sync", "*", count=100)
+        machine.files.fail_next("open", "*", count=100)
+        assert await delete(asked, (0, 4)) == [(0, -1, ErrorCode.KAFKA_STORAGE_ERROR)]
+        machine.files.mend()
