@@ -40,6 +40,7 @@ class Load:
                 "linger.ms": 1,
                 "reconnect.backoff.max.ms": 200,
                 "message.timeout.ms": 60_000,
+                "queue.buffering.max.messages": 5000,
                 "log_level": 0,
             }
         )
@@ -84,22 +85,24 @@ def read_all(bootstrap: str) -> dict[int, list[bytes]]:
     return stored
 
 
-def run_rounds(process: BrokerProcess, rounds: int, rng: random.Random) -> Load:
+def start(process: BrokerProcess) -> Load:
     process.start()
     admin = AdminClient({"bootstrap.servers": process.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result()
-    load = Load(process.bootstrap)
-    for _ in range(rounds):
-        load.enough.clear()
-        load.stopped.clear()
-        thread = threading.Thread(target=load.run, args=(rng.randint(1, ACKS_BEFORE_KILL),))
-        thread.start()
-        assert load.enough.wait(60), "the broker acknowledges nothing"
-        process.kill()
-        process.start()
-        load.stopped.set()
-        thread.join()
-    return load
+    return Load(process.bootstrap)
+
+
+def run_round(process: BrokerProcess, load: Load, rng: random.Random) -> None:
+    """Produce, kill in the middle of it, start again, and let the producer finish what it had begun."""
+    load.enough.clear()
+    load.stopped.clear()
+    thread = threading.Thread(target=load.run, args=(rng.randint(1, ACKS_BEFORE_KILL),))
+    thread.start()
+    assert load.enough.wait(60), "the broker acknowledges nothing"
+    process.kill()
+    process.start()
+    load.stopped.set()
+    thread.join()
 
 
 def check(load: Load) -> None:
@@ -118,8 +121,11 @@ def directory(tmp_path: Path) -> Path:
 
 def test_kill_under_load_loses_and_doubles_nothing(directory: Path) -> None:
     process = BrokerProcess(directory)
+    rng = random.Random(1)
     try:
-        load = run_rounds(process, ROUNDS, random.Random(1))
+        load = start(process)
+        for _ in range(ROUNDS):
+            run_round(process, load, rng)
         check(load)
     finally:
         process.kill()
@@ -129,9 +135,19 @@ def test_an_append_after_its_acknowledgement_is_found(directory: Path) -> None:
     """The planted bug must turn the check red, or the check is worth nothing."""
     # Acknowledged as soon as it is written, so that the planted delay is one behind the acknowledgement.
     process = BrokerProcess(directory, {"penstock.ack.after": "written"}, entry=[str(PLANTED)])
-    try:
-        load = run_rounds(process, 3, random.Random(1))
-        with pytest.raises(AssertionError, match=r"lost or moved|repeats|gap"):
+    rng = random.Random(1)
+
+    def is_found() -> bool:
+        run_round(process, load, rng)
+        try:
             check(load)
+        except AssertionError:
+            return True
+        return False
+
+    try:
+        load = start(process)
+        # A kill only shows it when an acknowledgement is less than 10 ms old: one of a few does.
+        assert any(is_found() for _ in range(20))
     finally:
         process.kill()
