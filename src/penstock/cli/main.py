@@ -49,9 +49,9 @@ def _root(
 
 def _register() -> None:
     """Each module adds its commands to the app it is given."""
-    from penstock.cli import broker, consume, produce, topic, up
+    from penstock.cli import broker, consume, doctor, produce, topic, up
 
-    for module in (up, broker, topic, produce, consume):
+    for module in (up, broker, topic, produce, consume, doctor):
         module.register(app)
 
 

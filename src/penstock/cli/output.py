@@ -64,5 +64,5 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:.1f} TB"
 
 
-def count_text(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
