@@ -12,6 +12,8 @@ from penstock.wire.kafka.primitives import (
     read_compact_string,
     read_compact_strings,
     read_count,
+    read_nullable_bytes,
+    read_nullable_string,
     read_string,
     read_uvarint,
     skip_tags,
@@ -76,11 +78,20 @@ def test_null_inside_an_array_of_strings_is_refused() -> None:
         read_compact_strings(b"\x02a\x00", 0, 2)
 
 
-def test_text_that_is_not_utf8_is_refused() -> None:
+def test_text_that_is_not_utf8_is_read_with_replacement_characters() -> None:
     request = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name="abc")])
     data = metadata.encode_request(request, 12).replace(b"abc", b"a\xffc")
+    message, _ = metadata.decode_request(data, 0, 12)
+    assert message.topics is not None
+    assert message.topics[0].name == "a\ufffdc"
+
+
+def test_every_negative_length_is_null() -> None:
+    assert metadata.decode_request(b"\xff\xff\xff\xfe", 0, 1)[0].topics is None
     with pytest.raises(DecodeError):
-        metadata.decode_request(data, 0, 12)
+        metadata.decode_request(b"\xff\xff\xff\xfe", 0, 0)
+    assert read_nullable_string(b"\xff\xfe", 0) == (None, 2)
+    assert read_nullable_bytes(b"\xff\xff\xff\xfe", 0) == (None, 4)
 
 
 def test_unknown_tagged_fields_are_skipped_at_every_level() -> None:

@@ -8,6 +8,8 @@ Layouts (big-endian; "compact" ones belong to flexible versions):
     nullable struct  int8: negative is null, else the struct follows
     tagged fields    uvarint count, then per field uvarint tag, uvarint size, that many bytes
 
+Read as Kafka reads them: every negative length is null, and what is no UTF-8 becomes U+FFFD.
+
 Reads take `(buffer, position)` and give `(value, position behind it)`. A length or count is held against the
 bytes that are left before anything is made from it, so a few bytes cannot ask for gigabytes. What runs off
 the end of the buffer shows as one of `MALFORMED`, which the entry points of each codec turn into
@@ -42,7 +44,7 @@ class EncodeError(PenstockError):
 
 
 # What reads and writes may raise besides the two above, for the entry points to turn into them.
-MALFORMED = (LayoutError, IndexError, UnicodeDecodeError)
+MALFORMED = (LayoutError, IndexError)
 UNENCODABLE = (LayoutError, AttributeError, TypeError, ValueError)
 
 _INT16 = Layout(">h")
@@ -109,12 +111,12 @@ def read_string(buffer: Buffer, position: int) -> tuple[str, int]:
     end = position + length
     if end > len(buffer):
         _too_long("a string", length, len(buffer) - position)
-    return str(buffer[position:end], "utf-8"), end
+    return str(buffer[position:end], "utf-8", "replace"), end
 
 
 def read_nullable_string(buffer: Buffer, position: int) -> tuple[str | None, int]:
     (length,) = _INT16.unpack_from(buffer, position)
-    if length == -1:
+    if length < 0:
         return None, position + 2
     return read_string(buffer, position)
 
@@ -126,7 +128,7 @@ def read_compact_string(buffer: Buffer, position: int) -> tuple[str, int]:
     end = position + length - 1
     if end > len(buffer) or length > STRING_BYTES_MAX + 1:
         _too_long("a string", length - 1, len(buffer) - position)
-    return str(buffer[position:end], "utf-8"), end
+    return str(buffer[position:end], "utf-8", "replace"), end
 
 
 def read_compact_nullable_string(buffer: Buffer, position: int) -> tuple[str | None, int]:
@@ -172,8 +174,6 @@ def _read_span(buffer: Buffer, position: int) -> tuple[int, int]:
     (length,) = _INT32.unpack_from(buffer, position)
     position += 4
     if length < 0:
-        if length != -1:
-            raise DecodeError(f"bytes of length {length}")
         return position, -1
     if length > len(buffer) - position:
         _too_long("bytes", length, len(buffer) - position)
@@ -269,8 +269,8 @@ def read_nullable_count(buffer: Buffer, position: int, element_bytes_min: int) -
     """The count of an array, -1 for null, that the bytes left can hold."""
     (count,) = _INT32.unpack_from(buffer, position)
     position += 4
-    if count < -1:
-        raise DecodeError(f"an array of {count} elements")
+    if count < 0:
+        return -1, position
     if count * element_bytes_min > len(buffer) - position:
         _too_long("an array", count, len(buffer) - position)
     return count, position

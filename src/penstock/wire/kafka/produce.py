@@ -54,7 +54,7 @@ def _decode_plain(buffer: memoryview, position: int) -> tuple[str | None, int, i
     position += 2
     transactional_id = None
     if length >= 0:
-        transactional_id = str(_taken(buffer, position, length), "utf-8")
+        transactional_id = str(_taken(buffer, position, length), "utf-8", "replace")
         position += length
     acks, timeout_ms = _HEAD.unpack_from(buffer, position)
     (topic_count,) = _INT32.unpack_from(buffer, position + 6)
@@ -90,7 +90,7 @@ def _decode_flexible(
     length, position = read_uvarint(buffer, position)
     transactional_id = None
     if length:
-        transactional_id = str(_taken(buffer, position, length - 1), "utf-8")
+        transactional_id = str(_taken(buffer, position, length - 1), "utf-8", "replace")
         position += length - 1
     acks, timeout_ms = _HEAD.unpack_from(buffer, position)
     topic_count, position = read_uvarint(buffer, position + 6)
