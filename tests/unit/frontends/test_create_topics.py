@@ -74,7 +74,7 @@ async def test_a_topic_is_created_and_open_in_every_version(version: int) -> Non
         names = [config.name for config in result.configs]
         assert names == sorted(names)
         sources = {config.name: (config.value, config.config_source) for config in result.configs}
-        assert sources["retention.ms"] == ("5", TOPIC_SOURCE)
+        assert sources["retention.ms"] == (" 5 ", TOPIC_SOURCE)
         assert sources["cleanup.policy"] == ("delete", DEFAULT_SOURCE)
         assert result.topic_id == (topic.id if version >= 7 else NO_ID)
 

@@ -151,6 +151,7 @@ async def test_a_request_without_usable_names_or_ids_fails_as_a_whole(
         answer = await metadata(asked, *topics, version=version)
         assert (answer.brokers, answer.cluster_id, answer.controller_id) == ([], None, -1)
         assert {topic.error_code for topic in answer.topics} == {code}
+        assert answer.error_code == (code if version >= 13 else 0)
         assert len(answer.topics) == len(topics)
 
 

@@ -65,7 +65,8 @@ def _described(
         entries = known[id(config)] = [
             CreatableTopicConfigs(
                 name=one.name,
-                value=one.value,
+                # What the client gave comes back as it was given, not as it was understood.
+                value=config.overrides.get(one.name, one.value),
                 read_only=one.read_only,
                 config_source=one.source,
                 is_sensitive=one.sensitive,

@@ -33,6 +33,7 @@ from penstock.wire.kafka.metadata import encode_topic, encode_with_topics
 from penstock.wire.kafka.primitives import ZERO_UUID
 
 _IDS_ASKED_SINCE = 12
+_ERROR_SINCE = 13
 
 
 @api(ApiKey.METADATA, versions=(0, 13))
@@ -42,7 +43,7 @@ def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | 
         return _answer(services, request, version, list(services.image.topics.values()))
     error = _malformed(asked, version)
     if error is not None:
-        return encode_response(_refused(asked, error), version)
+        return encode_response(_refused(asked, error, version), version)
     ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
         # As in Kafka, names beside ids do not count.
@@ -73,12 +74,13 @@ def _malformed(asked: Sequence[MetadataRequestTopic], version: int) -> ErrorCode
     return None
 
 
-def _refused(asked: Sequence[MetadataRequestTopic], error: ErrorCode) -> MetadataResponse:
+def _refused(asked: Sequence[MetadataRequestTopic], error: ErrorCode, version: int) -> MetadataResponse:
     return MetadataResponse(
+        error_code=error if version >= _ERROR_SINCE else ErrorCode.NONE,
         topics=[
             MetadataResponseTopic(error_code=error, name=topic.name or "", topic_id=topic.topic_id)
             for topic in asked
-        ]
+        ],
     )
 
 
