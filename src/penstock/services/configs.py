@@ -5,6 +5,7 @@ stored layers are applied before the first topic is opened.
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -13,7 +14,7 @@ from penstock.config.alter import Alteration, altered
 from penstock.config.broker import BrokerConfig, check_dynamic
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.describe import Described
-from penstock.config.settings import ConfigError
+from penstock.config.settings import INT_MAX, ConfigError
 from penstock.config.topic import TopicConfig
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.coordination.image import ClusterImage
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 # Against other processes only versions guard; each lost round is somebody else's progress, so few are enough.
 _ROUNDS_MAX = 5
+# Ids are 32 bits wide; more digits would only be slow to convert.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 # What Kafka's client shows for INVALID_REQUEST without a message of its own.
 _MALFORMED = (
     "This most likely occurs because of a request being malformed by the client library or the message was sent to "
@@ -245,10 +248,9 @@ def _stored(image: ClusterImage, broker: int | None) -> Mapping[str, str]:
 
 
 def _number(name: str, kind: str) -> int:
-    try:
-        return int(name)
-    except ValueError:
-        raise _invalid_request(f"{kind} id must be an integer, but it is: {name}") from None
+    if not _INTEGER.fullmatch(name) or not -INT_MAX - 1 <= int(name) <= INT_MAX:
+        raise _invalid_request(f"{kind} id must be an integer, but it is: {name}")
+    return int(name)
 
 
 def _invalid_request(message: str) -> ApiError:

@@ -117,6 +117,8 @@ async def test_keys_choose_and_unknown_ones_are_left_out() -> None:
         (BROKER, "7", 42, "Unexpected broker id, expected 1 or empty string, but received 7"),
         (BROKER, "-1", 42, "Unexpected broker id, expected 1 or empty string, but received -1"),
         (BROKER, "x", 42, "Broker id must be an integer, but it is: x"),
+        (BROKER, "99999999999", 42, "Broker id must be an integer, but it is: 99999999999"),
+        (BROKER, "1_0", 42, "Broker id must be an integer, but it is: 1_0"),
         (
             99,
             "x",
