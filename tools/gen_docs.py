@@ -1,13 +1,17 @@
-"""Writes the generated pages of docs/: `python tools/gen_docs.py [config]...`; without names, all of them."""
+"""Writes the generated pages of docs/: `python tools/gen_docs.py [config|protocol]...`; without names, all of them."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from penstock.config.reference import configuration_page
+from penstock.frontends.kafka.reference import protocol_page
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-PAGES: dict[str, tuple[str, Callable[[], str]]] = {"config": ("configuration.md", configuration_page)}
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "config": ("configuration.md", configuration_page),
+    "protocol": ("protocol.md", protocol_page),
+}
 
 
 def main(names: list[str]) -> int:
