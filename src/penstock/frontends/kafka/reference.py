@@ -26,9 +26,9 @@ def protocol_page() -> str:
 def _row(one: Api) -> str:
     name = "".join(word.capitalize() for word in ApiKey(one.key).name.split("_"))
     versions = (
-        f"{one.min_version}–{one.max_version}" if one.min_version != one.max_version else str(one.min_version)
+        f"{one.min_version}-{one.max_version}" if one.min_version != one.max_version else str(one.min_version)
     )
-    flexible = str(one.codec.FLEXIBLE_SINCE) if one.max_version >= one.codec.FLEXIBLE_SINCE else "–"
+    flexible = str(one.codec.FLEXIBLE_SINCE) if one.max_version >= one.codec.FLEXIBLE_SINCE else "-"
     return f"| {name} | {one.key} | {versions} | {flexible} | {_story(one)} |\n"
 
 
@@ -39,4 +39,4 @@ def _story(one: Api) -> str:
         return " ".join(text.split("\n\n")[0].split())
     text = sys.modules[one.handler.__module__].__doc__ or ""
     _, _, rest = text.partition("\n\n")
-    return " ".join(rest.split()).replace("|", "\\|") or "–"
+    return " ".join(rest.split()).replace("|", "\\|") or "-"
