@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from penstock.client.connect import REQUEST_SECONDS, handle_settings, reach
-from penstock.client.errors import explained
+from penstock.client.errors import kafka_errors
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -76,10 +76,8 @@ class Admin:
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name."""
-        try:
+        with kafka_errors(self._bootstrap, "the topics"):
             found = self._client.list_topics(timeout=REQUEST_SECONDS).topics
-        except KafkaException as error:
-            raise explained(error, bootstrap=self._bootstrap, subject="the topics") from error
         return [
             TopicInfo(
                 name,
@@ -161,7 +159,5 @@ class Admin:
         self._wait(self._client.delete_topics([name], request_timeout=REQUEST_SECONDS)[name], name)
 
     def _wait(self, future: "Future[_T]", subject: str) -> _T:
-        try:
+        with kafka_errors(self._bootstrap, subject):
             return future.result()
-        except KafkaException as error:
-            raise explained(error, bootstrap=self._bootstrap, subject=subject) from error

@@ -9,6 +9,8 @@ from penstock.client.errors import ClientError, unreachable
 # Long enough for a broker far away, short enough for a person who waits.
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
+# The broker decides what is too large; librdkafka only must not decide before it.
+MESSAGE_BYTES_MAX = 100_000_000
 
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:

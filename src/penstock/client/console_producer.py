@@ -6,13 +6,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from penstock.client.connect import REQUEST_SECONDS, handle_settings, reach
-from penstock.client.errors import ClientError, explained
+from penstock.client.connect import MESSAGE_BYTES_MAX, REQUEST_SECONDS, handle_settings, reach
+from penstock.client.errors import ClientError, explained, kafka_errors
 
 Headers = Sequence[tuple[str, bytes]]
 
-# The broker decides what is too large; librdkafka only must not decide before it.
-_MESSAGE_BYTES_MAX = 100_000_000
 # A broker that makes topics on first use needs a moment before it knows the new one.
 _TOPIC_APPEARS_SECONDS = 3.0
 _QUEUE_FULL_WAIT_SECONDS = 0.1
@@ -43,7 +41,7 @@ class ConsoleProducer:
             "enable.idempotence": acks == "all",
             "compression.type": compression,
             "partitioner": "murmur2_random",
-            "message.max.bytes": _MESSAGE_BYTES_MAX,
+            "message.max.bytes": MESSAGE_BYTES_MAX,
             "delivery.timeout.ms": int(REQUEST_SECONDS * 1000),
         }
         self._producer = Producer(handle_settings(bootstrap, debug=debug, **settings))
@@ -53,10 +51,8 @@ class ConsoleProducer:
         """Ask for the topic, which may make it; a wrong name fails here and not message by message."""
         deadline = time.monotonic() + _TOPIC_APPEARS_SECONDS
         while True:
-            try:
+            with kafka_errors(self._bootstrap, self._topic):
                 found = self._producer.list_topics(self._topic, timeout=REQUEST_SECONDS).topics[self._topic]
-            except KafkaException as error:
-                raise explained(error, bootstrap=self._bootstrap, subject=self._topic) from error
             if found.error is None:
                 return
             if found.error.code() not in _NOT_YET or time.monotonic() > deadline:

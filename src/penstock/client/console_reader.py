@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.client.admin import Admin
 from penstock.client.connect import handle_settings
-from penstock.client.errors import ClientError, UnreachableError, explained, unreachable
+from penstock.client.errors import ClientError, UnreachableError, explained, kafka_errors, unreachable
 
 # How many messages are taken at once: enough to keep Python out of the way of a fast broker.
 _TAKEN_AT_ONCE = 1000
@@ -128,7 +128,5 @@ class ConsoleReader:
         raise said
 
     def close(self) -> None:
-        try:
+        with kafka_errors(self._bootstrap, self._topic):
             self._consumer.close()
-        except KafkaException as error:
-            raise explained(error, bootstrap=self._bootstrap, subject=self._topic) from error

@@ -1,6 +1,7 @@
 """librdkafka's errors in words that say what to do; everything above sees `ClientError` alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -85,3 +86,12 @@ def explained(error: KafkaError | KafkaException, *, bootstrap: str, subject: st
     text = cause.str() or cause.name()
     advice = _ADVICE.get(code)
     return ClientError(f"{subject}: {text.rstrip('.')}" + (f"; {advice}" if advice else ""), code)
+
+
+@contextmanager
+def kafka_errors(bootstrap: str, subject: str) -> Iterator[None]:
+    """What librdkafka raises inside becomes a `ClientError`."""
+    try:
+        yield
+    except KafkaException as error:
+        raise explained(error, bootstrap=bootstrap, subject=subject) from error
