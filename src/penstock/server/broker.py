@@ -185,7 +185,9 @@ def _settle(logs: list[Log], files: Files, directory: Path) -> bool:
             assert job.checkpoint is not None
             job.checkpoint.draft()
             drafts.append(job.checkpoint)
-    files.sync_all(directory)
-    for checkpoint in drafts:
-        checkpoint.publish()
+    # The recovery points come last: each vouches for what is durable before it.
+    for point in (False, True):
+        files.sync_all(directory)
+        for checkpoint in drafts:
+            checkpoint.publish(point=point)
     return clean

@@ -221,7 +221,8 @@ class ConfigService:
         )
         # What topics inherit must not contradict what they say themselves: they would not open after a restart.
         try:
-            for overrides in {tuple(t.configs.items()) for t in self._metadata.image.topics.values()}:
+            topics = self._metadata.image.topics.values()
+            for overrides in dict.fromkeys(tuple(t.configs.items()) for t in topics):
                 TopicConfig.resolve(dict(overrides), changed)
         except ConfigError as error:
             raise _invalid_request(str(error)) from error

@@ -179,7 +179,7 @@ def led_by_first(replicas: Sequence[tuple[int, ...]]) -> tuple[PartitionState, .
     """A new partition is empty everywhere, so that all its replicas are in sync and the preferred one leads."""
     # One object per assignment, not per partition: on one node there is a single one for thousands.
     states: Mapping[tuple[int, ...], PartitionState] = {
-        each: PartitionState(replicas=each, isr=each, leader=each[0]) for each in set(replicas)
+        each: PartitionState(replicas=each, isr=each, leader=each[0]) for each in dict.fromkeys(replicas)
     }
     return tuple(states[each] for each in replicas)
 
