@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,17 +79,24 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def first_line(*command: str) -> str:
+    """What a program says about its version; `unknown` when it is not there or says nothing."""
+    try:
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.partition("\n")[0] or "unknown"
+
+
 def installed_versions() -> dict[str, str]:
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    library = subprocess.run(
-        ["pkg-config", "--modversion", "rdkafka"], capture_output=True, text=True, check=False
-    ).stdout
     return {
         "penstock": PenstockPeer.installed_version(),
         "python": f"Python {platform.python_version()}",
         "kafka": ApacheKafka.installed_version(),
-        "java": java.splitlines()[0].replace('"', "") if java else "no java",
-        "librdkafka": library.strip() or "unknown",
+        "java": first_line("java", "-version").replace('"', ""),
+        "librdkafka": first_line("pkg-config", "--modversion", "rdkafka"),
     }
 
 
@@ -116,6 +124,8 @@ def run(options: argparse.Namespace) -> None:
 
 def main(command_line: list[str] | None = None) -> int:
     options = arguments(command_line)
+    # As an exception, so that brokers are stopped and their data is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         if not options.report_only:
             run(options)
