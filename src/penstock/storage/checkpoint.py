@@ -1,20 +1,26 @@
 """Jobs that make a log durable, run in threads: first its bytes, then what spares a restart from reading them."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from penstock.core.errors import StorageError
+from penstock.core.crc32c import crc32c
+from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.core.files import File, Files
 from penstock.storage import index as index_files
+from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
+    DRAFT,
     EPOCHS_FILE,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
     parse_segment_name,
     segment_name,
 )
+from penstock.storage.producers import ProducerCopy, ProducerState, dump_producers
+from penstock.storage.segment import Segment
 
 # Producer snapshots a directory keeps: the newest, and one to fall back on.
 _SNAPSHOTS_KEPT = 2
@@ -31,80 +37,185 @@ class LogEnd(NamedTuple):
 class RecoveryPoint(NamedTuple):
     """Where a restart begins to scan. Everything below is durable, its index and producer state included."""
 
-    start_offset: int  # where the log starts for readers
+    start_offset: int  # where the log started for readers
     offset: int
     segment: int
     position: int
     index_entries: int  # how many index entries of that segment lie below
     max_timestamp: int  # of that segment, below the position
+    producers: int  # 0: no snapshot was needed
+    epoch: int  # the latest that wrote anything below; -1: none, so no epoch file was needed
 
     def dump(self) -> bytes:
-        return json.dumps(self._asdict()).encode() + b"\n"
+        body = json.dumps(self._asdict()).encode()
+        return b"%08x %s\n" % (crc32c(body), body)
 
     @classmethod
     def parse(cls, data: bytes) -> "RecoveryPoint":
+        checksum, _, body = data.rstrip(b"\n").partition(b" ")
         try:
-            fields = json.loads(data)
+            if int(checksum, 16) != crc32c(body):
+                raise ValueError("wrong checksum")
+            fields = json.loads(body)
             return cls(**{name: int(fields[name]) for name in cls._fields})
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"unreadable recovery point: {error}") from error
 
 
+class Checkpointed(Protocol):
+    """A log, as far as its checkpoint looks at it."""
+
+    @property
+    def files(self) -> Files: ...
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def segments(self) -> list[Segment]: ...
+    @property
+    def active(self) -> Segment: ...
+    @property
+    def start_offset(self) -> int: ...
+    @property
+    def producers(self) -> ProducerState: ...
+    @property
+    def epochs(self) -> EpochHistory: ...
+
+
 class Checkpoint(NamedTuple):
+    """What a restart needs besides the log's bytes, copied on the loop and written by a thread."""
+
     files: Files
     directory: Path
     point: RecoveryPoint
-    unsaved: list[tuple[Path, int, SegmentIndex]]
-    snapshot: bytes
-    epochs: bytes
+    unsaved: list[tuple[Path, SegmentIndex]]
+    producers: list[ProducerCopy]
+    epochs: bytes | None  # None: the file holds them already
 
-    def write(self, *, durable: bool = True) -> None:
-        """The recovery point goes last: it vouches for the rest.
+    @classmethod
+    def of(cls, log: "Checkpointed", end: LogEnd, epochs_saved: bytes | None) -> "Checkpoint":
+        """What there is to write of a log that ends at `end`. Runs on the loop."""
+        active = log.active
+        producers = log.producers.copy()
+        epochs = log.epochs.dump()
+        point = RecoveryPoint(
+            start_offset=log.start_offset,
+            offset=end.offset,
+            segment=end.segment,
+            position=end.position,
+            index_entries=len(active.indexed()),
+            max_timestamp=active.max_timestamp,
+            producers=len(producers),
+            epoch=log.epochs.latest,
+        )
+        unsaved = [
+            (segment.stem, rest)
+            for segment in log.segments
+            if segment.index is not None and (rest := segment.index.unsaved()) is not None
+        ]
+        unsaved_epochs = epochs if epochs != epochs_saved else None
+        return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs)
 
-        Not `durable` is for a shutdown that writes many partitions and then syncs the whole file system once,
-        before it leaves its mark.
-        """
-        files, directory = self.files, self.directory
-        for stem, base_offset, rest in self.unsaved:
-            index_files.save(files, stem, base_offset, rest, durable=durable)
-        if self.snapshot is not None:
-            _write(
-                files, directory / segment_name(self.point.offset, SNAPSHOT), self.snapshot, durable=durable
-            )
-        _write(files, directory / EPOCHS_FILE, self.epochs, durable=durable)
-        _write(files, directory / RECOVERY_POINT_FILE, self.point.dump(), durable=durable)
+    def write(self) -> None:
+        """The recovery point goes last: it vouches for the rest."""
+        self._save_indexes(durable=True)
+        for path, data in self._small_files():
+            self.files.write_atomically(path, data)
         self._drop_old_snapshots()
 
+    def draft(self) -> None:
+        """The same for many logs at once: everything written, nothing synced, nothing in force yet."""
+        self._save_indexes(durable=False)
+        for path, data in self._small_files():
+            file = self.files.open(path.with_name(path.name + DRAFT), create=True)
+            try:
+                file.pwrite(data, 0)
+                file.truncate(len(data))
+            finally:
+                file.close()
+
+    def publish(self, *, point: bool) -> None:
+        """What was drafted is durable by now: put it in force, and when that is durable too, the point."""
+        for path, _ in self._small_files():
+            if (path.name == RECOVERY_POINT_FILE) == point:
+                self.files.rename(path.with_name(path.name + DRAFT), path)
+        if point:
+            self._drop_old_snapshots()
+
+    def _save_indexes(self, *, durable: bool) -> None:
+        for stem, index in self.unsaved:
+            index_files.save(self.files, stem, index, durable=durable)
+
+    def _small_files(self) -> Iterable[tuple[Path, bytes]]:
+        if self.producers:
+            name = segment_name(self.point.offset, SNAPSHOT)
+            yield self.directory / name, dump_producers(self.producers)
+        if self.epochs is not None:
+            yield self.directory / EPOCHS_FILE, self.epochs
+        yield self.directory / RECOVERY_POINT_FILE, self.point.dump()
+
     def _drop_old_snapshots(self) -> None:
+        if not self.producers:
+            return
         names = self.files.list_dir(self.directory)
         snapshots = [name for name in names if parse_segment_name(name, SNAPSHOT) is not None]
         for name in snapshots[:-_SNAPSHOTS_KEPT]:
             self.files.unlink(self.directory / name)
 
 
-class SyncJob(NamedTuple):
-    files: Files
-    end: LogEnd  # what is durable when the job is done
-    data_files: list[File]
-    directory: Path | None  # to be synced too, because it has new names
-    checkpoint: Checkpoint | None
+class SyncJob:
+    """Makes what a log had written when the job was made durable. One job of a log at a time."""
+
+    __slots__ = ("_data_files", "_directory", "_files", "checkpoint", "checkpointed", "end")
+
+    def __init__(
+        self,
+        files: Files,
+        end: LogEnd,
+        data_files: list[File],
+        directory: Path | None,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._files = files
+        self.end = end  # what is durable when the job is done
+        self._data_files = data_files
+        self._directory = directory  # to be synced too, because it has new names
+        self.checkpoint = checkpoint
+        self.checkpointed = False
 
     def run(self) -> None:
-        for file in self.data_files:
-            file.sync()
-        if self.directory is not None:
-            self.files.sync_dir(self.directory)
+        self.sync_data()
         if self.checkpoint is not None:
-            self.checkpoint.write()
+            try:
+                self.checkpoint.write()
+                self.checkpointed = True
+            except DiskFullError:
+                # The data is durable, and the old recovery point still holds: only a restart would take longer.
+                self.checkpointed = False
+
+    def sync_data(self) -> None:
+        try:
+            for file in self._data_files:
+                file.sync()
+            if self._directory is not None:
+                self._files.sync_dir(self._directory)
+        except DiskFullError as error:
+            # Space was promised when the bytes were written; now they may be gone from memory, too.
+            raise DiskFailedError(str(error)) from error
 
 
-def _write(files: Files, path: Path, data: bytes, *, durable: bool) -> None:
-    if durable:
-        files.write_atomically(path, data)
-        return
-    file = files.open(path, create=True)
-    try:
-        file.pwrite(data, 0)
-        file.truncate(len(data))
-    finally:
-        file.close()
+def checkpoint_all(files: Files, data_dir: Path, jobs: list[SyncJob]) -> None:
+    """Sync and checkpoint many logs for the price of three syncs of the file system: for a clean shutdown.
+
+    A recovery point comes into force only when what it vouches for is durable under its final name, so a crash in
+    between leaves the old ones. Raises DiskFullError when there is no room: then the shutdown was not clean.
+    """
+    checkpoints = [job.checkpoint for job in jobs if job.checkpoint is not None]
+    for checkpoint in checkpoints:
+        checkpoint.draft()
+    files.sync_all(data_dir)
+    for point in (False, True):
+        for checkpoint in checkpoints:
+            checkpoint.publish(point=point)
+        files.sync_all(data_dir)
+    for job in jobs:
+        job.checkpointed = job.checkpoint is not None

@@ -3,8 +3,9 @@
 The list can be rebuilt from the batches themselves, since each carries its epoch; the file spares that scan.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
+from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
 
 UNKNOWN_EPOCH = -1
@@ -18,6 +19,9 @@ class EpochHistory:
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._epochs)
 
     @property
     def latest(self) -> int:
@@ -39,10 +43,10 @@ class EpochHistory:
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(the largest known epoch at or below `epoch`, where the next one begins), as OffsetForLeaderEpoch asks."""
+        if epoch < 0 or epoch > self.latest:
+            return UNKNOWN_EPOCH, UNKNOWN_OFFSET
         if epoch == self.latest:
             return epoch, log_end
-        if not self._epochs or epoch > self.latest:
-            return UNKNOWN_EPOCH, UNKNOWN_OFFSET
         at = bisect_right(self._epochs, epoch)
         if at == 0:
             # Older than all we know: the log's first known epoch begins where the asked one ended.
@@ -59,6 +63,17 @@ class EpochHistory:
             self._starts.pop()
             self._epochs.pop()
 
+    def forget_after(self, epoch: int) -> None:
+        """Nothing that later epochs wrote is known to be there."""
+        while self._epochs and self._epochs[-1] > epoch:
+            self._starts.pop()
+            self._epochs.pop()
+
+    def latest_below(self, offset: int) -> int:
+        """The latest epoch that is left when the log is cut back to `offset`."""
+        at = bisect_left(self._starts, offset) - 1
+        return self._epochs[at] if at >= 0 else UNKNOWN_EPOCH
+
     def advance_start(self, offset: int) -> None:
         """The log now starts at `offset`: the epoch that holds it begins there, older ones are gone."""
         at = bisect_right(self._starts, offset) - 1
@@ -70,13 +85,17 @@ class EpochHistory:
     def dump(self) -> bytes:
         lines = [str(_FILE_VERSION), str(len(self._epochs))]
         lines += [f"{epoch} {start}" for epoch, start in self.entries()]
-        return ("\n".join(lines) + "\n").encode()
+        text = ("\n".join(lines) + "\n").encode()
+        return text + b"crc32c %08x\n" % crc32c(text)
 
     @classmethod
     def parse(cls, data: bytes) -> "EpochHistory":
         history = cls()
+        text, _, checksum = data.rpartition(b"crc32c ")
         try:
-            version, count, *lines = data.decode().split("\n")
+            if int(checksum, 16) != crc32c(text):
+                raise ValueError("wrong checksum")
+            version, count, *lines = text.decode().split("\n")
             pairs = [tuple(map(int, line.split())) for line in lines if line]
             if int(version) != _FILE_VERSION or int(count) != len(pairs):
                 raise ValueError("wrong version or count")

@@ -4,8 +4,11 @@
     partition.json                  whose directory this is: topic, partition, topic id
     00000000000000000000.log        record batches exactly as received
     00000000000000000000.index      sparse: relative offset -> position of a batch
-    00000000000000000000.timeindex  sparse: largest timestamp so far -> relative offset
+    00000000000000000000.timeindex  the same entries: largest timestamp so far
     00000000000000000000.snapshot   producer state up to that offset
+    00000000000000000000.start      empty; its name says that records below that offset were deleted
+    *.deleted, *.tmp                on their way out: removed when the log is opened
+    *.damaged                       set aside by a recovery that could not tell what is right; never served
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, and where the log starts
 <data>/trash/                       deleted partitions, on their way out
@@ -18,6 +21,9 @@ LOG = ".log"
 OFFSET_INDEX = ".index"
 TIME_INDEX = ".timeindex"
 SNAPSHOT = ".snapshot"
+START = ".start"
+DAMAGED = ".damaged"
+DRAFT = ".tmp"
 DELETED = ".deleted"
 PARTITION_FILE = "partition.json"
 EPOCHS_FILE = "leader-epoch-checkpoint"

@@ -1,31 +1,40 @@
 """The write-ahead log of one partition: a row of segments, of which only the last is written to.
 
 Owned by the event loop: no method here blocks on the disk except `append`, which writes to the page cache.
-Whatever has to wait (sync, checkpoints, deletions, cold reads) is handed out as a job for a thread and reported
-back on the loop. The order that recovery relies on:
+Whatever has to wait is handed out as a job for a thread and reported back on the loop: syncs and checkpoints
+(`sync_job`), deletions (`expire`, `start_job`), cutting the end off (`truncation`), searches by time (`lookup`),
+cold reads (`ColdRead`). Sync jobs and truncations come one at a time. The order that recovery relies on:
 
     append  ->  sync (bytes durable)  ->  checkpoint (indexes, producers, epochs, then the recovery point)
 
 so that nothing before the recovery point ever needs to be looked at again after a crash.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import Protocol
 
+from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
+from penstock.core.errors import ApiError, DiskFullError, StorageError
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
+from penstock.storage.deletion import Deletion, StartJob
 from penstock.storage.epochs import EpochHistory
+from penstock.storage.lookup import TimeLookup
 from penstock.storage.producers import AppendedBatch, ProducerState
+from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, Segment, Slice
+from penstock.storage.truncation import Truncation
 
 # A crash costs at most the scan of this much: a fraction of a second.
 CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024
+# What a batch costs a scan besides its bytes, in bytes: small batches must not make a restart slow.
+SCAN_COST_PER_BATCH = 512
 # Sealed segments whose index a log keeps in memory: readers far behind are few, and sit in one place each.
 _SEALED_INDEXES_KEPT = 4
+_INDEX_ENTRY_BYTES = 8
 
 
 class LogSettings(Protocol):
@@ -35,6 +44,10 @@ class LogSettings(Protocol):
     def segment_bytes(self) -> int: ...
     @property
     def segment_ms(self) -> int: ...
+    @property
+    def segment_jitter_ms(self) -> int: ...
+    @property
+    def segment_index_bytes(self) -> int: ...
     @property
     def index_interval_bytes(self) -> int: ...
 
@@ -51,13 +64,15 @@ class Log:
         end_offset: int,
         epochs: EpochHistory,
         producers: ProducerState,
+        point: RecoveryPoint | None = None,
+        unscanned_cost: int = 0,
     ) -> None:
         self.files = files
         self.directory = directory
-        self.settings = settings
         self.segments = segments
         self._bases = [segment.base_offset for segment in segments]
         self._active = segments[-1]
+        self._sealed_bytes = sum(segment.size for segment in segments[:-1])
         self.start_offset = start_offset
         self.end_offset = end_offset
         self.epochs = epochs
@@ -66,13 +81,36 @@ class Log:
         self._unsynced: list[Segment] = []  # segments with bytes that no finished sync covers, oldest first
         self._new_names = False  # the directory has entries that are not durable yet
         self.unsynced_bytes = 0
-        self._bytes_since_checkpoint = 0
-        self._rolled_since_checkpoint = False
-        self._active_since_ms = 0
+        self._point = point  # the last durable one
+        self._cost_since_checkpoint = unscanned_cost
+        self._checkpoint_due = False
+        self._epochs_saved: bytes | None = None
+        self._active_since_ms: int | None = None
+        self._index_is_full = False
         self._recent: list[Segment] = []
         self.failed = False
+        self.settings = settings
 
     # -- what it is ----------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> LogSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: LogSettings) -> None:
+        self._settings = settings
+        self._segment_bytes = settings.segment_bytes
+        self._index_interval_bytes = settings.index_interval_bytes
+        self._index_entries_max = max(settings.segment_index_bytes // _INDEX_ENTRY_BYTES, 1)
+        self._roll_after_ms = settings.segment_ms - self._jitter_ms()
+
+    def _jitter_ms(self) -> int:
+        """Spread over partitions and segments, without a random source: the same log rolls at the same times."""
+        span = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
+        if span <= 0:
+            return 0
+        return crc32c(f"{self.directory}/{self._active.base_offset}".encode()) % span
 
     def end(self) -> LogEnd:
         active = self._active
@@ -84,41 +122,42 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
+        return self._sealed_bytes + self._active.size
+
+    def close(self) -> None:
+        """Give the files back; answers still being sent from them keep them open in their own way."""
+        for segment in self.segments:
+            segment.file.close()
 
     # -- writing -------------------------------------------------------------------------------------------
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
         """Write one validated batch at the end and return its first offset. Stamps the batch in place."""
+        if self.failed:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline after an I/O error")
         active = self._active
         size = len(batch)
-        settings = self.settings
         offset = self.end_offset
         if active.size and (
-            active.size + size > settings.segment_bytes
+            active.size + size > self._segment_bytes
             or offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
+            or self._index_is_full
             or self._active_is_old(header, now_ms)
         ):
             active = self.roll(now_ms)
-        if self.failed:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline after an I/O error")
         stamp(batch, 0, offset, leader_epoch)
         try:
             active.file.pwrite(batch, active.size)
-        except DiskFullError as error:
-            self._cut_back(active)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full") from error
-        except DiskFailedError as error:
-            self.failed = True
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        except StorageError as error:
+            raise self._write_failed(active, error) from error
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, offset)
-        active.appended(header, offset, size, settings.index_interval_bytes)
+        active.appended(header, offset, size, self._index_interval_bytes)
         self.end_offset = offset + header.last_offset_delta + 1
         if header.producer_id >= 0:
             self.producers.record(header, offset)
         self.unsynced_bytes += size
-        self._bytes_since_checkpoint += size
+        self._cost_since_checkpoint += size + SCAN_COST_PER_BATCH
         if not self._unsynced or self._unsynced[-1] is not active:
             self._unsynced.append(active)
         return offset
@@ -128,42 +167,64 @@ class Log:
         return self.producers.check(header)
 
     def _active_is_old(self, header: BatchHeader, now_ms: int) -> bool:
-        active = self._active
-        reference = active.first_timestamp
-        if reference >= 0 and header.max_timestamp >= 0:
-            return header.max_timestamp - reference > self.settings.segment_ms
-        return now_ms - self._active_since_ms > self.settings.segment_ms
+        """By the batches' own time where they have one; as in Kafka, an idle segment rolls with its next batch."""
+        first, timestamp = self._active.first_timestamp, header.max_timestamp
+        if first >= 0 and timestamp >= 0:
+            return timestamp - first > self._roll_after_ms
+        if self._active_since_ms is None:
+            self._active_since_ms = now_ms
+        return now_ms - self._active_since_ms > self._roll_after_ms
 
     def roll(self, now_ms: int) -> Segment:
-        """Seal the active segment and start the next one."""
+        """Seal the active segment and start the next one; an empty one just stays."""
+        sealed = self._active
+        if not sealed.size:
+            return sealed
         try:
             segment = Segment.create(self.files, self.directory, self.end_offset)
-        except DiskFullError as error:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full") from error
-        except DiskFailedError as error:
-            self.failed = True
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        sealed = self._active
+        except FileNotFoundError as error:
+            self.failed = True  # the directory was taken away from under us
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{error} is gone") from error
+        except StorageError as error:
+            raise self._write_failed(None, error) from error
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
+        self._sealed_bytes += sealed.size
         self._active = segment
         self._active_since_ms = now_ms
-        self._new_names = self._rolled_since_checkpoint = True
+        self._index_is_full = False
+        self._roll_after_ms = self._settings.segment_ms - self._jitter_ms()
+        self._new_names = self._checkpoint_due = True
         self._remember(sealed)
         return segment
 
-    def _cut_back(self, active: Segment) -> None:
-        """A write that ran out of space may have left a piece of itself behind the end."""
-        try:
-            active.file.truncate(active.size)
-        except DiskFailedError:
+    def _write_failed(self, active: Segment | None, error: StorageError) -> ApiError:
+        """A full disk heals by itself; after anything else only a scan can tell what is there."""
+        if not isinstance(error, DiskFullError):
             self.failed = True
+        elif active is not None:
+            try:
+                active.file.truncate(active.size)  # a piece of the batch may have made it
+            except StorageError:
+                self.failed = True
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     # -- making it durable ---------------------------------------------------------------------------------
 
     @property
     def needs_checkpoint(self) -> bool:
-        return self._bytes_since_checkpoint >= CHECKPOINT_EVERY_BYTES or self._rolled_since_checkpoint
+        return self._checkpoint_due or self._cost_since_checkpoint >= CHECKPOINT_EVERY_BYTES
+
+    @property
+    def is_checkpointed(self) -> bool:
+        """Whether a restart would find everything in place already, so that a clean stop has nothing to write."""
+        point = self._point
+        return (
+            point is not None
+            and (point.offset, point.segment, point.position) == self.end()
+            and point.start_offset == self.start_offset
+            and not self._checkpoint_due
+        )
 
     def sync_job(self, *, checkpoint: bool = False) -> SyncJob:
         """Everything written so far, to be made durable in a thread; report back with `synced`."""
@@ -173,51 +234,43 @@ class Log:
             end,
             [segment.file for segment in self._unsynced],
             self.directory if self._new_names else None,
-            self._checkpoint(end) if checkpoint else None,
+            Checkpoint.of(self, end, self._epochs_saved) if checkpoint else None,
         )
         self._unsynced = []
         self._new_names = False
         self.unsynced_bytes = 0
         if checkpoint:
-            self._bytes_since_checkpoint = 0
-            self._rolled_since_checkpoint = False
+            self._cost_since_checkpoint = 0
+            self._checkpoint_due = False
+        # Looked at here, because syncs come often enough to keep the index bounded, and appends cannot spare the time.
+        self._index_is_full = len(self._active.indexed()) >= self._index_entries_max
         return job
 
     def synced(self, job: SyncJob) -> None:
         if job.end.offset > self.synced_end.offset:
             self.synced_end = job.end
-        if job.checkpoint is not None:
+        if job.checkpointed:
             self._checkpointed(job.checkpoint)
+        elif job.checkpoint is not None:
+            self._checkpoint_due = True  # the disk was full: try again with the next sync
 
     def sync_failed(self) -> None:
         """After a failed fsync the kernel may have dropped the pages: only a scan from the recovery point helps."""
         self.failed = True
 
-    def _checkpoint(self, end: LogEnd) -> Checkpoint:
-        unsaved = [
-            (segment.stem, segment.base_offset, rest)
-            for segment in self.segments
-            if segment.index is not None and (rest := segment.index.unsaved()) is not None
-        ]
-        active = self._active
-        point = RecoveryPoint(
-            self.start_offset,
-            end.offset,
-            end.segment,
-            end.position,
-            len(active.indexed()),
-            active.max_timestamp,
-        )
-        return Checkpoint(
-            self.files, self.directory, point, unsaved, self.producers.dump(), self.epochs.dump()
-        )
-
-    def _checkpointed(self, checkpoint: Checkpoint) -> None:
-        saved = {base: rest for _, base, rest in checkpoint.unsaved}
+    def _checkpointed(self, checkpoint: Checkpoint | None) -> None:
+        assert checkpoint is not None
+        self._point = checkpoint.point
+        if checkpoint.epochs is not None:
+            self._epochs_saved = checkpoint.epochs
+        saved = {index.base_offset: index for _, index in checkpoint.unsaved}
         for segment in self.segments:
-            rest = saved.get(segment.base_offset)
-            if rest is not None and segment.index is not None:
-                segment.index.persisted = max(segment.index.persisted, rest.persisted + len(rest))
+            index = saved.get(segment.base_offset)
+            if index is None or segment.index is None:
+                continue
+            segment.index.persisted = max(segment.index.persisted, len(index))
+            if segment is not self._active and segment not in self._recent:
+                segment.drop_index()
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -230,16 +283,22 @@ class Log:
         if offset >= limit.offset:
             return None
         at = bisect_right(self._bases, offset) - 1
+        if at < 0:
+            at = 0
         while at < len(self.segments):
             segment = self.segments[at]
             if segment.base_offset > limit.segment:
                 return None
             if segment is not self._active:
                 self._remember(segment)
-            end = limit.position if segment.base_offset == limit.segment else segment.size
+            is_last = segment.base_offset == limit.segment
+            end = limit.position if is_last else segment.size
             position = segment.locate(offset, end)
             if position is not None:
-                return segment.slice_from(position, end, size_max, at_least_one=at_least_one)
+                found = segment.slice_from(position, end, size_max, at_least_one=at_least_one)
+                if is_last and found is not None and position + found.size == end:
+                    segment.remember_end(limit.offset, end)
+                return found
             at += 1
         return None
 
@@ -263,21 +322,98 @@ class Log:
             total += limit.position if segment.base_offset == limit.segment else segment.size
         return total
 
+    def lookup(self, limit: LogEnd) -> TimeLookup:
+        """Searches by time below `limit`, to be run in a thread."""
+        return TimeLookup(list(self.segments), self.start_offset, limit)
+
     # -- shortening ----------------------------------------------------------------------------------------
 
     def advance_start(self, offset: int) -> None:
-        """Records below `offset` are gone for readers; their segments go by `take_expired`."""
+        """Records below `offset` are gone for readers; their segments go with the next `expire`."""
         if offset > self.start_offset:
             self.start_offset = offset
             self.epochs.advance_start(offset)
+
+    def start_job(self) -> StartJob:
+        """Makes the current start durable, in a thread: DeleteRecords answers after it."""
+        return StartJob(self.files, self.directory, self.start_offset)
+
+    def unknown_times(self) -> list[Segment]:
+        """Segments whose age is not in memory: call `load_times` of each in a thread before `expire`."""
+        return [segment for segment in self.segments if not segment.times_known]
+
+    def summaries(self) -> list[SegmentSummary]:
+        next_offsets = [*self._bases[1:], self.end_offset]
+        return [
+            SegmentSummary(s.base_offset, next_offset, s.size, s.max_timestamp if s.times_known else None)
+            for s, next_offset in zip(self.segments, next_offsets, strict=True)
+        ]
+
+    def expire(self, limits: RetentionLimits, limit_offset: int, now_ms: int) -> Deletion | None:
+        """Take out what retention gives up, below the high watermark; the answer's files are deleted by a thread.
+
+        Only segments before the recovery point's go: a restart must still find what producers did in them. Where
+        that holds any back, `needs_checkpoint` says so, and they go the next time.
+        """
+        count = expired_segments(self.summaries(), limits, self.start_offset, limit_offset, now_ms)
+        if count == len(self.segments):
+            self.roll(now_ms)  # all of it is old: the log goes on, empty, in a new segment
+        checkpointed = bisect_left(self._bases, self._point.segment) if self._point else 0
+        if count > checkpointed:
+            count = checkpointed
+            self._checkpoint_due = True
+        return Deletion(self.files, self.directory, self.remove_segments(count)) if count else None
 
     def remove_segments(self, count: int) -> list[Segment]:
         """Take the oldest `count` sealed segments out of the log; the caller deletes their files."""
         count = min(count, len(self.segments) - 1)
         removed = self.segments[:count]
         del self.segments[:count], self._bases[:count]
+        self._sealed_bytes -= sum(segment.size for segment in removed)
         self._recent = [segment for segment in self._recent if segment not in removed]
         self._unsynced = [segment for segment in self._unsynced if segment not in removed]
         if removed:
             self.advance_start(self.segments[0].base_offset)
         return removed
+
+    def truncation(self, offset: int) -> Truncation | None:
+        """Cut the log back so that it ends at `offset`, or before the batch that holds it: run in a thread, then
+        report back with `truncated`; nobody writes or syncs in between. None: it ends there already."""
+        if offset >= self.end_offset:
+            return None
+        return Truncation(
+            self.files,
+            self.directory,
+            list(self.segments),
+            offset,
+            point=self._point,
+            unsynced=[segment.file for segment in self._unsynced],
+            epochs=self.epochs,
+        )
+
+    def truncated(self, done: Truncation) -> None:
+        self.segments = done.kept
+        self._bases = [segment.base_offset for segment in done.kept]
+        self._active = active = done.kept[-1]
+        active.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
+        self._sealed_bytes = sum(segment.size for segment in self.segments[:-1])
+        self.end_offset = done.end.offset
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.synced_end = self.end()
+        self.epochs.truncate_from(self.end_offset)
+        self.producers = done.producers
+        self._point = done.point
+        self._epochs_saved = None
+        self._checkpoint_due = True
+        self._unsynced = []
+        self._new_names = False
+        self.unsynced_bytes = 0
+        self._index_is_full = False
+        self._recent = [segment for segment in self._recent if segment in self.segments[:-1]]
+
+    def truncate_to(self, offset: int) -> None:
+        """The whole of a truncation at once. Blocks."""
+        job = self.truncation(offset)
+        if job is not None:
+            job.run()
+            self.truncated(job)

@@ -5,7 +5,8 @@ in flight. A repeat of one of them is answered with the offset it got the first 
 log, rebuilt from batch headers; a snapshot spares reading the log from its start.
 """
 
-import json
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - a class under a module's naming
 from typing import NamedTuple
 
 from penstock.core.crc32c import crc32c
@@ -23,6 +24,13 @@ class AppendedBatch(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+
+
+class ProducerCopy(NamedTuple):
+    producer_id: int
+    epoch: int
+    last_timestamp: int
+    batches: tuple[AppendedBatch, ...]
 
 
 class ProducerEntry:
@@ -93,33 +101,57 @@ class ProducerState:
             del entry.batches[0]
 
     def expire(self, before_ms: int) -> None:
-        """Forget producers that wrote nothing since `before_ms`."""
-        for producer_id in [p for p, entry in self._entries.items() if entry.last_timestamp < before_ms]:
+        """Forget producers that wrote nothing after `before_ms`."""
+        for producer_id in [p for p, entry in self._entries.items() if entry.last_timestamp <= before_ms]:
             del self._entries[producer_id]
 
     def clear(self) -> None:
         self._entries.clear()
 
-    def dump(self) -> bytes:
-        body = json.dumps(
-            [[p, e.epoch, e.last_timestamp, e.batches] for p, e in self._entries.items()]
-        ).encode()
-        return b"%08x\n%s" % (crc32c(body), body)
+    def copy(self) -> list[ProducerCopy]:
+        """For `dump_producers` in a thread, and for DescribeProducers."""
+        return [
+            ProducerCopy(producer_id, entry.epoch, entry.last_timestamp, tuple(entry.batches))
+            for producer_id, entry in self._entries.items()
+        ]
 
     @classmethod
     def parse(cls, data: bytes) -> "ProducerState":
-        checksum, _, body = data.partition(b"\n")
+        """From `dump_producers`; StorageError when it is damaged."""
         state = cls()
         try:
-            if int(checksum, 16) != crc32c(body):
-                raise ValueError("wrong checksum")
-            for producer_id, epoch, last_timestamp, batches in json.loads(body):
+            checksum, count = _HEAD.unpack_from(data)
+            if checksum != crc32c(memoryview(data)[_CHECKSUM_BYTES:]):
+                raise StorageError("unreadable producer snapshot: wrong checksum")
+            at = _HEAD.size
+            for _ in range(count):
+                producer_id, epoch, last_timestamp, batches = _PRODUCER.unpack_from(data, at)
+                at += _PRODUCER.size
                 entry = state._entries[producer_id] = ProducerEntry(epoch)
                 entry.last_timestamp = last_timestamp
-                entry.batches = [AppendedBatch(*batch) for batch in batches]
-        except (ValueError, TypeError) as error:
+                for _ in range(batches):
+                    entry.batches.append(AppendedBatch._make(_BATCH.unpack_from(data, at)))
+                    at += _BATCH.size
+        except StructError as error:
             raise StorageError(f"unreadable producer snapshot: {error}") from error
         return state
+
+
+# A snapshot: crc32c of the rest u32 | producers u32, and for each: id i64 | epoch i16 | last timestamp i64 |
+# batches u8, and for each: first and last sequence i32 | first and last offset i64 | timestamp i64
+_HEAD = Struct(">II")
+_PRODUCER = Struct(">qhqB")
+_BATCH = Struct(">iiqqq")
+_CHECKSUM_BYTES = 4
+
+
+def dump_producers(producers: list[ProducerCopy]) -> bytes:
+    parts: list[bytes] = []
+    for producer_id, epoch, last_timestamp, batches in producers:
+        parts.append(_PRODUCER.pack(producer_id, epoch, last_timestamp, len(batches)))
+        parts.extend(_BATCH.pack(*batch) for batch in batches)
+    body = _HEAD.pack(0, len(producers))[_CHECKSUM_BYTES:] + b"".join(parts)
+    return _HEAD.pack(crc32c(body), 0)[:_CHECKSUM_BYTES] + body
 
 
 def _out_of_order(header: BatchHeader, why: str) -> ApiError:

@@ -17,7 +17,7 @@ from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, check_batch
 from penstock.storage import index as index_files
 from penstock.storage.checkpoint import RecoveryPoint
-from penstock.storage.epochs import EpochHistory
+from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
     DAMAGED,
@@ -35,7 +35,7 @@ from penstock.storage.layout import (
 )
 from penstock.storage.log import SCAN_COST_PER_BATCH, Log, LogSettings
 from penstock.storage.producers import ProducerState
-from penstock.storage.segment import Segment
+from penstock.storage.segment import NO_TIMESTAMP, Segment
 
 _SCAN_BYTES = 4 * 1024 * 1024
 
@@ -47,7 +47,11 @@ class Recovered(NamedTuple):
     set_aside: list[str]  # files that could not be right, under their new names
 
 
-def open_log(files: Files, directory: Path, settings: LogSettings) -> Recovered:
+def open_log(
+    files: Files, directory: Path, settings: LogSettings, *, rewrite_tail: bool = False
+) -> Recovered:
+    """Open a log, or make a new one. `rewrite_tail` is for a log that failed in this process: after an fsync that
+    did not work, the kernel takes pages for clean that never reached the disk, so they are written once more."""
     names = _Names(files, directory)
     point = names.recovery_point()
     start = max(names.starts, default=0)
@@ -56,11 +60,12 @@ def open_log(files: Files, directory: Path, settings: LogSettings) -> Recovered:
     if not names.bases:
         return _made_new(files, directory, settings, max(start, point.offset if point else 0))
     segments = [_opened(files, directory, base) for base in names.bases]
-    while len(segments) > 1 and segments[1].base_offset <= start:
+    unneeded = min(start, point.segment) if point else start
+    while len(segments) > 1 and segments[1].base_offset <= unneeded:
         _remove(files, segments.pop(0))  # deleted before, but a power cut kept its name
     start = max(start, segments[0].base_offset)
     scan = _Scan(files, directory, settings, segments, point)
-    scan.run()
+    scan.run(rewrite_tail=rewrite_tail)
     names.drop_snapshots_behind(scan.point.offset if scan.point else -1)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
@@ -80,12 +85,24 @@ def open_log(files: Files, directory: Path, settings: LogSettings) -> Recovered:
         point=scan.point,
         unscanned_cost=scan.cost,
     )
+    if scan.point is None:
+        _replace_point(log)
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, scan.set_aside)
+
+
+def _replace_point(log: Log) -> None:
+    """The recovery point on disk is wrong: nobody must ever read it again."""
+    job = log.sync_job(checkpoint=True)
+    job.run()
+    if not job.checkpointed:  # a full disk; then the next start looks at everything once more
+        log.files.unlink(log.directory / RECOVERY_POINT_FILE)
+        log.files.sync_dir(log.directory)
+    log.synced(job)
 
 
 def _made_new(files: Files, directory: Path, settings: LogSettings, start: int) -> Recovered:
     segments = [Segment.create(files, directory, start)]
-    point = RecoveryPoint(start, start, start, 0, 0, -1, 0, 0)
+    point = RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, 0, UNKNOWN_EPOCH)
     # Makes the segment's name durable, too.
     files.write_atomically(directory / RECOVERY_POINT_FILE, point.dump())
     log = Log(
@@ -191,23 +208,25 @@ class _Scan:
     def _trust(self, point: RecoveryPoint) -> None:
         if not any(s.base_offset == point.segment and s.size >= point.position for s in self.segments):
             raise StorageError("the log is shorter than its recovery point")
-        if point.epochs:
+        if point.epoch >= 0:
             self.epochs = EpochHistory.parse(self.files.read(self.directory / EPOCHS_FILE))
-            self.epochs.truncate_from(point.offset)  # the file is written first, so it may be ahead
+            self.epochs.forget_after(point.epoch)  # the file is written first, so it may be ahead
+            if self.epochs.latest != point.epoch:
+                raise StorageError("the epochs are older than the recovery point")
         if point.producers:
             path = self.directory / segment_name(point.offset, SNAPSHOT)
             self.producers = ProducerState.parse(self.files.read(path))
 
-    def run(self) -> None:
+    def run(self, *, rewrite_tail: bool) -> None:
         position = 0
         first = 0
         if self.point is not None:
             first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
             position = self.point.position
+        begin = position
         kept = self.segments[:first]
-        rest = self.segments[first:]
         whole = True
-        for segment in rest:
+        for segment in self.segments[first:]:
             if not whole or not self._follows(segment, position):
                 self._drop(segment)
                 continue
@@ -217,7 +236,9 @@ class _Scan:
         self.segments = kept
         if self.scanned_bytes:
             # What a killed process left in the page cache is about to be served: make it durable first.
-            for segment in kept[first:]:
+            for number, segment in enumerate(kept[first:]):
+                if rewrite_tail:
+                    _rewrite(segment, 0 if number else begin)
                 segment.file.sync()
             self.files.sync_dir(self.directory)
 
@@ -293,6 +314,13 @@ class _Scan:
             self.producers.record(header, header.base_offset)
         self.end_offset = header.next_offset
         self.cost += header.size_bytes + SCAN_COST_PER_BATCH
+
+
+def _rewrite(segment: Segment, position: int) -> None:
+    while position < segment.size:
+        chunk = segment.file.pread(min(_SCAN_BYTES, segment.size - position), position)
+        segment.file.pwrite(chunk, position)
+        position += len(chunk)
 
 
 def _claimed_size(segment: Segment, position: int, end: int) -> int:

@@ -9,7 +9,7 @@ from penstock.core.files import File, Files
 from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from penstock.storage import index as index_files
 from penstock.storage.index import SegmentIndex
-from penstock.storage.layout import LOG, OFFSET_INDEX, TIME_INDEX, segment_name
+from penstock.storage.layout import DELETED, LOG, OFFSET_INDEX, TIME_INDEX, segment_name
 
 NO_TIMESTAMP = -1
 # Walking headers reads ahead this much at once: a stretch between two index entries fits as a rule.
@@ -17,6 +17,8 @@ _WALK_BYTES = 8 * 1024
 _REBUILT_INTERVAL_BYTES = 4096
 # How far a segment's offsets may reach, so that they fit the index's 32 bits.
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+# Ends of earlier answers whose place a segment remembers: as many readers can follow the tail without a search.
+_ENDS_KEPT = 16
 
 
 class ColdRead(Exception):  # noqa: N818 - not an error: the bytes are on disk but not in memory
@@ -37,6 +39,7 @@ class Slice(NamedTuple):
 
 class Segment:
     __slots__ = (
+        "_ends",
         "_files",
         "base_offset",
         "directory",
@@ -46,6 +49,7 @@ class Segment:
         "max_timestamp",
         "next_entry_at",
         "size",
+        "times_known",
     )
 
     def __init__(self, files: Files, directory: Path, base_offset: int, file: File, size: int) -> None:
@@ -57,7 +61,9 @@ class Segment:
         self.index: SegmentIndex | None = None
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
+        self.times_known = False  # whether `max_timestamp` is; a sealed segment's may still have to be read
         self.next_entry_at = 0  # the file size at which the next batch gets an index entry
+        self._ends: dict[int, int] = {}  # offset -> position: where recent answers ended
 
     @classmethod
     def create(cls, files: Files, directory: Path, base_offset: int) -> "Segment":
@@ -66,7 +72,8 @@ class Segment:
         if file.size():
             file.truncate(0)  # left over from a roll that a crash undid
         segment = cls(files, directory, base_offset, file, 0)
-        segment.index = SegmentIndex()
+        segment.index = SegmentIndex(base_offset)
+        segment.times_known = True
         return segment
 
     @property
@@ -75,6 +82,8 @@ class Segment:
 
     def paths(self) -> list[Path]:
         return [self.stem.with_name(self.stem.name + suffix) for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)]
+
+    # -- growing and shrinking -----------------------------------------------------------------------------
 
     def appended(self, header: BatchHeader, offset: int, size: int, index_interval_bytes: int) -> None:
         """Account for a batch that was just written at the end."""
@@ -89,32 +98,75 @@ class Segment:
             self.next_entry_at = self.size + index_interval_bytes
         self.size += size
 
+    def restore(self, index: SegmentIndex, size: int, max_timestamp: int, index_interval_bytes: int) -> None:
+        """Be a segment that ends at `size` and goes on growing: after a restart, or cut back."""
+        self.size = size
+        self.index = index
+        self.max_timestamp = max_timestamp
+        self.times_known = True
+        self.first_timestamp = index.timestamps[0] if len(index) else NO_TIMESTAMP
+        self.next_entry_at = index.positions[-1] + index_interval_bytes if len(index) else 0
+        self._ends = {}
+
+    def rename_deleted(self) -> None:
+        """Out of the log's sight: a restart removes what carries this name. Open files stay readable."""
+        for path in self.paths():
+            if self._files.exists(path):
+                self._files.rename(path, path.with_name(path.name + DELETED))
+
+    def unlink_deleted(self) -> None:
+        for path in self.paths():
+            self._files.unlink(path.with_name(path.name + DELETED))
+
+    # -- the index -----------------------------------------------------------------------------------------
+
     def indexed(self) -> SegmentIndex:
         """The index; a sealed segment's may have to be read from its file first, which is ColdRead on the loop."""
         if self.index is None:
             raise ColdRead(self.load_index)
         return self.index
 
-    def load_index(self) -> None:
+    def load_index(self) -> SegmentIndex:
         """Read the index (or rebuild it from the log) and with it what is known of timestamps. Blocks."""
-        index = index_files.load(self._files, self.stem, self.base_offset) or SegmentIndex()
-        if len(index) and index.positions[-1] >= self.size:
-            index = SegmentIndex()
-        position = index.positions[-1] if len(index) else 0
-        self.max_timestamp = index.timestamps[-1] if len(index) else NO_TIMESTAMP
-        missing = not len(index)
-        next_entry_at = 0
-        for at, header in self.walk(position, self.size, wait=True):
-            self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-            if missing and at >= next_entry_at:
-                index.add(header.base_offset, at, self.max_timestamp)
-                next_entry_at = at + _REBUILT_INTERVAL_BYTES
+        index, self.max_timestamp = self.index_up_to(self.size)
+        self.times_known = True
         self.index = index
+        return index
+
+    def load_times(self) -> None:
+        """Only what is known of timestamps, without keeping the index. Blocks."""
+        if not self.times_known:
+            self.max_timestamp = self.index_up_to(self.size)[1]
+            self.times_known = True
+
+    def index_up_to(self, size: int) -> tuple[SegmentIndex, int]:
+        """The index of the first `size` bytes, as saved if it is sound, and their largest timestamp. Blocks."""
+        index = index_files.load(self._files, self.stem, self.base_offset)
+        if index is None or index.positions[-1] >= size:
+            return self.rebuilt_index(size)
+        position, max_timestamp = index.before_position(size)
+        for _, header in self.walk(position, size, wait=True):
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+        return index, max_timestamp
+
+    def rebuilt_index(self, size: int) -> tuple[SegmentIndex, int]:
+        """The same from the log alone. Blocks."""
+        index = SegmentIndex(self.base_offset)
+        max_timestamp = NO_TIMESTAMP
+        next_entry_at = 0
+        for at, header in self.walk(0, size, wait=True):
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+            if at >= next_entry_at:
+                index.add(header.base_offset, at, max_timestamp)
+                next_entry_at = at + _REBUILT_INTERVAL_BYTES
+        return index, max_timestamp
 
     def drop_index(self) -> None:
         """Give the memory back; a sealed segment's index can be read again."""
         if self.index is not None and self.index.persisted == len(self.index):
             self.index = None
+
+    # -- reading -------------------------------------------------------------------------------------------
 
     def walk(self, position: int, end: int, *, wait: bool) -> Iterator[tuple[int, BatchHeader]]:
         """Headers of the batches from `position` up to `end`; without `wait`, ColdRead instead of blocking."""
@@ -141,6 +193,9 @@ class Segment:
 
     def locate(self, offset: int, end: int) -> int | None:
         """The position of the first batch that holds or follows `offset`, below the byte `end`."""
+        known = self._ends.get(offset)
+        if known is not None:
+            return known if known < end else None
         entry_offset, position = self.indexed().floor(offset)
         if entry_offset == offset:
             return position if position < end else None
@@ -148,6 +203,14 @@ class Segment:
             if header.base_offset + header.last_offset_delta >= offset:
                 return at
         return None
+
+    def remember_end(self, offset: int, position: int) -> None:
+        """A reader got everything up to here and will ask for `offset` next: spare it the search."""
+        ends = self._ends
+        if offset not in ends:
+            ends[offset] = position
+            if len(ends) > _ENDS_KEPT:
+                del ends[next(iter(ends))]
 
     def slice_from(self, position: int, end: int, size_max: int, *, at_least_one: bool) -> Slice | None:
         """As many whole batches as fit into `size_max`, from `position` and below `end`."""

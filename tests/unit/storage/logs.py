@@ -21,13 +21,21 @@ class Settings:
     segment_bytes: int = 1 << 30
     segment_ms: int = 1 << 40
     index_interval_bytes: int = 4096
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
 
 
-def opened(files: Files, settings: Settings | None = None, directory: Path = DIRECTORY) -> Recovered:
+def opened(
+    files: Files,
+    settings: Settings | None = None,
+    directory: Path = DIRECTORY,
+    *,
+    rewrite_tail: bool = False,
+) -> Recovered:
     if not files.exists(directory):
         files.make_dirs(directory)
         files.sync_all(directory)
-    return open_log(files, directory, settings or Settings())
+    return open_log(files, directory, settings or Settings(), rewrite_tail=rewrite_tail)
 
 
 def a_batch(

@@ -1,0 +1,72 @@
+"""Finding records by time over a whole log, as ListOffsets asks: jobs for threads, since they read from the disk."""
+
+from penstock.records.lookup import TimestampedOffset, first_at_or_after, max_timestamp_record
+from penstock.storage.checkpoint import LogEnd
+from penstock.storage.index import SegmentIndex
+from penstock.storage.segment import NO_TIMESTAMP, Segment
+
+
+class TimeLookup:
+    """Looks at the segments as they were when it was made, from the log's start up to `limit`."""
+
+    __slots__ = ("_limit", "_segments", "_start_offset")
+
+    def __init__(self, segments: list[Segment], start_offset: int, limit: LogEnd) -> None:
+        self._segments = [segment for segment in segments if segment.base_offset <= limit.segment]
+        self._start_offset = start_offset
+        self._limit = limit
+
+    def first_at_or_after(self, timestamp: int) -> TimestampedOffset | None:
+        """The first record, in offset order, whose timestamp is not below `timestamp`. Blocks."""
+        for segment in self._segments:
+            segment.load_times()
+            if segment.max_timestamp < timestamp:
+                continue
+            position = _index_of(segment).before_timestamp(timestamp)
+            for at, header in segment.walk(position, self._end_of(segment), wait=True):
+                if header.max_timestamp < timestamp or header.last_offset < self._start_offset:
+                    continue
+                batch = segment.read_batch(at)
+                found = first_at_or_after(batch, timestamp, from_offset=self._start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def latest(self) -> TimestampedOffset | None:
+        """The first record that carries the largest timestamp. Blocks."""
+        best, best_segment = NO_TIMESTAMP, None
+        for segment in self._segments:
+            timestamp = self._max_timestamp(segment)
+            if timestamp > best:
+                best, best_segment = timestamp, segment
+        if best_segment is None:
+            return None
+        position = _index_of(best_segment).before_timestamp(best)
+        for at, header in best_segment.walk(position, self._end_of(best_segment), wait=True):
+            if header.max_timestamp == best and header.last_offset >= self._start_offset:
+                return max_timestamp_record(best_segment.read_batch(at))
+        return None
+
+    def _end_of(self, segment: Segment) -> int:
+        return self._limit.position if segment.base_offset == self._limit.segment else segment.size
+
+    def _max_timestamp(self, segment: Segment) -> int:
+        """The largest timestamp of what may be seen of a segment."""
+        end = self._end_of(segment)
+        if segment.base_offset < self._start_offset:
+            headers = (header for _, header in segment.walk(0, end, wait=True))
+            times = (h.max_timestamp for h in headers if h.last_offset >= self._start_offset)
+            return max(times, default=NO_TIMESTAMP)
+        segment.load_times()
+        if end == segment.size:
+            return segment.max_timestamp
+        position, timestamp = _index_of(segment).before_position(end)
+        for _, header in segment.walk(position, end, wait=True):
+            timestamp = max(timestamp, header.max_timestamp)
+        return timestamp
+
+
+def _index_of(segment: Segment) -> SegmentIndex:
+    """The index in memory, or one of its own for this job: the loop decides which ones to keep."""
+    index = segment.index  # once: the loop may drop it meanwhile
+    return segment.index_up_to(segment.size)[0] if index is None else index
