@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +13,12 @@ from typing import IO
 
 from penstock.core.errors import PenstockError
 
-_READY = "penstock listens on "
+_LISTENS = "penstock listens on "
+_CONSOLE = "metrics and health on "
+_READY = "; ready after "
+_START_SECONDS = 120.0
 _STOP_SECONDS = 20.0
+_LOG_SHOWN_CHARACTERS = 4000
 
 
 class BrokerStartError(PenstockError):
@@ -35,7 +40,7 @@ class BrokerProcess:
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[str] | None = None
         self._port = 0
-        self._console_port = 0
+        self._console_url = ""
         self._log: IO[str] | None = None
 
     @property
@@ -48,35 +53,69 @@ class BrokerProcess:
         return self._port
 
     @property
+    def console_url(self) -> str:
+        """Where `/metrics` and `/healthz` are; another port after every start."""
+        return self._console_url
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
 
     @property
     def log_path(self) -> Path:
+        """What the broker logs, over all its starts."""
         return self.data_dir.with_name(self.data_dir.name + ".log")
 
     def start(self) -> None:
         """Start (again) on the same data and, after the first time, the same port; returns once it serves."""
+        assert self._process is None, "the broker is running already"
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._log = self.log_path.open("a")
+        # Settings in the environment are for brokers that people start, not for a test's.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
+        process = self._process = subprocess.Popen(
+            self._command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=environment,
+        )
+        too_late = threading.Timer(_START_SECONDS, process.kill)
+        too_late.start()
+        try:
+            ready = self._await_ready(process)
+        finally:
+            too_late.cancel()
+            too_late.join()
+        if not ready:
+            code = process.wait()
+            self._release()
+            said = self.log_path.read_text()[-_LOG_SHOWN_CHARACTERS:].strip()
+            late = f", killed after {_START_SECONDS:.0f} s" if code == -signal.SIGKILL else ""
+            raise BrokerStartError(f"the broker did not start (exit code {code}{late}):\n{said}")
+
+    def _command(self) -> list[str]:
         command = [sys.executable, *self._entry, "up", "--data-dir", str(self.data_dir)]
         command += ["--host", "127.0.0.1", "--port", str(self._port), "--console-port", "0"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        self._log = self.log_path.open("a")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PENSTOCK_")}
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment
-        )
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(_READY):
-                self._port = int(line.removeprefix(_READY).split()[0].rsplit(":", 1)[1])
-                return
-        self._process.wait()
-        raise BrokerStartError(f"the broker did not start:\n{self.log_path.read_text()[-2000:]}")
+        return command
+
+    def _await_ready(self, process: "subprocess.Popen[str]") -> bool:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(_LISTENS):
+                self._port = int(line.removeprefix(_LISTENS).split()[0].rpartition(":")[2])
+            elif line.startswith(_CONSOLE):
+                self._console_url = line.removeprefix(_CONSOLE).split()[0]
+            elif _READY in line:
+                return True
+        return False
 
     def stop(self) -> None:
-        """A clean stop, waited for."""
+        """A clean stop, waited for; nothing to do when it is not running."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -84,7 +123,7 @@ class BrokerProcess:
         self._end(signal.SIGKILL)
 
     def _end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
+        process = self._process
         if process is None:
             return
         process.send_signal(number)
@@ -95,10 +134,15 @@ class BrokerProcess:
             process.wait()
             raise
         finally:
-            if process.stdout is not None:
-                process.stdout.close()
-            if self._log is not None:
-                self._log.close()
+            self._release()
+
+    def _release(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.stdout is not None:
+            process.stdout.close()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
 
 @contextmanager

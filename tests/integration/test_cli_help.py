@@ -1,0 +1,73 @@
+"""Help and version: complete, and cheap, since every other command pays for the start too."""
+
+import subprocess
+import sys
+
+import pytest
+from tests.integration.commands import environment, penstock
+
+COMMANDS = ["up", "broker", "topic", "produce", "consume", "doctor", "bench"]
+# Each of these takes longer to import than the help takes to print.
+HEAVY = {
+    "asyncio",
+    "confluent_kafka",
+    "pydantic",
+    "uvloop",
+    "crc32c",
+    "penstock.server",
+    "penstock.wire",
+    "sqlite3",
+}
+
+
+def test_help_names_every_command() -> None:
+    done = penstock("--help")
+    assert done.code == 0
+    assert all(f" {name} " in done.out for name in COMMANDS)
+    assert penstock("--version").out.startswith("penstock ")
+
+
+@pytest.mark.parametrize("name", [[name] for name in COMMANDS if name != "topic"] + [["topic", "create"]])
+def test_each_command_explains_itself_with_examples(name: list[str]) -> None:
+    done = penstock(*name, "--help")
+    assert done.code == 0
+    assert "Examples:" in done.out
+    assert f"penstock {' '.join(name)}" in done.out.partition("Examples:")[2]
+    assert "--bootstrap" in done.out
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "create", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "penstock.cli.main", *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "penstock.cli.topic" in loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tpoic"], "No such command 'tpoic'"),
+        (["topic", "create", "x", "--partition", "3"], "--partition"),
+        (["produce"], "Missing argument 'TOPIC'"),
+        (["consume", "t", "--format", "xml"], "--format"),
+    ],
+)
+def test_wrong_use_is_one_line_that_names_the_help(arguments: list[str], words: str) -> None:
+    done = penstock(*arguments)
+    assert done.code == 2
+    assert words in done.said()
+    assert "--help`" in done.said()
+
+
+@pytest.mark.parametrize("arguments", [[], ["topic"]])
+def test_without_a_command_the_help_is_shown(arguments: list[str]) -> None:
+    done = penstock(*arguments)
+    assert done.code == 2
+    assert "Usage:" in done.out + done.err
