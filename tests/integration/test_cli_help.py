@@ -11,7 +11,6 @@ COMMANDS = ["up", "broker", "topic", "produce", "consume", "doctor", "bench"]
 HEAVY = {
     "asyncio",
     "confluent_kafka",
-    "pydantic",
     "uvloop",
     "crc32c",
     "penstock.server",
