@@ -6,6 +6,10 @@ RECEIVE_BUFFER_BYTES = 8 * 1024
 RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
 RESPONSES_OWED_MAX = 4096
+# Bytes of requests that wait for data on one connection before we stop reading from it: each is kept, taken apart.
+REQUESTS_HELD_BYTES_MAX = 256 * 1024
+# Partitions that all fetch sessions together may remember: some 100 MB of memory.
+FETCH_SESSION_PARTITIONS_MAX = 200_000
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.

@@ -1,6 +1,12 @@
 """Counting on the hot path: plain integers, turned into metrics only when somebody asks."""
 
+from bisect import bisect_left
+from itertools import accumulate
+
 _BUCKETS = 26  # powers of two of a microsecond: 1 µs to 33 s, and everything above
+
+
+_LAG_BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 
 
 class Durations:
@@ -17,29 +23,29 @@ class Durations:
         self.counts[min(_BUCKETS, bucket)] += 1
         self.total_seconds += seconds
 
-    @property
-    def count(self) -> int:
-        return sum(self.counts)
-
     def cumulative(self) -> list[tuple[str, int]]:
         """(upper bound in seconds, observations at or below it), as Prometheus wants them."""
-        rows = []
-        total = 0
-        for bucket, count in enumerate(self.counts):
-            total += count
-            bound = "+Inf" if bucket == _BUCKETS else repr(2**bucket / 1e6)
-            rows.append((bound, total))
-        return rows
+        bounds = [repr(2**bucket / 1e6) for bucket in range(_BUCKETS)] + ["+Inf"]
+        return list(zip(bounds, accumulate(self.counts), strict=True))
 
-    def quantile(self, share: float) -> float:
-        """An upper bound of the given quantile, in seconds."""
-        rank = share * self.count
-        total = 0
-        for bucket, count in enumerate(self.counts):
-            total += count
-            if total >= rank:
-                return float(2**bucket / 1e6)
-        return float("inf")
+
+class Lags:
+    """A histogram with the bounds that targets are set at; for what is observed a few times a second."""
+
+    __slots__ = ("_bounds", "counts", "total_seconds")
+
+    def __init__(self, bounds: tuple[float, ...] = _LAG_BOUNDS) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total_seconds = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self._bounds, seconds)] += 1
+        self.total_seconds += seconds
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        totals = list(accumulate(self.counts))
+        return list(zip([*map(repr, self._bounds), "+Inf"], totals, strict=True))
 
 
 class RequestStats:

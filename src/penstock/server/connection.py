@@ -10,7 +10,7 @@ Memory is bounded: a connection stops reading while it owes too many responses o
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from struct import Struct
 from typing import Protocol, cast
 
@@ -20,6 +20,7 @@ from penstock.core.limits import (
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BUFFER_GROWN_BYTES,
     RECEIVE_BUFFER_KEPT_BYTES,
+    REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
 )
@@ -55,12 +56,14 @@ class Host(Protocol):
 class Reply:
     """A response that is owed."""
 
-    __slots__ = ("_api_key", "_began", "_connection", "parts")
+    __slots__ = ("_api_key", "_began", "_connection", "abandoned", "held_bytes", "parts")
 
     def __init__(self, connection: "Connection", api_key: int, began: float) -> None:
         self._connection = connection
         self._api_key = api_key
         self._began = began
+        self.abandoned: Callable[[], None] | None = None  # to be called when the client is gone
+        self.held_bytes = 0  # of the request, while it waits
         self.parts: list[Part] | None = None
 
     def send(self, parts: list[Part]) -> None:
@@ -80,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = 0  # of the first byte not yet dispatched
         self._end = 0  # of the last byte received
         self._owed: deque[Reply] = deque()
+        self._held_bytes = 0  # of the requests behind `_owed` that are kept while they wait
         self._ready: list[Part] = []
         self._flush_soon = False
         self._busy = False  # a coroutine works on a request: nothing else is dispatched
@@ -121,6 +125,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._writer is not None:
             self._writer.close()
         self._transport = None
+        for reply in self._owed:
+            if reply.abandoned is not None:
+                reply.abandoned()
         self._owed.clear()
         self._ready.clear()
         self._host.closed(self)
@@ -157,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._host.requests.observe(self._api_key, stopwatch() - self._began)
                 if self._busy or self._transport is None:
                     break
-                if len(self._owed) >= RESPONSES_OWED_MAX:
+                if len(self._owed) >= RESPONSES_OWED_MAX or self._held_bytes > REQUESTS_HELD_BYTES_MAX:
                     break
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.peer, error)
@@ -223,9 +230,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- responses ------------------------------------------------------------------------------------------
 
-    def defer(self) -> Reply:
+    def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply:
         """A place in the row of responses for the current request, to be filled later."""
         reply = Reply(self, self._api_key, self._began)
+        if held_bytes:
+            reply.abandoned, reply.held_bytes = abandoned, held_bytes
+            self._held_bytes += held_bytes
         self._owed.append(reply)
         return reply
 
@@ -242,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
         self._host.requests.observe(api_key, stopwatch() - began)
         owed = self._owed
         while owed and (parts := owed[0].parts) is not None:
-            owed.popleft()
+            self._held_bytes -= owed.popleft().held_bytes
             self._ready += parts
         if self._ready and not self._flush_soon:
             self._flush_soon = True
@@ -267,6 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         return (
             not self._busy
             and len(self._owed) < RESPONSES_OWED_MAX
+            and self._held_bytes <= REQUESTS_HELD_BYTES_MAX
             and self._writer.unsent_bytes <= SEND_BUFFER_BYTES
         )
 

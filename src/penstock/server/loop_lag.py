@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.core.clock import stopwatch
-from penstock.core.stats import Durations
+from penstock.core.stats import Lags
 
 _EVERY_SECONDS = 0.02
 
@@ -13,7 +13,7 @@ class LoopLag:
         self._loop = loop
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self.durations = Durations()
+        self.durations = Lags()
 
     def start(self) -> None:
         self._due = stopwatch() + _EVERY_SECONDS

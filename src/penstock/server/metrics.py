@@ -12,7 +12,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import generate_latest
 
-from penstock.core.stats import Durations
+from penstock.core.stats import Durations, Lags
 from penstock.wire.kafka.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _api_name(key: int) -> str:
         return str(key)
 
 
-def _add(family: HistogramMetricFamily, labels: Iterable[str], durations: Durations) -> None:
+def _add(family: HistogramMetricFamily, labels: Iterable[str], durations: Durations | Lags) -> None:
     family.add_metric(list(labels), durations.cumulative(), durations.total_seconds)
 
 

@@ -1,0 +1,87 @@
+"""What an operator sees: /metrics, /healthz and the log lines of a live broker."""
+
+import json
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from penstock.testing import BrokerProcess, broker
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[BrokerProcess]:
+    with broker({"penstock.log.format": "json"}) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for number in range(10):
+            producer.produce("watched", b"value %d" % number)
+        assert producer.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "unused"})
+        consumer.assign([TopicPartition("watched", 0, 0)])
+        assert len(consumer.consume(10, timeout=30)) == 10
+        consumer.close()
+        yield running
+
+
+def get(process: BrokerProcess, path: str) -> tuple[int, str]:
+    url = process.console_url + path
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def value(text: str, name: str) -> float:
+    found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    assert found, f"no {name} in the metrics"
+    return float(found[1])
+
+
+def test_metrics_count_requests_bytes_and_messages(process: BrokerProcess) -> None:
+    status, text = get(process, "/metrics")
+    assert status == 200
+    assert value(text, 'penstock_request_seconds_count{api="produce"}') >= 1
+    assert value(text, 'penstock_request_seconds_count{api="fetch"}') >= 1
+    assert value(text, 'penstock_request_seconds_bucket{api="produce",le="+Inf"}') >= 1
+    assert value(text, "penstock_messages_in_total") == 10
+    assert value(text, "penstock_received_bytes_total") > 100
+    assert value(text, "penstock_sent_bytes_total") > 100
+    assert value(text, "penstock_connections") >= 1
+    assert value(text, 'penstock_purgatory_size{kind="fetch"}') >= 0
+    assert value(text, 'penstock_event_loop_lag_seconds_bucket{le="0.05"}') >= 0
+
+
+def test_metrics_tell_where_each_log_stands(process: BrokerProcess) -> None:
+    _, text = get(process, "/metrics")
+    labels = '{partition="0",topic="watched"}'
+    assert value(text, f"penstock_log_start_offset{labels}") == 0
+    assert value(text, f"penstock_log_end_offset{labels}") == 10
+    assert value(text, f"penstock_high_watermark{labels}") == 10
+    assert value(text, f"penstock_log_size_bytes{labels}") > 100
+
+
+def test_healthz_says_ok(process: BrokerProcess) -> None:
+    status, text = get(process, "/healthz")
+    assert status == 200
+    assert json.loads(text)["status"] == "ok"
+
+
+def test_an_unknown_path_names_the_known_ones(process: BrokerProcess) -> None:
+    status, text = get(process, "/nope")
+    assert status == 404
+    assert "/metrics" in text
+
+
+def test_log_lines_are_json(process: BrokerProcess) -> None:
+    with socket.create_connection(("127.0.0.1", process.port)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert client.recv(100) == b"", "garbage is answered with a closed connection"
+    lines = [json.loads(line) for line in process.log_path.read_text().splitlines()]
+    assert any("closing the connection" in line["message"] for line in lines)
+    assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)

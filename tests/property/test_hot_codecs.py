@@ -1,0 +1,298 @@
+"""The flattened Produce and Fetch codecs say what the generated ones say, in every version, and refuse damage."""
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.wire.kafka import fetch, produce
+from penstock.wire.kafka.generated import fetch as generated_fetch
+from penstock.wire.kafka.generated import produce as generated_produce
+from penstock.wire.kafka.primitives import DecodeError
+
+PRODUCE_VERSIONS = range(produce.MIN_VERSION, produce.MAX_VERSION + 1)
+FETCH_VERSIONS = range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1)
+
+int16 = st.integers(-(2**15), 2**15 - 1)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+names = st.text(max_size=20)
+ids = st.binary(min_size=16, max_size=16)
+blobs = st.binary(max_size=200)
+
+
+HUGE = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x80\0\0\0"]
+
+
+class Blob:
+    """Stands for records in a file: only its size goes into the encoding."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+@st.composite
+def produce_requests(draw: st.DrawFn, version: int) -> generated_produce.ProduceRequest:
+    def topic() -> generated_produce.TopicProduceData:
+        partitions = [
+            generated_produce.PartitionProduceData(index=draw(int32), records=draw(st.none() | blobs))
+            for _ in range(draw(st.integers(0, 3)))
+        ]
+        if version >= produce.TOPIC_IDS_SINCE:
+            return generated_produce.TopicProduceData(topic_id=draw(ids), partition_data=partitions)
+        return generated_produce.TopicProduceData(name=draw(names), partition_data=partitions)
+
+    return generated_produce.ProduceRequest(
+        transactional_id=draw(st.none() | names),
+        acks=draw(int16),
+        timeout_ms=draw(int32),
+        topic_data=[topic() for _ in range(draw(st.integers(0, 3)))],
+    )
+
+
+def topic_key(topic: Any, version: int, since: int) -> bytes:
+    if version >= since:
+        return bytes(topic.topic_id)
+    return str(topic.name if hasattr(topic, "name") else topic.topic).encode()
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_produce_requests_decode_as_generated(version: int, data: st.DataObject) -> None:
+    request = data.draw(produce_requests(version))
+    frame = memoryview(b"head" + generated_produce.encode_request(request, version))
+    transactional_id, acks, timeout_ms, topics = produce.decode_request(frame, 4, version)
+    assert (transactional_id, acks, timeout_ms) == (
+        request.transactional_id,
+        request.acks,
+        request.timeout_ms,
+    )
+    told = [
+        (
+            name,
+            [(number, None if start < 0 else bytes(frame[start:end])) for number, start, end in partitions],
+        )
+        for name, partitions in topics
+    ]
+    assert told == [
+        (
+            topic_key(topic, version, produce.TOPIC_IDS_SINCE),
+            [(p.index, None if p.records is None else bytes(p.records)) for p in topic.partition_data],
+        )
+        for topic in request.topic_data
+    ]
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_produce_responses_are_what_generated_codecs_read(version: int, data: st.DataObject) -> None:
+    key = ids if version >= produce.TOPIC_IDS_SINCE else names.map(str.encode)
+    answers = st.tuples(int32, int16, int64, int64, int64, st.none() | names)
+    topics = data.draw(st.lists(st.tuples(key, st.lists(answers, max_size=3)), max_size=3))
+    frame = produce.encode_response(77, version, topics, 5)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    position = 9 if version >= produce.FLEXIBLE_SINCE else 8
+    response, end = generated_produce.decode_response(frame, position, version)
+    assert end == len(frame)
+    assert response.throttle_time_ms == 5
+    for (name, partitions), topic in zip(topics, response.responses, strict=True):
+        assert topic_key(topic, version, produce.TOPIC_IDS_SINCE) == name
+        for answer, told in zip(partitions, topic.partition_responses, strict=True):
+            number, error, base, append_time, log_start, message = answer
+            assert (told.index, told.error_code, told.base_offset) == (number, error, base)
+            assert told.log_append_time_ms == append_time
+            assert told.log_start_offset == (log_start if version >= 5 else -1)
+            assert told.error_message == (message if version >= 8 else None)
+
+
+@st.composite
+def fetch_requests(draw: st.DrawFn, version: int) -> generated_fetch.FetchRequest:
+    def key() -> dict[str, object]:
+        if version >= fetch.TOPIC_IDS_SINCE:
+            return {"topic_id": draw(ids)}
+        return {"topic": draw(names)}
+
+    def partition() -> generated_fetch.FetchPartition:
+        return generated_fetch.FetchPartition(
+            partition=draw(int32),
+            current_leader_epoch=draw(int32) if version >= 9 else -1,
+            fetch_offset=draw(int64),
+            last_fetched_epoch=draw(int32) if version >= 12 else -1,
+            log_start_offset=draw(int64) if version >= 5 else -1,
+            partition_max_bytes=draw(int32),
+        )
+
+    some = st.integers(0, 3)
+    request = generated_fetch.FetchRequest(
+        max_wait_ms=draw(int32),
+        min_bytes=draw(int32),
+        max_bytes=draw(int32),
+        isolation_level=draw(st.integers(0, 1)),
+        topics=[
+            generated_fetch.FetchTopic(**key(), partitions=[partition() for _ in range(draw(some))])
+            for _ in range(draw(some))
+        ],
+    )
+    if version < 15:
+        request.replica_id = draw(int32)
+    else:
+        request.replica_state = generated_fetch.ReplicaState(
+            replica_id=draw(int32), replica_epoch=draw(int64)
+        )
+    if version >= 7:
+        request.session_id, request.session_epoch = draw(int32), draw(int32)
+        request.forgotten_topics_data = [
+            generated_fetch.ForgottenTopic(**key(), partitions=draw(st.lists(int32, max_size=3)))
+            for _ in range(draw(some))
+        ]
+    if version >= 11:
+        request.rack_id = draw(names)
+    return request
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_fetch_requests_decode_as_generated(version: int, data: st.DataObject) -> None:
+    request = data.draw(fetch_requests(version))
+    frame = memoryview(b"head" + generated_fetch.encode_request(request, version))
+    told = fetch.decode_request(frame, 4, version)
+    replica = (request.replica_id, -1)
+    if version >= 15:
+        replica = (request.replica_state.replica_id, request.replica_state.replica_epoch)
+    assert (told.replica_id, told.replica_epoch) == replica
+    assert (told.max_wait_ms, told.min_bytes, told.max_bytes, told.isolation_level) == (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+    )
+    assert (told.session_id, told.session_epoch) == (request.session_id, request.session_epoch)
+    assert told.rack == request.rack_id.encode()
+    assert told.topics == [
+        (
+            topic_key(topic, version, fetch.TOPIC_IDS_SINCE),
+            [
+                (
+                    p.partition,
+                    p.current_leader_epoch,
+                    p.fetch_offset,
+                    p.last_fetched_epoch,
+                    p.log_start_offset,
+                    p.partition_max_bytes,
+                )
+                for p in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    assert told.forgotten == [
+        (topic_key(topic, version, fetch.TOPIC_IDS_SINCE), topic.partitions)
+        for topic in request.forgotten_topics_data
+    ]
+
+
+@st.composite
+def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
+    data = draw(blobs)
+    pair = st.tuples(int32, int64)
+    flexible = version >= fetch.FLEXIBLE_SINCE
+    return fetch.PartitionAnswer(
+        draw(int32),
+        draw(int16),
+        draw(int64),
+        draw(int64),
+        draw(int64),
+        Blob(data) if data else None,
+        len(data),
+        draw(st.none() | st.lists(st.tuples(int64, int64), max_size=3)),
+        draw(int32) if version >= 11 else -1,
+        draw(st.none() | pair) if flexible else None,
+        draw(st.none() | st.tuples(int32, int32)) if flexible else None,
+    )
+
+
+@pytest.mark.parametrize("version", FETCH_VERSIONS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.DataObject) -> None:
+    key = ids if version >= fetch.TOPIC_IDS_SINCE else names.map(str.encode)
+    topics = data.draw(st.lists(st.tuples(key, st.lists(fetch_answers(version), max_size=3)), max_size=3))
+    parts = fetch.encode_response(77, version, topics, error=3, session_id=9, throttle_ms=5)
+    frame = b"".join(part.data if isinstance(part, Blob) else bytes(part) for part in parts)  # type: ignore[call-overload]
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    position = 9 if version >= fetch.FLEXIBLE_SINCE else 8
+    response, end = generated_fetch.decode_response(frame, position, version)
+    assert end == len(frame)
+    assert response.throttle_time_ms == 5
+    assert (response.error_code, response.session_id) == ((3, 9) if version >= 7 else (0, 0))
+    for (name, answers), topic in zip(topics, response.responses, strict=True):
+        assert topic_key(topic, version, fetch.TOPIC_IDS_SINCE) == name
+        for answer, told in zip(answers, topic.partitions, strict=True):
+            assert (told.partition_index, told.error_code) == (answer.partition, answer.error)
+            assert (told.high_watermark, told.last_stable_offset) == answer[2:4]
+            assert told.log_start_offset == (answer.log_start_offset if version >= 5 else -1)
+            assert bytes(told.records or b"") == (
+                answer.records.data if isinstance(answer.records, Blob) else b""
+            )
+            aborted = told.aborted_transactions
+            assert (
+                None if aborted is None else [(a.producer_id, a.first_offset) for a in aborted]
+            ) == answer.aborted
+            assert told.preferred_read_replica == answer.preferred_replica
+            assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (
+                answer.diverging or (-1, -1)
+            )
+            assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (
+                answer.current_leader or (-1, -1)
+            )
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_damaged_produce_frames_raise_only_decode_errors(
+    version: int, data: st.DataObject, seed: int
+) -> None:
+    frame = _damaged(generated_produce.encode_request(data.draw(produce_requests(version)), version), seed)
+    try:
+        *_, topics = produce.decode_request(memoryview(frame), 0, version)
+    except DecodeError:
+        return
+    for _, partitions in topics:
+        for _, start, end in partitions:
+            assert -1 <= start <= end <= len(frame)
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 15, 18])
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_damaged_fetch_frames_raise_only_decode_errors(version: int, data: st.DataObject, seed: int) -> None:
+    frame = _damaged(generated_fetch.encode_request(data.draw(fetch_requests(version)), version), seed)
+    try:
+        request = fetch.decode_request(memoryview(frame), 0, version)
+    except DecodeError:
+        return
+    assert sum(len(partitions) for _, partitions in request.topics) <= len(frame)
+
+
+def _damaged(frame: bytes, seed: int) -> bytes:
+    """Cut off, with bytes changed, or with a huge number planted."""
+    rng = random.Random(seed)
+    out = bytearray(frame)
+    for _ in range(rng.randint(1, 4)):
+        at = rng.randrange(len(out))
+        match rng.randrange(3):
+            case 0:
+                out[at] = rng.randrange(256)
+            case 1:
+                out[at : at + 4] = rng.choice(HUGE)
+            case 2:
+                del out[at:]
+        if not out:
+            break
+    return bytes(out)
