@@ -1,0 +1,113 @@
+import pytest
+from tests.unit.storage.logs import NOW_MS, a_batch
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, StorageError
+from penstock.records.batch import BatchHeader, read_header
+from penstock.storage.producers import ProducerState, dump_producers
+
+SEQUENCE_MAX = 2**31 - 1
+
+
+def header(sequence: int, *, epoch: int = 0, count: int = 1, time: int = NOW_MS, pid: int = 9) -> BatchHeader:
+    return read_header(a_batch([time] * count, producer=(pid, epoch, sequence)))
+
+
+def state_after(*headers: BatchHeader) -> ProducerState:
+    state = ProducerState()
+    offset = 100
+    for one in headers:
+        assert state.check(one) is None
+        state.record(one, offset)
+        offset += one.last_offset_delta + 1
+    return state
+
+
+def refusal(state: ProducerState, one: BatchHeader) -> ErrorCode:
+    with pytest.raises(ApiError) as refused:
+        state.check(one)
+    return refused.value.code
+
+
+def test_a_producer_nobody_knows_may_begin_anywhere() -> None:
+    assert ProducerState().check(header(41)) is None
+
+
+def test_sequences_follow_each_other() -> None:
+    state = state_after(header(0, count=3))
+    assert state.check(header(3)) is None
+    assert refusal(state, header(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(state, header(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+@pytest.mark.parametrize("last", [SEQUENCE_MAX, SEQUENCE_MAX - 1])
+def test_sequences_wrap_to_zero(last: int) -> None:
+    state = state_after(header(last - 1, count=2))
+    follower = 0 if last == SEQUENCE_MAX else SEQUENCE_MAX
+    assert state.check(header(follower)) is None
+    assert refusal(state, header(follower + 1 if follower == 0 else 0)) == (
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    )
+
+
+def test_a_batch_may_itself_wrap() -> None:
+    wrapping = header(SEQUENCE_MAX, count=3)
+    assert wrapping.last_sequence == 1
+    state = state_after(wrapping)
+    assert state.check(header(2)) is None
+    repeat = state.check(wrapping)
+    assert repeat is not None
+    assert (repeat.first_offset, repeat.last_offset) == (100, 102)
+
+
+def test_a_repeat_among_the_last_five_gets_its_old_offsets() -> None:
+    sent = [header(sequence) for sequence in range(7)]
+    state = state_after(*sent)
+    for sequence in range(2, 7):
+        repeat = state.check(sent[sequence])
+        assert repeat is not None
+        assert (repeat.first_offset, repeat.last_offset) == (100 + sequence, 100 + sequence)
+    assert refusal(state, sent[1]) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_half_a_repeat_is_none() -> None:
+    state = state_after(header(0, count=3))
+    assert refusal(state, header(0, count=2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_new_epoch_begins_at_zero_and_fences_the_old() -> None:
+    state = state_after(header(0), header(1))
+    assert refusal(state, header(2, epoch=1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    bumped = header(0, epoch=1)
+    assert state.check(bumped) is None
+    state.record(bumped, 102)
+    assert refusal(state, header(2)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(state, header(1)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert state.check(header(1, epoch=1)) is None
+
+
+def test_producers_do_not_disturb_each_other() -> None:
+    state = state_after(header(0, pid=1), header(0, pid=2), header(1, pid=1))
+    assert state.check(header(1, pid=2)) is None
+    assert state.check(header(2, pid=1)) is None
+
+
+def test_silent_producers_are_forgotten() -> None:
+    state = state_after(header(0, pid=1, time=1000), header(0, pid=2, time=2000))
+    state.expire(1000)
+    assert [copy.producer_id for copy in state.copy()] == [2]
+    assert state.check(header(77, pid=1)) is None
+
+
+def test_it_survives_the_file_and_damage_is_noticed() -> None:
+    state = state_after(*(header(sequence, epoch=3) for sequence in range(6)), header(0, pid=1))
+    data = dump_producers(state.copy())
+    assert ProducerState.parse(data).copy() == state.copy()
+    for at in range(len(data)):
+        flipped = bytearray(data)
+        flipped[at] ^= 0x10
+        with pytest.raises(StorageError):
+            ProducerState.parse(bytes(flipped))
+    for length in range(len(data)):
+        with pytest.raises(StorageError):
+            ProducerState.parse(data[:length])
