@@ -111,10 +111,13 @@ class Hosting:
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once; its files go in a thread."""
         self._table.remove(topic)
-        for partition in topic.partitions.values():
-            partition.retire()
+        _retire_all(topic)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, _discard_all, self._data_dir, topic)
+        try:
+            await loop.run_in_executor(self._executor, _discard_all, self._data_dir, topic)
+        except StorageError:
+            # The next start sets aside what is left; other topics must not suffer for it now.
+            log.exception("the files of the deleted topic %s could not be removed", topic.name)
 
 
 def _open_all(
@@ -129,7 +132,15 @@ def _open_all(
     return opened
 
 
+def _retire_all(topic: Topic) -> None:
+    for partition in topic.partitions.values():
+        partition.retire()
+
+
 def _discard_all(data_dir: DataDir, topic: Topic) -> None:
     for index in topic.partitions:
         data_dir.discard_partition(topic.name, index)
     data_dir.empty_trash()
+    # Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and
+    # not wherever the topic is forgotten last. What is still being sent keeps its own handle.
+    topic.partitions.clear()

@@ -1,0 +1,40 @@
+"""Taking deleted topics out of service: the loop does none of the slow work, and one bad disk spoils nothing else."""
+
+import threading
+import weakref
+
+import pytest
+from tests.unit.frontends.in_memory import Machine
+
+from penstock.core.errors import DiskFailedError
+
+
+async def test_the_files_of_a_deleted_topic_are_closed_in_a_thread() -> None:
+    closed_in: list[int] = []
+    async with Machine().broker() as asked:
+        for name in ("a", "b"):
+            await asked.create(name, partitions=2)
+            for index in range(2):
+                log = asked.partition(name, index).log
+                weakref.finalize(log, lambda: closed_in.append(threading.get_ident()))
+                del log
+            await asked.services.metadata.delete_topic(name)
+        await asked.services.hosting.reconcile()
+        assert len(closed_in) == 4
+        assert threading.get_ident() not in closed_in
+
+
+async def test_files_that_cannot_be_removed_do_not_keep_new_topics_from_opening(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Machine().broker() as asked:
+        await asked.create("old")
+
+        def refuse(topic: str, index: int) -> None:
+            raise DiskFailedError("the disk is gone")
+
+        monkeypatch.setattr(asked.services.data_dir, "discard_partition", refuse)
+        await asked.services.metadata.delete_topic("old")
+        await asked.create("new")
+        assert asked.partition("new").high_watermark == 0
+        assert "old could not be removed" in caplog.text
