@@ -84,7 +84,7 @@ def _state(data_dir: Path) -> Finding:
     whose = f"{data_dir}, node {node}, {count_text(_partitions(data_dir), 'partition')}"
     if is_locked(data_dir):
         return ok(check, f"{whose}, in use by a running broker")
-    if (data_dir / "clean-shutdown").exists():
+    if is_clean(data_dir):
         return ok(check, f"{whose}, closed cleanly")
     return warn(
         check, f"{whose}, not closed cleanly", "nothing to do: the next start checks the end of every log"
@@ -93,6 +93,11 @@ def _state(data_dir: Path) -> Finding:
 
 def _partitions(data_dir: Path) -> int:
     return sum(1 for _ in data_dir.glob("topics/*/Partition-*"))
+
+
+def is_clean(data_dir: Path) -> bool:
+    """Whether the last broker on it closed every log."""
+    return (data_dir / "clean-shutdown").exists()
 
 
 def is_locked(data_dir: Path) -> bool:
@@ -186,11 +191,11 @@ def _newest(data_dir: Path) -> Finding:
     ahead = newest - time.time()
     if ahead > _AHEAD_SECONDS:
         return fail(
-            "clock",
+            "data times",
             f"the newest data is {ahead:,.0f} s in the future",
             "set the clock: it was later when this was written",
         )
-    return ok("clock", "no data from the future")
+    return ok("data times", "none in the future")
 
 
 def _speed(base: Path) -> Finding:

@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
-from penstock.cli.command import Session
+from penstock.cli.check_data import is_clean
+from penstock.cli.command import DEFAULT_BOOTSTRAP, Session
 from penstock.cli.output import count_text, print_json, size_text
 
 if TYPE_CHECKING:
     from penstock.cli.start import Endpoint
     from penstock.server.broker import Broker
+
+# What to type on this machine when the broker listens on every address.
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class Greeting:
@@ -78,13 +82,13 @@ class Greeting:
 
         console = Console(highlight=False)
         lines = Table.grid(padding=(0, 2))
-        address = facts["listens"]
-        lines.add_row("Kafka clients", Text(f"bootstrap.servers={address}", style="bold"))
+        lines.add_row("Kafka clients", Text(f"bootstrap.servers={facts['listens']}", style="bold"))
         if facts["console_port"] is not None:
             console_url = f"http://{self._host}:{facts['console_port']}"
             lines.add_row("monitoring", Text(f"{console_url}/metrics, {console_url}/healthz"))
         lines.add_row("data", Text(f"{self._data_dir}  ({facts['state']})"))
-        named = "" if facts["port"] == 9092 else f" --bootstrap {address}"
+        reached = f"{_LOOPBACK.get(self._host, self._host)}:{facts['port']}"
+        named = "" if reached == DEFAULT_BOOTSTRAP else f" --bootstrap {reached}"
         lines.add_row("try", Text(f"echo hello | penstock produce greetings{named}", style="cyan"))
         lines.add_row("then", Text(f"penstock consume greetings --from-beginning{named}", style="cyan"))
         lines.add_row("stop", Text("Ctrl-C"))
@@ -96,9 +100,12 @@ class Greeting:
         console.print(lines)
         console.print()
 
-    def stopped(self) -> None:
+    def stopped(self) -> bool:
+        """Say how it ended; False when a log could not be closed as it should."""
+        clean = is_clean(self._data_dir)
         with contextlib.suppress(BrokenPipeError, ValueError):
             if self._session.json:
-                print_json({"event": "stopped"})
-            else:
+                print_json({"event": "stopped", "clean": clean})
+            elif clean:
                 print("penstock has stopped; everything is on disk", flush=True)
+        return clean
