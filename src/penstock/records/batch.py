@@ -74,7 +74,11 @@ class InvalidBatch(ApiError):  # noqa: N818 - named for what it is on the wire
     """A batch that is not what it claims to be; `code` is what the producer is told."""
 
 
-class TruncatedBatch(InvalidBatch):
+class UnreadableBatch(InvalidBatch):
+    """Refused before the log is asked: the bytes are no batch, a damaged one or one too large."""
+
+
+class TruncatedBatch(UnreadableBatch):
     """The bytes end before the batch does: a torn tail on disk, a cut request from a client."""
 
     def __init__(self, message: str) -> None:
@@ -152,12 +156,12 @@ def size_at(buffer: Buffer, position: int, end: int) -> int | None:
         return None
     length: int = _INT32.unpack_from(buffer, position + LENGTH_POSITION)[0]
     if length < _ANY_FORMAT_LENGTH_MIN:
-        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch length of {length}")
+        raise UnreadableBatch(ErrorCode.CORRUPT_MESSAGE, f"a batch length of {length}")
     if end - position <= MAGIC_POSITION:
         return None
     magic = buffer[position + MAGIC_POSITION]
     if magic > MAGIC:
-        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {magic}")
+        raise UnreadableBatch(ErrorCode.CORRUPT_MESSAGE, f"unknown magic {magic}")
     return length + LOG_OVERHEAD_BYTES
 
 
@@ -208,35 +212,30 @@ def validate_batch(
     size_bytes = length + 12
     if magic != 2 or size_bytes != available or size_bytes < HEADER_BYTES:
         _check_frame(view, position, end)
-    if base_offset != 0:
-        raise InvalidBatch(
-            ErrorCode.INVALID_RECORD, f"the base offset of a new batch is 0, not {base_offset}"
-        )
     if size_bytes > size_bytes_max:
-        raise InvalidBatch(
+        raise UnreadableBatch(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the batch has {size_bytes} bytes, the topic allows {size_bytes_max}",
         )
     if crc32c(view[position + 21 : position + size_bytes]) != crc:
-        raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
+        raise UnreadableBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
+    if base_offset != 0:
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD, f"the base offset of a new batch is 0, not {base_offset}"
+        )
     if count <= 0 or count != last_delta + 1:
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD, f"{count} records do not fit the last offset delta {last_delta}"
         )
-    if attributes & 0x28:
-        if attributes & CONTROL_MASK:
-            raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-        raise InvalidBatch(ErrorCode.INVALID_TIMESTAMP, "producers may not set the append-time flag")
+    if attributes & CONTROL_MASK:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control batches")
     if attributes & 7 > CODEC_MAX:
         raise InvalidBatch(ErrorCode.INVALID_RECORD, f"unknown compression codec {attributes & CODEC_MASK}")
-    if producer_id >= 0:
-        if sequence < 0 or epoch < 0:
-            raise InvalidBatch(
-                ErrorCode.INVALID_RECORD,
-                f"producer id {producer_id} comes with epoch {epoch} and sequence {sequence}",
-            )
-    elif attributes & TRANSACTIONAL_MASK:
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, "a transactional batch without a producer id")
+    if producer_id >= 0 and (sequence < 0 or epoch < 0):
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD,
+            f"producer id {producer_id} comes with epoch {epoch} and sequence {sequence}",
+        )
     return header
 
 
@@ -246,13 +245,13 @@ def _check_frame(view: memoryview, position: int, end: int) -> None:
     if size_bytes is None or position + size_bytes > end:
         raise _why_no_batch(view, position, end)
     if view[position + MAGIC_POSITION] != MAGIC:
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, "only record batches of magic 2 are accepted")
+        raise UnreadableBatch(ErrorCode.INVALID_RECORD, "only record batches of magic 2 are accepted")
     following = position + size_bytes
     second = size_at(view, following, end)
     if second is not None and following + second <= end:
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
+        raise UnreadableBatch(ErrorCode.INVALID_RECORD, "more than one batch for a partition")
     if size_bytes < HEADER_BYTES:
-        raise InvalidBatch(
+        raise UnreadableBatch(
             ErrorCode.CORRUPT_MESSAGE, f"a batch of {size_bytes} bytes is shorter than its header"
         )
 
@@ -288,6 +287,13 @@ def stamp_append_time(view: memoryview, position: int, now_ms: int) -> None:
     header = read_header(view, position)
     _INT16.pack_into(view, position + ATTRIBUTES_POSITION, header.attributes | APPEND_TIME_MASK)
     _INT64.pack_into(view, position + MAX_TIMESTAMP_POSITION, now_ms)
+    stamp_crc(view, position, header.size_bytes)
+
+
+def clear_append_time(view: memoryview, position: int) -> None:
+    """Records keep the times their producer gave them (`CreateTime`), whatever its batch claims."""
+    header = read_header(view, position)
+    _INT16.pack_into(view, position + ATTRIBUTES_POSITION, header.attributes & ~APPEND_TIME_MASK)
     stamp_crc(view, position, header.size_bytes)
 
 

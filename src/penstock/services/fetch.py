@@ -26,6 +26,8 @@ from penstock.wire.kafka.fetch import (
 # How far apart we ask the page cache whether it has a large slice: the kernel reads ahead in pieces of this order.
 _PROBE_EVERY_BYTES = 256 * 1024
 
+_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 
 
@@ -45,15 +47,19 @@ class FetchService:
         self._response_bytes_max = response_bytes_max
         self.waiting = 0
 
-    def fetch(self, request: FetchRequest, version: int, answered: Answered) -> None:
-        """Calls `answered` now or later, once. Raises ApiError for a request that is wrong as a whole."""
+    def fetch(self, request: FetchRequest, version: int, answered: Answered) -> Callable[[], None]:
+        """Calls `answered` now or later, once. Raises ApiError for a request that is wrong as a whole.
+
+        What is returned gives the fetch up: for a client that is gone and would be waited for in vain.
+        """
         by_id = version >= TOPIC_IDS_SINCE
         session = self.sessions.find(request, self._loop.time(), by_id=by_id)
         # Only a request that carries on a session leaves out what did not change.
         incremental = session is not None and request.session_epoch > 0
-        topics = session.topics() if session is not None else request.topics
+        topics = session.topics() if session is not None else _distinct(request.topics)
         work = _Fetch(self, request, topics, session, answered, by_id=by_id, incremental=incremental)
         work.attempt()
+        return work.give_up
 
     def find(self, topic: bytes, number: int, *, by_id: bool) -> Partition:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
@@ -82,6 +88,7 @@ class _Fetch:
     __slots__ = (
         "_answered",
         "_by_id",
+        "_given_up",
         "_incremental",
         "_joined",
         "_missing_bytes",
@@ -113,9 +120,12 @@ class _Fetch:
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
         self._missing_bytes = 0
+        self._given_up = False
 
     def attempt(self, *, last: bool = False) -> None:
         """Read what there is, and answer, wait for more, or have the disk read first."""
+        if self._given_up:
+            return
         request = self._request
         left = self._service.budget(request)
         at_least_one = True
@@ -150,13 +160,21 @@ class _Fetch:
             self._wait()
 
     def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
+        request = self._request
+        aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
         try:
             partition = self._service.find(topic, one.partition, by_id=self._by_id)
+            if request.replica_id >= 0:
+                raise ApiError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER
+                )  # a replica, of a partition that has no other
             partition.check_leader_epoch(one.leader_epoch)
             diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             log = partition.log
             high_watermark = partition.committed.offset
             if diverging is not None:
+                if diverging[0] < 0:
+                    raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)  # an epoch we never had
                 return PartitionAnswer(
                     one.partition,
                     0,
@@ -164,22 +182,27 @@ class _Fetch:
                     high_watermark,
                     log.start_offset,
                     None,
+                    aborted=aborted,
                     diverging=diverging,
                 )
             size_max = min(one.max_bytes, left)
+            if size_max < 0:
+                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
             found = partition.read(one.offset, size_max, at_least_one=at_least_one)
             if found is None:
                 return PartitionAnswer(
-                    one.partition, 0, high_watermark, high_watermark, log.start_offset, None
+                    one.partition, 0, high_watermark, high_watermark, log.start_offset, None, 0, aborted
                 )
             if found.size > _PROBE_EVERY_BYTES:
                 _check_warm(found)
         except ApiError as error:
-            return PartitionAnswer(one.partition, error.code, -1, -1, -1, None)
+            if error.code in _NOT_FOUND:
+                aborted = []
+            return PartitionAnswer(one.partition, error.code, -1, -1, -1, None, 0, aborted)
         except StorageError:
             return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
         return PartitionAnswer(
-            one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size
+            one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
         )
 
     def _wait(self) -> None:
@@ -202,6 +225,11 @@ class _Fetch:
         if self._missing_bytes <= 0:
             self.attempt()
 
+    def give_up(self) -> None:
+        """Nobody is there to be answered any more."""
+        self._given_up = True
+        self._leave()
+
     def _leave(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -221,6 +249,16 @@ class _Fetch:
                     kept.append((topic, changed if self._incremental else answers))
             topics = kept
         self._answered(topics, session)
+
+
+def _distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[bytes, list[FetchPartition]]]:
+    """Each topic and partition once: of a partition named twice, the last counts, as in Kafka."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return topics
+    merged: dict[bytes, dict[int, FetchPartition]] = {}
+    for topic, partitions in topics:
+        merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
+    return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
 
 
 def _check_warm(found: Slice) -> None:

@@ -6,8 +6,8 @@
     id          n > 0   the n-th incremental request of session `id`
     id          -1      close it, and answer as a full fetch
 
-The cache is bounded; when it is full, the session least recently used makes room once it has been idle for a while,
-otherwise the client simply gets no session and goes on with full fetches.
+The cache is bounded, by sessions and by partitions; when it is full, the session least recently used makes room once
+it has been idle for a while, otherwise the client simply gets no session and goes on with full fetches.
 """
 
 import random
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import FETCH_SESSION_PARTITIONS_MAX
 from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer
 
 NO_SESSION = 0
@@ -84,6 +85,7 @@ class FetchSessions:
         self._slots_max = slots_max
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._partitions = 0  # that they cover together
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -92,10 +94,10 @@ class FetchSessions:
         """The session this request belongs to, brought up to date; None for a request without one."""
         if request.session_epoch == FINAL_EPOCH:
             if request.session_id != NO_SESSION:
-                self._sessions.pop(request.session_id, None)
+                self._drop(request.session_id)
             return None
         if request.session_epoch == INITIAL_EPOCH:
-            self._sessions.pop(request.session_id, None)
+            self._drop(request.session_id)
             return self._start(request, now, by_id=by_id)
         session = self._sessions.get(request.session_id)
         if session is None:
@@ -104,14 +106,25 @@ class FetchSessions:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        partitions_before = len(session.partitions)
+        session.update(request)
+        self._partitions += len(session.partitions) - partitions_before
+        if self._partitions > FETCH_SESSION_PARTITIONS_MAX:
+            self._drop(session.id)  # the client starts over, with full fetches if there is still no room
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
         session.last_used = now
         self._sessions[session.id] = self._sessions.pop(session.id)
-        session.update(request)
         return session
 
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session.partitions)
+
     def _start(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchSession | None:
-        if not any(partitions for _, partitions in request.topics) or not self._has_room(now):
+        wanted = sum(len(partitions) for _, partitions in request.topics)
+        if not self._has_room(now) or self._partitions + wanted > FETCH_SESSION_PARTITIONS_MAX:
             return None
         session_id = self._rng.randrange(1, 1 << 31)
         while session_id in self._sessions:
@@ -119,6 +132,7 @@ class FetchSessions:
         session = FetchSession(session_id, 1, by_id, now)
         session.update(request)
         self._sessions[session_id] = session
+        self._partitions += len(session.partitions)
         return session
 
     def _has_room(self, now: float) -> bool:
@@ -127,5 +141,5 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now - oldest.last_used < _EVICTION_IDLE_SECONDS:
             return False
-        del self._sessions[oldest.id]
+        self._drop(oldest.id)
         return True

@@ -7,8 +7,12 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import (
+    APPEND_TIME_MASK,
+    TRANSACTIONAL_MASK,
     BatchHeader,
+    UnreadableBatch,
     check_timestamps,
+    clear_append_time,
     read_header,
     stamp_append_time,
     validate_batch,
@@ -20,6 +24,8 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
 
 NO_APPEND_TIME = -1
+# Attributes that are looked at more closely; the bits of nearly every batch are just its codec.
+_RARE_ATTRIBUTES = APPEND_TIME_MASK | TRANSACTIONAL_MASK
 
 
 class ProduceService:
@@ -36,6 +42,19 @@ class ProduceService:
     def append_checked(
         self, topic: Topic, partition: Partition, batch: memoryview, header: BatchHeader
     ) -> tuple[int, int, int]:
+        if len(batch) > topic.config.segment_bytes:
+            raise UnreadableBatch(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch has {len(batch)} bytes, a segment holds {topic.config.segment_bytes}",
+            )
+        if header.attributes & _RARE_ATTRIBUTES:
+            if header.attributes & TRANSACTIONAL_MASK:
+                raise UnreadableBatch(
+                    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                    "a transactional batch outside of a transaction",
+                )
+            clear_append_time(batch, 0)
+            header = read_header(batch)
         now_ms = self._clock.now_ms()
         append_time = NO_APPEND_TIME
         if topic.uses_append_time:

@@ -81,9 +81,7 @@ def test_a_valid_batch_is_accepted_at_any_position() -> None:
         ({"last_offset_delta": -1}, ErrorCode.INVALID_RECORD),
         ({"attributes": 5}, ErrorCode.INVALID_RECORD),
         ({"attributes": 7}, ErrorCode.INVALID_RECORD),
-        ({"attributes": 0x08}, ErrorCode.INVALID_TIMESTAMP),
         ({"attributes": 0x20}, ErrorCode.INVALID_RECORD),
-        ({"attributes": 0x10}, ErrorCode.INVALID_RECORD),
         ({"producer_id": 1}, ErrorCode.INVALID_RECORD),
         ({"producer_id": 1, "producer_epoch": 0}, ErrorCode.INVALID_RECORD),
         ({"producer_id": 1, "base_sequence": 0}, ErrorCode.INVALID_RECORD),
@@ -148,6 +146,14 @@ def test_stamping_the_append_time_renews_the_crc() -> None:
     assert header.is_append_time
     assert header.codec == 4
     assert header.base_timestamp == 1000
+
+
+def test_clearing_the_append_time_gives_records_their_own_times_back() -> None:
+    data = bytearray(b"xy" + a_batch(attributes=0x08 | 4) + b"z")
+    batches.clear_append_time(memoryview(data), 2)
+    header = batches.check_batch(memoryview(data), 2)
+    assert not header.is_append_time
+    assert header.codec == 4
 
 
 def test_sequences_wrap_to_zero() -> None:

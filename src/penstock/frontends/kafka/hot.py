@@ -12,6 +12,8 @@ from typing import Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
+from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
+from penstock.records.compression import Codec
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
@@ -20,6 +22,8 @@ from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 
 _VALID_ACKS = (1, -1, 0)
+_ISOLATION_LEVELS = (0, 1)  # read uncommitted, read committed
+_ZSTD_SINCE = 7  # the Produce version whose clients can be expected to know it
 
 
 class Reply(Protocol):
@@ -29,7 +33,7 @@ class Reply(Protocol):
 class Asker(Protocol):
     """The connection, as far as a request needs it."""
 
-    def defer(self) -> Reply: ...
+    def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply: ...
     def run(self, work: object) -> None: ...
 
 
@@ -54,6 +58,8 @@ class HotPath:
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
     ) -> list[object] | None:
         _, acks, _, topics = produce_codec.decode_request(frame, position, version)
+        if len(topics) != 1 or len(topics[0][1]) != 1:
+            topics = _distinct(topics)
         if self._opens_batches(topics, version):
             asker.run(self._produce_opened(bytes(frame), topics, acks, version, correlation_id))
             return None
@@ -115,9 +121,13 @@ class HotPath:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if batch is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "the records are null")
+            if version < _ZSTD_SINCE:
+                _refuse_zstd(batch)
             log_start = partition.log.start_offset
             first, last, append_time = self._produce.append(topic, partition, batch)
         except ApiError as error:
+            if isinstance(error, UnreadableBatch):
+                log_start = -1  # as in Kafka: the log was never asked
             answers.append((number, error.code, -1, -1, log_start, error.message))
             return -1
         answers.append((number, 0, first, append_time, log_start, None))
@@ -153,7 +163,8 @@ class HotPath:
                             self._executor, self._produce.open_batch, topic, batch
                         )
                     except ApiError as error:
-                        start_offset = topic.partitions[number].log.start_offset
+                        unread = isinstance(error, UnreadableBatch)
+                        start_offset = -1 if unread else topic.partitions[number].log.start_offset
                         answers.append((number, error.code, -1, -1, start_offset, error.message))
                         continue
                 last = self._append(answers, topic, number, batch, acks, version)
@@ -174,12 +185,14 @@ class HotPath:
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
     ) -> list[object] | None:
         request = fetch_codec.decode_request(frame, position, version)
+        if request.isolation_level not in _ISOLATION_LEVELS:
+            return _refused_fetch(request, version, correlation_id)
         outcome = _Outcome(asker, correlation_id, version)
         try:
-            self._fetch.fetch(request, version, outcome.answered)
+            give_up = self._fetch.fetch(request, version, outcome.answered)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
-        return outcome.result()
+        return outcome.result(give_up, len(frame))
 
 
 class _Outcome:
@@ -204,9 +217,9 @@ class _Outcome:
         else:
             self._reply.send(parts)
 
-    def result(self) -> list[object] | None:
+    def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
         if self._parts is None:
-            self._reply = self._asker.defer()
+            self._reply = self._asker.defer(give_up, request_bytes)
         return self._parts
 
 
@@ -214,6 +227,34 @@ def _send_produced(
     reply: Reply, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
 ) -> None:
     reply.send([produce_codec.encode_response(correlation_id, version, answered)])
+
+
+def _refused_fetch(request: fetch_codec.FetchRequest, version: int, correlation_id: int) -> list[object]:
+    """Every partition named, each with the error of the whole."""
+    error = ErrorCode.UNKNOWN_SERVER_ERROR
+    topics = [
+        (
+            topic,
+            [fetch_codec.PartitionAnswer(one.partition, error, -1, -1, -1, None, 0, []) for one in wanted],
+        )
+        for topic, wanted in request.topics
+    ]
+    return fetch_codec.encode_response(correlation_id, version, topics, error=error)
+
+
+def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.TopicRecords]:
+    """Each topic and partition once: of a partition named twice, the last counts, as in Kafka."""
+    merged: dict[bytes, dict[int, produce_codec.PartitionRecords]] = {}
+    for name, partitions in topics:
+        merged.setdefault(name, {}).update((one[0], one) for one in partitions)
+    return [(name, list(partitions.values())) for name, partitions in merged.items()]
+
+
+def _refuse_zstd(batch: memoryview) -> None:
+    if len(batch) > ATTRIBUTES_POSITION + 1 and batch[ATTRIBUTES_POSITION + 1] & CODEC_MASK == Codec.ZSTD:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce version {_ZSTD_SINCE} or later"
+        )
 
 
 def _close_on_error(answered: list[produce_codec.TopicAnswer]) -> None:

@@ -157,7 +157,9 @@ def _count(buffer: memoryview, position: int, version: int) -> tuple[int, int]:
 
 def _topic(buffer: memoryview, position: int, version: int) -> tuple[bytes, int]:
     if version < TOPIC_IDS_SINCE:
-        return _string(buffer, position, version)
+        name, position = _string(buffer, position, version)
+        # As Kafka reads it, and echoes it: what is no UTF-8 becomes U+FFFD. Names of topics are ASCII.
+        return name if name.isascii() else name.decode("utf-8", "replace").encode(), position
     if position + 16 > len(buffer):
         raise DecodeError("the bytes end inside a topic id")
     return bytes(buffer[position : position + 16]), position + 16

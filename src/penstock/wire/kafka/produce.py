@@ -63,7 +63,7 @@ def _decode_plain(buffer: memoryview, position: int) -> tuple[str | None, int, i
     for _ in range(topic_count):
         (length,) = _INT16.unpack_from(buffer, position)
         position += 2
-        name = bytes(_taken(buffer, position, length))
+        name = _as_text(bytes(_taken(buffer, position, length)))
         position += length
         (count,) = _INT32.unpack_from(buffer, position)
         position += 4
@@ -101,7 +101,7 @@ def _decode_flexible(
             position += 16
         else:
             length, position = read_uvarint(buffer, position)
-            topic = bytes(_taken(buffer, position, length - 1))
+            topic = _as_text(bytes(_taken(buffer, position, length - 1)))
             position += length - 1
         count, position = read_uvarint(buffer, position)
         partitions: list[PartitionRecords] = []
@@ -118,6 +118,11 @@ def _decode_flexible(
         position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position)
     skip_tags(buffer, position)
     return transactional_id, acks, timeout_ms, topics
+
+
+def _as_text(name: bytes) -> bytes:
+    """As Kafka reads it, and echoes it: what is no UTF-8 becomes U+FFFD. Names of topics are ASCII."""
+    return name if name.isascii() else name.decode("utf-8", "replace").encode()
 
 
 def _taken(buffer: memoryview, position: int, length: int) -> memoryview:
