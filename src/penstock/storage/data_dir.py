@@ -12,6 +12,7 @@ from pathlib import Path
 from penstock.core.errors import StorageError
 from penstock.core.files import Files, Lock
 from penstock.storage.layout import (
+    DRAFT,
     PARTITION_FILE,
     parse_partition_dir,
     partition_dir,
@@ -45,13 +46,16 @@ class DataDir:
     def open(self) -> None:
         """Take the directory for this process and note how the last one left it."""
         files = self.files
+        is_new = not files.exists(topics_dir(self.path))
         files.make_dirs(topics_dir(self.path))
         self._lock = files.lock(self.path / _LOCK_FILE)
         mark = self.path / _CLEAN_FILE
         self.was_clean = files.exists(mark)
-        if self.was_clean:
-            files.unlink(mark)
+        files.unlink(mark)
+        if self.was_clean or is_new:
             files.sync_dir(self.path)
+        if is_new:
+            files.sync_dir(self.path.parent)
 
     def close(self, *, clean: bool) -> None:
         """Give it back; `clean` vouches that every log was synced and checkpointed up to its end."""
@@ -96,7 +100,7 @@ class DataDir:
             self._quarantine(directory, topic, index, owner)
             owner = None
         if owner is None:
-            if self.files.list_dir(directory):
+            if any(not name.endswith(DRAFT) for name in self.files.list_dir(directory)):
                 self._quarantine(directory, topic, index, "unknown")
             self.files.make_dirs(directory)
             text = json.dumps({"topic": topic, "partition": index, "topic_id": topic_id.hex()})
@@ -108,7 +112,7 @@ class DataDir:
     def _owner(self, directory: Path) -> str | None:
         try:
             return str(json.loads(self.files.read(directory / PARTITION_FILE))["topic_id"])
-        except (FileNotFoundError, ValueError, KeyError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
     def _quarantine(self, directory: Path, topic: str, index: int, owner: str) -> None:

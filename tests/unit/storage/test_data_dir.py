@@ -1,0 +1,147 @@
+import random
+from pathlib import Path
+
+import pytest
+from tests.unit.storage.logs import Settings, a_batch, append, sync
+
+from penstock.core.errors import StorageError
+from penstock.core.files import LockedError
+from penstock.storage.data_dir import DataDir
+from penstock.storage.layout import partition_dir
+from penstock.testing.mem_files import MemFiles
+
+PATH = Path("/data")
+CLUSTER = "jGgJ5bCoTq2IOpnUUDwfsw"
+ID, OTHER_ID = bytes(range(16)), bytes(16)
+
+
+def a_data_dir(files: MemFiles) -> DataDir:
+    made = DataDir(files, PATH, random.Random(1))
+    made.open()
+    return made
+
+
+def test_one_process_at_a_time() -> None:
+    files = MemFiles()
+    first = a_data_dir(files)
+    with pytest.raises(LockedError):
+        a_data_dir(files)
+    first.close(clean=True)
+    a_data_dir(files)
+
+
+def test_the_identity_is_made_once_and_kept() -> None:
+    files = MemFiles()
+    identity = a_data_dir(files).identity(3, CLUSTER)
+    assert (identity.cluster_id, identity.node_id, len(identity.directory_id)) == (CLUSTER, 3, 22)
+    files = files.crash(random.Random(1))
+    assert DataDir(files, PATH, random.Random(2)).identity(3, CLUSTER) == identity
+
+
+def test_another_nodes_directory_is_refused() -> None:
+    data_dir = a_data_dir(MemFiles())
+    data_dir.identity(3, CLUSTER)
+    with pytest.raises(StorageError, match="belongs to node 3, not 4"):
+        data_dir.identity(4, CLUSTER)
+
+
+def test_another_clusters_directory_is_refused() -> None:
+    data_dir = a_data_dir(MemFiles())
+    data_dir.identity(3, CLUSTER)
+    with pytest.raises(StorageError, match="belongs to cluster"):
+        data_dir.identity(3, "another")
+
+
+def test_an_unreadable_identity_is_not_replaced() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    data_dir.identity(3, CLUSTER)
+    files.write_atomically(PATH / "identity.json", b"{}")
+    with pytest.raises(StorageError, match="unreadable"):
+        data_dir.identity(3, CLUSTER)
+
+
+def test_a_clean_stop_is_remembered_once() -> None:
+    files = MemFiles()
+    first = a_data_dir(files)
+    assert not first.was_clean
+    first.close(clean=True)
+    files = files.crash(random.Random(1))
+    second = a_data_dir(files)
+    assert second.was_clean
+    files = files.crash(random.Random(1))
+    assert not a_data_dir(files).was_clean
+
+
+def test_a_stop_that_is_not_clean_leaves_no_mark() -> None:
+    files = MemFiles()
+    a_data_dir(files).close(clean=False)
+    assert not a_data_dir(files).was_clean
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_partition_survives_a_power_cut_from_its_first_synced_batch_on(seed: int) -> None:
+    files = MemFiles()
+    log = a_data_dir(files).open_partition("t", ID, 0, Settings()).log
+    append(log, a_batch())
+    sync(log)
+    data_dir = a_data_dir(files.crash(random.Random(seed)))
+    assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 1
+
+
+def test_a_directory_of_another_topic_id_is_set_aside() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    append(data_dir.open_partition("t", OTHER_ID, 0, Settings()).log, a_batch())
+    log = data_dir.open_partition("t", ID, 0, Settings()).log
+    assert log.end_offset == 0
+    assert files.list_dir(PATH / "quarantine") == [f"t-0-{OTHER_ID.hex()}.0"]
+    # It happens again: nothing that was set aside before is overwritten.
+    append(data_dir.open_partition("t", OTHER_ID, 0, Settings()).log, a_batch())
+    data_dir.open_partition("t", ID, 0, Settings())
+    assert len(files.list_dir(PATH / "quarantine")) == 3
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no json", b"{}", b"[]", b'"x"'])
+def test_a_directory_nobody_owns_is_set_aside(content: bytes | None) -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    directory = partition_dir(PATH, "t", 0)
+    data_dir.open_partition("t", ID, 0, Settings())
+    if content is None:
+        files.unlink(directory / "partition.json")
+    else:
+        files.write_atomically(directory / "partition.json", content)
+    assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
+    assert files.list_dir(PATH / "quarantine") == ["t-0-unknown.0"]
+
+
+def test_a_partition_half_made_is_made_again() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    directory = partition_dir(PATH, "t", 0)
+    files.make_dirs(directory)
+    files.open(directory / "partition.json.tmp", create=True)
+    assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
+    assert files.list_dir(PATH / "quarantine") == []
+
+
+def test_strays_are_set_aside_and_named() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    for topic, index in (("a", 0), ("a", 1), ("b", 0)):
+        data_dir.open_partition(topic, ID, index, Settings())
+    assert data_dir.quarantine_strays({("a", 0)}) == ["a-1", "b-0"]
+    assert files.list_dir(PATH / "topics" / "a") == ["Partition-0"]
+    assert len(files.list_dir(PATH / "quarantine")) == 2
+
+
+def test_a_deleted_partition_leaves_nothing() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    append(data_dir.open_partition("t", ID, 0, Settings()).log, a_batch())
+    data_dir.discard_partition("t", 0)
+    assert files.list_dir(PATH / "trash") == ["t-0.0"]
+    data_dir.empty_trash()
+    assert files.list_dir(PATH / "trash") == []
+    assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
