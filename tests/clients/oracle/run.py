@@ -141,13 +141,11 @@ def _draw(context: Context, api_key: int, count: int) -> Iterator[Case]:
         context.rng.shuffle(pool)
     for number in range(count):
         valid = number % 2 == 0
-        pool = pools[valid] or pools[not valid]
-        if number % MUTATION_EVERY >= MUTATION_EVERY - 2:
+        pool = pools[valid]
+        spoilt = None
+        if number % MUTATION_EVERY >= MUTATION_EVERY - 2 or not pool:
             spoilt = _spoil(context, api_key, valid=valid)
-            if spoilt is not None:
-                yield spoilt
-                continue
-        yield pool[(number // 2) % len(pool)].case(context)
+        yield spoilt or pool[(number // 2) % len(pool)].case(context)
 
 
 def _spoil(context: Context, api_key: int, *, valid: bool) -> Case | None:

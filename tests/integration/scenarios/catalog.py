@@ -96,7 +96,7 @@ def _megabyte(codec: str) -> Scenario:
     records = incompressible(3, MEGABYTE)
     steps = (
         _topic(max_message_bytes=str(2 * MEGABYTE)),
-        _produce(records, compression=codec, max_request_bytes=3 * MEGABYTE),
+        _produce(records, compression=codec, max_request_bytes=3 * MEGABYTE, batch_records=1),
         _consume(TheseRecords(records)),
     )
     return Scenario(f"one_megabyte_{codec}", steps)
@@ -201,6 +201,15 @@ _DATA = (
                 )
                 for number in range(3)
             ),
+        ),
+    ),
+    Scenario(
+        "idempotent",
+        (
+            _topic(),
+            _produce(keyed(50), idempotent=True),
+            _produce(keyed(50), idempotent=True),
+            _consume(TheseRecords(keyed(50) + keyed(50))),
         ),
     ),
     Scenario(

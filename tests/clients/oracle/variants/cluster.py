@@ -45,7 +45,7 @@ def _(ctx: Context) -> Any:
     )
 
 
-@variant(API_VERSIONS, "names no valid client", valid=False)
+@variant(API_VERSIONS, "names no valid client", valid=False, versions=(3, 99))
 def _(ctx: Context) -> Any:
     bad = ctx.rng.choice(["", " ", "a b", "-a", "a-", ".", "é", "a/b"])
     names = ctx.rng.choice([(bad, "1.0"), ("client", bad), (bad, bad)])

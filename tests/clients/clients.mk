@@ -1,0 +1,29 @@
+# `make clients`: foreign clients, each from its own registry, and the differential oracle beside Apache Kafka.
+CLIENTS := tests/clients
+JAVA_RUNNER := $(CLIENTS)/java/target/.built
+JS_RUNNER := $(CLIENTS)/js/node_modules/.package-lock.json
+
+.PHONY: clients clients-tools
+
+clients: clients-tools $(VENV)/.dev $(JAVA_RUNNER) $(JS_RUNNER)
+	$(BIN)/python -m pytest $(CLIENTS) -m clients $(ARGS)
+
+# All that is missing in one go, not one at a time.
+clients-tools:
+	@missing=0; \
+	need() { command -v $$1 >/dev/null 2>&1 || { echo "make clients needs $$1: $$2" >&2; missing=1; }; }; \
+	need java "a Java 17 or newer (Debian: apt install openjdk-17-jdk-headless)"; \
+	need javac "a Java 17 or newer with its compiler (Debian: apt install openjdk-17-jdk-headless)"; \
+	need mvn "Apache Maven (Debian: apt install maven)"; \
+	need node "Node.js 18 or newer (Debian: apt install nodejs)"; \
+	need npm "npm (Debian: apt install npm)"; \
+	need kcat "kcat (Debian: apt install kcat)"; \
+	exit $$missing
+
+$(JAVA_RUNNER): $(CLIENTS)/java/pom.xml $(wildcard $(CLIENTS)/java/src/main/java/penstock/clients/*.java)
+	mvn -q -B -f $(CLIENTS)/java/pom.xml package
+	@touch $@
+
+$(JS_RUNNER): $(CLIENTS)/js/package.json $(CLIENTS)/js/package-lock.json
+	npm ci --prefix $(CLIENTS)/js --no-audit --no-fund --loglevel=error
+	@touch $@
