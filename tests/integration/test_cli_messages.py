@@ -185,3 +185,18 @@ def test_follows_through_a_restart_of_the_broker() -> None:
             assert process.stdout.readline() == "two\n"
             process.send_signal(signal.SIGINT)
             assert process.wait() == 0
+
+
+def test_offset_that_the_log_has_not_reached_is_waited_for_not_rounded(running: BrokerProcess) -> None:
+    from penstock.client.console_reader import ConsoleReader, Range
+
+    assert produce(running, "ahead", "a\nb\nc\nd\n").code == 0
+    # As `ranges` finds it when only two were there: fetching starts at the end, showing at the offset asked for.
+    reader = ConsoleReader(running.bootstrap, "ahead", {0: Range(start=2, first=3, end=4)}, follow=False)
+    try:
+        shown = []
+        while not reader.done:
+            shown += [message.value() for message in reader.read(1.0)]
+        assert shown == [b"d"]
+    finally:
+        reader.close()
