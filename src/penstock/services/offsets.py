@@ -13,7 +13,6 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.services.time_search import TimeSearch
 
 
 class Spec(IntEnum):
@@ -57,7 +56,7 @@ class OffsetService:
             return OffsetAnswer(offset=start, leader_epoch=_epoch_at(partition, start))
         if timestamp in {Spec.LATEST_TIERED, Spec.EARLIEST_PENDING_UPLOAD}:
             return NOTHING  # nothing is ever tiered here
-        search = TimeSearch(log, partition.committed)
+        search = log.lookup(partition.committed)
         job = (
             search.latest if timestamp == Spec.MAX_TIMESTAMP else lambda: search.first_at_or_after(timestamp)
         )

@@ -1,6 +1,7 @@
 """Finding records by time over a whole log, as ListOffsets asks: jobs for threads, since they read from the disk."""
 
 from penstock.records.lookup import TimestampedOffset, first_at_or_after, max_timestamp_record
+from penstock.records.reader import read_records
 from penstock.storage.checkpoint import LogEnd
 from penstock.storage.index import SegmentIndex
 from penstock.storage.segment import NO_TIMESTAMP, Segment
@@ -39,23 +40,46 @@ class TimeLookup:
             timestamp = self._max_timestamp(segment)
             if timestamp > best:
                 best, best_segment = timestamp, segment
-        if best_segment is None:
-            return None
-        position = _index_of(best_segment).before_timestamp(best)
-        for at, header in best_segment.walk(position, self._end_of(best_segment), wait=True):
-            if header.max_timestamp == best and header.last_offset >= self._start_offset:
-                return max_timestamp_record(best_segment.read_batch(at))
+        found = None if best_segment is None else self._first_with(best, best_segment)
+        cut = self._latest_of_cut_batch()
+        if cut is not None and (found is None or cut.timestamp >= found.timestamp):
+            return cut
+        return found
+
+    def _first_with(self, timestamp: int, segment: Segment) -> TimestampedOffset | None:
+        position = _index_of(segment).before_timestamp(timestamp)
+        for at, header in segment.walk(position, self._end_of(segment), wait=True):
+            if header.max_timestamp == timestamp and header.base_offset >= self._start_offset:
+                return max_timestamp_record(segment.read_batch(at))
+        return None
+
+    def _latest_of_cut_batch(self) -> TimestampedOffset | None:
+        """Of the batch that the log's start cuts in two: its header still speaks of records that are gone."""
+        start = self._start_offset
+        for segment in reversed(self._segments):
+            if segment.base_offset >= start:
+                continue
+            for at, header in segment.walk(
+                _index_of(segment).floor(start)[1], self._end_of(segment), wait=True
+            ):
+                if header.base_offset >= start:
+                    break
+                if header.last_offset >= start:
+                    left = [one for one in read_records(segment.read_batch(at)) if one.offset >= start]
+                    latest = max(left, key=lambda one: one.timestamp, default=None)
+                    return None if latest is None else TimestampedOffset(latest.offset, latest.timestamp)
+            break
         return None
 
     def _end_of(self, segment: Segment) -> int:
         return self._limit.position if segment.base_offset == self._limit.segment else segment.size
 
     def _max_timestamp(self, segment: Segment) -> int:
-        """The largest timestamp of what may be seen of a segment."""
+        """The largest timestamp of the batches of a segment that may be seen whole."""
         end = self._end_of(segment)
         if segment.base_offset < self._start_offset:
             headers = (header for _, header in segment.walk(0, end, wait=True))
-            times = (h.max_timestamp for h in headers if h.last_offset >= self._start_offset)
+            times = (h.max_timestamp for h in headers if h.base_offset >= self._start_offset)
             return max(times, default=NO_TIMESTAMP)
         segment.load_times()
         if end == segment.size:

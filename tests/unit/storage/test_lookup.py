@@ -5,7 +5,6 @@ import random
 import pytest
 from tests.unit.storage.logs import Settings, a_batch, append, opened, sync
 
-from penstock.services.time_search import TimeSearch
 from penstock.storage.log import Log
 from penstock.testing.mem_files import MemFiles
 
@@ -51,7 +50,7 @@ def test_agrees_with_a_plain_scan(seed: int, restarted: bool) -> None:
         assert len(log.segments) > 5
     start = rng.randrange(0, committed.offset)
     log.advance_start(start)
-    search = TimeSearch(log, committed)
+    search = log.lookup(committed)
     for target in range(65):
         assert search.first_at_or_after(target) == reference_first(batches, target, start, committed.offset)
     assert search.latest() == reference_latest(batches, start, committed.offset)
@@ -59,7 +58,7 @@ def test_agrees_with_a_plain_scan(seed: int, restarted: bool) -> None:
 
 def test_nothing_is_found_in_an_empty_log() -> None:
     log = a_log([])
-    search = TimeSearch(log, log.end())
+    search = log.lookup(log.end())
     assert search.first_at_or_after(0) is None
     assert search.latest() is None
 
@@ -71,7 +70,7 @@ def test_indexes_read_for_a_search_do_not_stay_in_memory() -> None:
     log = opened(files.kill(), SMALL).log
     cold = [segment for segment in log.segments if segment.index is None]
     assert len(cold) > 5
-    found = TimeSearch(log, log.end()).latest()
+    found = log.lookup(log.end()).latest()
     assert found is not None
     assert found.offset == 99
     assert all(segment.index is None for segment in cold)
