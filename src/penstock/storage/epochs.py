@@ -3,7 +3,7 @@
 The list can be rebuilt from the batches themselves, since each carries its epoch; the file spares that scan.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 
 from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
@@ -68,11 +68,6 @@ class EpochHistory:
         while self._epochs and self._epochs[-1] > epoch:
             self._starts.pop()
             self._epochs.pop()
-
-    def latest_below(self, offset: int) -> int:
-        """The latest epoch that is left when the log is cut back to `offset`."""
-        at = bisect_left(self._starts, offset) - 1
-        return self._epochs[at] if at >= 0 else UNKNOWN_EPOCH
 
     def advance_start(self, offset: int) -> None:
         """The log now starts at `offset`: the epoch that holds it begins there, older ones are gone."""

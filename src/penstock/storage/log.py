@@ -388,7 +388,6 @@ class Log:
             offset,
             point=self._point,
             unsynced=[segment.file for segment in self._unsynced],
-            epochs=self.epochs,
         )
 
     def truncated(self, done: Truncation) -> None:

@@ -102,7 +102,7 @@ def _replace_point(log: Log) -> None:
 
 def _made_new(files: Files, directory: Path, settings: LogSettings, start: int) -> Recovered:
     segments = [Segment.create(files, directory, start)]
-    point = RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, 0, UNKNOWN_EPOCH)
+    point = _new_point(start)
     # Makes the segment's name durable, too.
     files.write_atomically(directory / RECOVERY_POINT_FILE, point.dump())
     log = Log(
@@ -117,6 +117,18 @@ def _made_new(files: Files, directory: Path, settings: LogSettings, start: int) 
         point=point,
     )
     return Recovered(log, 0, 0, [])
+
+
+def lay_out(files: Files, directory: Path) -> None:
+    """The files of a new, empty log, not synced: for many at once, followed by one sync of the file system."""
+    files.open(directory / segment_name(0, LOG), create=True).close()
+    file = files.open(directory / RECOVERY_POINT_FILE, create=True)
+    file.pwrite(_new_point(0).dump(), 0)
+    file.close()
+
+
+def _new_point(start: int) -> RecoveryPoint:
+    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, 0, UNKNOWN_EPOCH)
 
 
 def _opened(files: Files, directory: Path, base_offset: int) -> Segment:

@@ -12,7 +12,7 @@ from penstock.core.errors import StorageError
 from penstock.core.files import File, Files
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint
 from penstock.storage.deletion import StartJob
-from penstock.storage.epochs import EpochHistory
+from penstock.storage.epochs import UNKNOWN_EPOCH
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import RECOVERY_POINT_FILE, SNAPSHOT, START, parse_segment_name, segment_name
 from penstock.storage.producers import ProducerState, dump_producers
@@ -24,7 +24,7 @@ class Truncation:
 
     __slots__ = (
         "_directory",
-        "_epochs",
+        "_epoch",
         "_files",
         "_gone",
         "_offset",
@@ -46,13 +46,12 @@ class Truncation:
         *,
         point: RecoveryPoint | None,
         unsynced: list[File],
-        epochs: EpochHistory,
     ) -> None:
         self._files = files
         self._directory = directory
         self._offset = offset
         self._unsynced = unsynced
-        self._epochs = epochs
+        self._epoch = UNKNOWN_EPOCH  # of the last batch that stays
         self.point = point
         keep = bisect_right([segment.base_offset for segment in segments], offset)
         self.kept, self._gone = segments[:keep], segments[keep:]
@@ -86,6 +85,9 @@ class Truncation:
         indexed_to, self.max_timestamp = self.index.before_position(position)
         for _, header in last.walk(indexed_to, position, wait=True):
             self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+            self._epoch = header.leader_epoch
+        if not position and len(self.kept) > 1:
+            self._epoch = _last_epoch(self.kept[-2])
         self.end = LogEnd(end_offset, last.base_offset, position)
         self.producers = self._producers_at_end()
 
@@ -128,7 +130,7 @@ class Truncation:
             index_entries=len(self.index),
             max_timestamp=self.max_timestamp,
             producers=len(producers),
-            epoch=self._epochs.latest_below(self.end.offset),
+            epoch=self._epoch,
         )
         self._files.write_atomically(self._directory / RECOVERY_POINT_FILE, self.point.dump())
 
@@ -162,3 +164,11 @@ class Truncation:
         for file in (*self._unsynced, last.file):
             file.sync()
         self._files.sync_dir(self._directory)
+
+
+def _last_epoch(segment: Segment) -> int:
+    index = segment.index_up_to(segment.size)[0] if segment.index is None else segment.index
+    epoch = UNKNOWN_EPOCH
+    for _, header in segment.walk(index.before_position(segment.size)[0], segment.size, wait=True):
+        epoch = header.leader_epoch
+    return epoch

@@ -107,7 +107,7 @@ def test_a_directory_nobody_owns_is_set_aside(content: bytes | None) -> None:
     files = MemFiles()
     data_dir = a_data_dir(files)
     directory = partition_dir(PATH, "t", 0)
-    data_dir.open_partition("t", ID, 0, Settings())
+    append(data_dir.open_partition("t", ID, 0, Settings()).log, a_batch())
     if content is None:
         files.unlink(directory / "partition.json")
     else:
@@ -124,6 +124,35 @@ def test_a_partition_half_made_is_made_again() -> None:
     files.open(directory / "partition.json.tmp", create=True)
     assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
     assert files.list_dir(PATH / "quarantine") == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_many_new_partitions_are_laid_out_at_once(seed: int) -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    data_dir.lay_out("t", ID, range(20))
+    data_dir = a_data_dir(files.crash(random.Random(seed)))
+    log = data_dir.open_partition("t", ID, 19, Settings()).log
+    assert append(log, a_batch()) == 0
+    sync(log)
+    data_dir = a_data_dir(data_dir.files.crash(random.Random(seed)))  # type: ignore[attr-defined]
+    data_dir.lay_out("t", ID, range(40))
+    assert data_dir.open_partition("t", ID, 19, Settings()).log.end_offset == 1
+    assert data_dir.files.list_dir(PATH / "quarantine") == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_cut_while_laying_out_leaves_nothing_in_the_way(seed: int) -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    files.fail_next("sync", "/data")
+    with pytest.raises(StorageError):
+        data_dir.lay_out("t", ID, range(20))
+    files.mend()
+    data_dir = a_data_dir(files.crash(random.Random(seed)))
+    for index in range(20):
+        assert data_dir.open_partition("t", ID, index, Settings()).log.end_offset == 0
+    assert data_dir.files.list_dir(PATH / "quarantine") == []
 
 
 def test_strays_are_set_aside_and_named() -> None:

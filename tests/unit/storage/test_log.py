@@ -16,7 +16,8 @@ from tests.unit.storage.logs import (
 )
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, DiskFailedError
+from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
+from penstock.records.batch import read_header
 from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
 from penstock.storage.retention import RetentionLimits
@@ -65,16 +66,10 @@ def test_jitter_shortens_the_age_and_differs_between_partitions() -> None:
     for number in range(8):
         log = opened(MemFiles(), settings, DIRECTORY.with_name(f"Partition-{number}")).log
         append(log, a_batch([0]))
-        age = next(age for age in range(1002) if log._active_is_old(_header(age), 0))
+        age = next(age for age in range(1002) if log._active_is_old(read_header(a_batch([age])), 0))
         assert 100 < age <= 1001
         ages.add(age)
     assert len(ages) > 4
-
-
-def _header(timestamp: int):  # type: ignore[no-untyped-def]
-    from penstock.records.batch import read_header
-
-    return read_header(a_batch([timestamp]))
 
 
 def test_a_full_index_closes_the_segment() -> None:
@@ -117,8 +112,6 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals() -> None:
 
 
 def test_a_roll_that_finds_no_room_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.core.errors import DiskFullError
-
     files = MemFiles()
     log = opened(files, Settings(segment_bytes=1)).log
     append(log, a_batch())
@@ -142,14 +135,11 @@ def test_a_checkpoint_that_finds_no_room_is_made_later() -> None:
     files.fill_up(0)
     job = sync(log, checkpoint=True)
     assert not job.checkpointed
-    assert not log.failed
-    assert log.synced_end.offset == 1
-    assert log.needs_checkpoint
+    assert (log.failed, log.needs_checkpoint, log.synced_end.offset) == (False, True, 1)
     assert files.read(DIRECTORY / RECOVERY_POINT_FILE) == before
     files.make_room()
     assert sync(log, checkpoint=log.needs_checkpoint).checkpointed
-    assert not log.needs_checkpoint
-    assert log.is_checkpointed
+    assert (log.needs_checkpoint, log.is_checkpointed) == (False, True)
 
 
 @pytest.mark.parametrize("operation", ["write", "truncate"])
@@ -178,8 +168,6 @@ def test_a_failed_sync_says_so_whatever_it_was_that_failed(victim: str) -> None:
 
 
 def test_no_room_in_an_fsync_is_an_io_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.core.errors import DiskFullError
-
     log = opened(MemFiles()).log
     append(log, a_batch())
 
