@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.request import urlopen
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import HEADER_BYTES
@@ -178,6 +179,15 @@ def anonymous_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise AssertionError("no RssAnon in /proc/PID/status")
+
+
+def metric(console_url: str, name: str) -> float:
+    """A number from /metrics, by its name with labels as it is written there."""
+    with urlopen(f"{console_url.rstrip('/')}/metrics", timeout=HANG_SECONDS) as page:
+        for line in page.read().decode().splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[-1])
+    raise AssertionError(f"no metric {name}")
 
 
 def open_descriptors(pid: int) -> int:

@@ -6,6 +6,9 @@ RECEIVE_BUFFER_BYTES = 8 * 1024
 RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
 RESPONSES_OWED_MAX = 4096
+# A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
+# and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
+PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # Bytes of requests that wait for data on one connection before we stop reading from it: each is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.

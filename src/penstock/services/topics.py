@@ -94,9 +94,14 @@ class TopicService:
         wanted = [WantedTopic(name) for name in names if name not in INTERNAL_TOPICS]
         if not wanted:
             return
-        for name, result in (await self.create(wanted, config, timeout_ms=_AUTOMATIC_MS)).items():
-            if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.warning("topic %s was asked for but cannot be created: %s", name, result)
+        refused = [
+            (name, result)
+            for name, result in (await self.create(wanted, config, timeout_ms=_AUTOMATIC_MS)).items()
+            if isinstance(result, ApiError) and result.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+        ]
+        if refused:  # one line, however many names a client can think of
+            name, error = refused[0]
+            log.warning("%d topics were asked for but cannot be created: %s: %s", len(refused), name, error)
 
     async def _create(
         self, topics: Sequence[WantedTopic], config: BrokerConfig, validate_only: bool

@@ -19,6 +19,7 @@ from tests.integration.raw import (
 from tests.property.kafka_values import Case
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.registry import REGISTRY
 from penstock.testing import BrokerProcess
@@ -202,6 +203,16 @@ def test_the_largest_frame_allowed_may_be_announced(victim: Victim) -> None:
         victim.neighbour.wait_for_rounds(5)
         with pytest.raises(BlockingIOError):
             client.socket.recv(1)
+
+
+@pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.FETCH, ApiKey.DELETE_TOPICS])
+def test_millions_of_names_in_one_request_are_not_even_counted(victim: Victim, api_key: int) -> None:
+    """Every byte is honest, and each costs a hundred when taken apart: only Produce may be that large."""
+    count = PLAIN_REQUEST_BYTES_MAX // 2
+    body = (bytes(25) if api_key == ApiKey.FETCH else b"") + pack(">i", count) + bytes(2 * count)
+    assert (
+        outcome(victim.port, framed(header(api_key, 11 if api_key == ApiKey.FETCH else 3) + body)) == "closed"
+    )
 
 
 def test_a_wrong_length_prefix_in_the_middle_of_a_stream_answers_what_came_before(victim: Victim) -> None:

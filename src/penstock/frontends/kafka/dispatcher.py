@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ProtocolError
+from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.services.services import Services
@@ -50,6 +51,8 @@ class KafkaDispatcher:
             if version >= produce_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.produce(connection, frame, position, version, correlation_id)
+        if len(frame) > PLAIN_REQUEST_BYTES_MAX:
+            raise ProtocolError(f"a request of {len(frame)} bytes that carries no records")
         if api_key == 1:
             if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
                 raise ProtocolError(f"Fetch version {version}")
