@@ -9,6 +9,7 @@ from penstock.core.crc32c import crc32c
 from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.core.files import File, Files
 from penstock.storage import index as index_files
+from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
@@ -16,6 +17,7 @@ from penstock.storage.layout import (
     EPOCHS_FILE,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
+    START,
     parse_segment_name,
     segment_name,
 )
@@ -90,9 +92,12 @@ class Checkpoint(NamedTuple):
     unsaved: list[tuple[Path, SegmentIndex]]
     producers: list[ProducerCopy]
     epochs: bytes | None  # None: the file holds them already
+    start_moved: bool  # since the last checkpoint
 
     @classmethod
-    def of(cls, log: "Checkpointed", end: LogEnd, epochs_saved: bytes | None) -> "Checkpoint":
+    def of(
+        cls, log: "Checkpointed", end: LogEnd, last: RecoveryPoint | None, epochs_saved: bytes | None
+    ) -> "Checkpoint":
         """What there is to write of a log that ends at `end`. Runs on the loop."""
         active = log.active
         producers = log.producers.copy()
@@ -113,11 +118,15 @@ class Checkpoint(NamedTuple):
             if segment.index is not None and (rest := segment.index.unsaved()) is not None
         ]
         unsaved_epochs = epochs if epochs != epochs_saved else None
-        return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs)
+        start_moved = last is None or last.start_offset != log.start_offset
+        return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs, start_moved)
 
     def write(self) -> None:
         """The recovery point goes last: it vouches for the rest."""
         self._save_indexes(durable=True)
+        if self.start_moved:
+            # Before the epochs, which know nothing of what lies below the start any more.
+            StartJob(self.files, self.directory, self.point.start_offset).run()
         for path, data in self._small_files():
             self.files.write_atomically(path, data)
         self._drop_old_snapshots()
@@ -125,6 +134,9 @@ class Checkpoint(NamedTuple):
     def draft(self) -> None:
         """The same for many logs at once: everything written, nothing synced, nothing in force yet."""
         self._save_indexes(durable=False)
+        if self.start_moved:
+            mark = self.directory / segment_name(self.point.start_offset, START)
+            self.files.open(mark, create=True).close()
         for path, data in self._small_files():
             file = self.files.open(path.with_name(path.name + DRAFT), create=True)
             try:

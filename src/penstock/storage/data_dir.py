@@ -19,8 +19,8 @@ from penstock.storage.layout import (
     partition_dir,
     topics_dir,
 )
-from penstock.storage.log import LogSettings
 from penstock.storage.recovery import Recovered, lay_out, open_log
+from penstock.storage.settings import LogSettings
 
 _LOCK_FILE = ".lock"
 _IDENTITY_FILE = "identity.json"

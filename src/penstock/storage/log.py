@@ -12,7 +12,6 @@ so that nothing before the recovery point ever needs to be looked at again after
 
 from bisect import bisect_left, bisect_right
 from pathlib import Path
-from typing import Protocol
 
 from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
@@ -26,6 +25,7 @@ from penstock.storage.lookup import TimeLookup
 from penstock.storage.producers import AppendedBatch, ProducerState
 from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, Segment, Slice
+from penstock.storage.settings import LogSettings
 from penstock.storage.truncation import Truncation
 
 # A crash costs at most the scan of this much: a fraction of a second.
@@ -35,21 +35,6 @@ SCAN_COST_PER_BATCH = 512
 # Sealed segments whose index a log keeps in memory: readers far behind are few, and sit in one place each.
 _SEALED_INDEXES_KEPT = 4
 _INDEX_ENTRY_BYTES = 8
-
-
-class LogSettings(Protocol):
-    """What a log needs to know of its topic's configuration."""
-
-    @property
-    def segment_bytes(self) -> int: ...
-    @property
-    def segment_ms(self) -> int: ...
-    @property
-    def segment_jitter_ms(self) -> int: ...
-    @property
-    def segment_index_bytes(self) -> int: ...
-    @property
-    def index_interval_bytes(self) -> int: ...
 
 
 class Log:
@@ -234,7 +219,7 @@ class Log:
             end,
             [segment.file for segment in self._unsynced],
             self.directory if self._new_names else None,
-            Checkpoint.of(self, end, self._epochs_saved) if checkpoint else None,
+            Checkpoint.of(self, end, self._point, self._epochs_saved) if checkpoint else None,
         )
         self._unsynced = []
         self._new_names = False
@@ -377,8 +362,10 @@ class Log:
         return removed
 
     def truncation(self, offset: int) -> Truncation | None:
-        """Cut the log back so that it ends at `offset`, or before the batch that holds it: run in a thread, then
-        report back with `truncated`; nobody writes or syncs in between. None: it ends there already."""
+        """Cut the log back to end at `offset`, or before the batch that holds it; None: it ends there already.
+
+        Run it in a thread, then report back with `truncated`; nobody writes or syncs in between.
+        """
         if offset >= self.end_offset:
             return None
         return Truncation(

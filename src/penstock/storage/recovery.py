@@ -33,9 +33,10 @@ from penstock.storage.layout import (
     parse_segment_name,
     segment_name,
 )
-from penstock.storage.log import SCAN_COST_PER_BATCH, Log, LogSettings
+from penstock.storage.log import SCAN_COST_PER_BATCH, Log
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.settings import LogSettings
 
 _SCAN_BYTES = 4 * 1024 * 1024
 
@@ -223,8 +224,6 @@ class _Scan:
         if point.epoch >= 0:
             self.epochs = EpochHistory.parse(self.files.read(self.directory / EPOCHS_FILE))
             self.epochs.forget_after(point.epoch)  # the file is written first, so it may be ahead
-            if self.epochs.latest != point.epoch:
-                raise StorageError("the epochs are older than the recovery point")
         if point.producers:
             path = self.directory / segment_name(point.offset, SNAPSHOT)
             self.producers = ProducerState.parse(self.files.read(path))
