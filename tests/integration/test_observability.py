@@ -20,7 +20,9 @@ def process() -> Iterator[BrokerProcess]:
         for number in range(10):
             producer.produce("watched", b"value %d" % number)
         assert producer.flush(30) == 0
-        consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "unused"})
+        consumer = Consumer(
+            {"bootstrap.servers": running.bootstrap, "group.id": "unused", "enable.auto.commit": False}
+        )
         consumer.assign([TopicPartition("watched", 0, 0)])
         assert len(consumer.consume(10, timeout=30)) == 10
         consumer.close()

@@ -55,8 +55,20 @@ class Seams:
 
 
 class Broker:
-    def __init__(self, config: BrokerConfig, seams: Seams, tree: Tree, *, host: str, port: int) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        seams: Seams,
+        tree: Tree,
+        *,
+        host: str,
+        port: int,
+        advertised: tuple[str, int] | None = None,
+    ) -> None:
+        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs."""
         self._config = config
+        self._advertised = advertised or (host, 0)
+        self.port = port
         self._seams = seams
         self._loop = asyncio.get_running_loop()
         self._address = (host, port)
@@ -78,7 +90,7 @@ class Broker:
             self._data_dir, self.table, self._group_commit, self.metadata.image, config, seams.executor
         )
         return Services(
-            node=Node(config.node_id, *self._address, config.broker_rack),
+            node=Node(config.node_id, *self._advertised, config.broker_rack),
             config=config,
             clock=seams.clock,
             loop=loop,
@@ -129,14 +141,18 @@ class Broker:
         self.loop_lag.start()
         self._upkeep_task = self._loop.create_task(self.upkeep.run(), name="upkeep")
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
-        node.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
+        self.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
+        node.port = node.port or self.port
         await metadata.register_broker(
             BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
         )
 
-    @property
-    def port(self) -> int:
-        return self.services.node.port
+    def abandon(self) -> None:
+        """After a start that failed: nothing was written, so the directory is as clean as it was found."""
+        self.loop_lag.stop()
+        if self._upkeep_task is not None:
+            self._upkeep_task.cancel()
+        self._data_dir.close(clean=self._data_dir.was_clean)
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""

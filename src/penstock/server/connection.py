@@ -17,6 +17,8 @@ from typing import Protocol, cast
 from penstock.core.clock import stopwatch
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import (
+    ANSWER_GATHERED_BYTES_MAX,
+    ANSWERS_GATHERED_MAX,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BUFFER_GROWN_BYTES,
     RECEIVE_BUFFER_KEPT_BYTES,
@@ -162,12 +164,18 @@ class Connection(asyncio.BufferedProtocol):
                 if parts is not None:
                     self._answer(parts)
                     self._host.requests.observe(self._api_key, stopwatch() - self._began)
+                    if not self._may_gather(parts):
+                        break
                 if self._busy or self._transport is None:
                     break
                 if len(self._owed) >= RESPONSES_OWED_MAX or self._held_bytes > REQUESTS_HELD_BYTES_MAX:
                     break
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.peer, error)
+            self.close()
+            return
+        except Exception:  # a bug of ours; nobody else's connection shall suffer from it
+            log.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
             return
         self._start = start
@@ -244,8 +252,21 @@ class Connection(asyncio.BufferedProtocol):
             reply = Reply(self, self._api_key, self._began)
             reply.parts = parts
             self._owed.append(reply)
+            reply.held_bytes = sum(len(part) for part in parts if not isinstance(part, Slice))
+            self._held_bytes += reply.held_bytes
         else:
             self._ready += parts
+
+    def _may_gather(self, parts: list[Part]) -> bool:
+        """Whether further requests may be answered before this answer has gone."""
+        if (
+            len(parts) == 1
+            and len(self._ready) < ANSWERS_GATHERED_MAX
+            and len(cast(bytes, parts[0])) <= ANSWER_GATHERED_BYTES_MAX
+        ):
+            return True
+        self._flush()
+        return self._writer is not None and self._writer.unsent_bytes <= SEND_BUFFER_BYTES
 
     def reply_ready(self, api_key: int, began: float) -> None:
         """Some owed response is there: send those at the front, at the end of this turn of the loop."""

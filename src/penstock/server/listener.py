@@ -10,7 +10,7 @@ from penstock.server.connection import Connection, Dispatcher
 
 log = logging.getLogger(__name__)
 
-# How often idle connections are looked for; they may overstay by this much.
+# How often idle connections are looked for, at least; they may overstay by this much.
 _SWEEP_SECONDS = 10.0
 
 
@@ -46,7 +46,7 @@ class Listener:
     async def start(self, host: str, port: int, backlog: int) -> int:
         """Listen, and return the port (the one chosen by the system where 0 was asked for)."""
         self._server = await self._loop.create_server(self._connection, host, port, backlog=backlog)
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
         sockets = getattr(self._server, "sockets", None)
         return int(sockets[0].getsockname()[1]) if sockets else port
 
@@ -88,7 +88,11 @@ class Listener:
         for connection in [c for c in self._connections if c.last_active < oldest]:
             log.info("closing the connection of %s: idle for too long", connection.peer)
             connection.close()
-        self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
+
+    @property
+    def _sweep_seconds(self) -> float:
+        return min(_SWEEP_SECONDS, max(self.idle_ms_max / 1000, 0.1))
 
     async def stop_accepting(self) -> None:
         if self._server is not None:

@@ -1,8 +1,10 @@
 """A broker as a process: uvloop, real files, the embedded store, and signals that stop it cleanly."""
 
 import asyncio
+import gc
 import random
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +20,7 @@ from penstock.server.console import Console
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
+_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 def run(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
@@ -37,8 +40,15 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
         store = await EmbeddedStore.open(data_dir / "metadata.db")
         try:
             seams = Seams(files, SystemClock(), random.Random(), executor)
-            broker = Broker(config, seams, await store.connect(), host=host, port=port)
-            await broker.start()
+            advertised = advertised_address(config, host)
+            broker = Broker(config, seams, await store.connect(), host=host, port=port, advertised=advertised)
+            try:
+                await broker.start()
+            except BaseException:
+                broker.abandon()
+                raise
+            gc.collect()
+            gc.freeze()  # what a broker is made of stays: later collections need not walk it
             console = Console(broker)
             try:
                 if config.penstock_console_port >= 0:
@@ -50,3 +60,17 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
                 await broker.stop()
         finally:
             await store.close()
+
+
+def advertised_address(config: BrokerConfig, host: str) -> tuple[str, int] | None:
+    """Where clients are told to connect: `advertised.listeners`, or this machine's name for a wildcard address.
+
+    Port 0 stands for the port the broker listens on.
+    """
+    if config.advertised_listeners:
+        address = config.advertised_listeners[0].rpartition("//")[2]
+        name, _, port = address.rpartition(":")
+        return name.strip("[]"), int(port)
+    if host in _WILDCARDS:
+        return socket.gethostname(), 0
+    return None
