@@ -16,6 +16,7 @@ from tests.unit.storage.logs import (
     sync,
 )
 
+from penstock.records.batch import stamp
 from penstock.storage.layout import EPOCHS_FILE, RECOVERY_POINT_FILE, segment_name
 from penstock.storage.log import Log
 from penstock.testing.mem_files import MemFiles
@@ -137,6 +138,19 @@ def test_a_bit_flip_above_the_recovery_point_cuts_there() -> None:
     offset = append(recovered.log, a_batch(padding=20), epoch=2)
     assert offset == victim.base_offset
     assert read(recovered.log, offset)
+
+
+@pytest.mark.parametrize(("skipped", "is_ours"), [(0, True), (3, False), (-2, False)])
+def test_above_the_recovery_point_only_the_next_offset_counts(skipped: int, is_ours: bool) -> None:
+    """A sound batch with another offset is what an earlier, cut-back log left on the disk."""
+    files = MemFiles(1)
+    log = filled(files)
+    stray = a_batch()
+    stamp(stray, 0, log.end_offset + skipped, 1)
+    log.active.file.pwrite(stray, log.active.size)
+    recovered = opened(files.kill(), SETTINGS)
+    assert recovered.log.end_offset == log.end_offset + is_ours
+    assert bool(recovered.cut_bytes) is not is_ours
 
 
 def test_a_bit_flip_below_the_recovery_point_is_left_to_the_readers() -> None:
