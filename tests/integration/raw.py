@@ -60,12 +60,15 @@ class RawClient:
 
     def receive(self) -> Any:
         """The next answer, decoded; ConnectionError when the broker closed instead."""
+        return self.receive_undecoded().message()
+
+    def receive_undecoded(self) -> Response:
         while not self._arrived:
             data = self.socket.recv(1 << 20)
             if not data:
                 raise ConnectionError("the broker closed the connection")
             self._arrived.extend(self._connection.receive(data))
-        return self._arrived.popleft().message()
+        return self._arrived.popleft()
 
     def call(self, api_key: int, version: int, message: Any) -> Any:
         self.send_bytes(self.frame(api_key, version, message))

@@ -13,6 +13,10 @@ PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
+# Answers that are gathered for one write at most, and the size from which one is not held back for others: together
+# they bound what the answers to one buffer full of requests may take.
+ANSWERS_GATHERED_MAX = 512
+ANSWER_GATHERED_BYTES_MAX = 16 * 1024
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.
