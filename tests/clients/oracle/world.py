@@ -38,8 +38,10 @@ SPARES_AT_ONCE = 40
 SPARE_PARTITIONS = 2
 PRODUCERS = 8
 TRIMMED_TO = 7
-# Fixed times, so that what a broker answers about records can be compared to the digit.
-EPOCH_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+# One time for the whole run, so that what a broker answers about records can be compared to the digit: long
+# enough ago not to be taken for the broker's clock, recent enough for retention to leave the records alone.
+EPOCH_MS = int(time.time() * 1000) // HOUR_MS * HOUR_MS - HOUR_MS
 
 FIXTURES: dict[str, tuple[int, dict[str, str]]] = {
     "plain": (3, {}),

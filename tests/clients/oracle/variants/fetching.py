@@ -19,6 +19,8 @@ DIVERGENCE_SINCE = 12
 IDS_SINCE = 13
 REPLICA_TAG_SINCE = 15
 MEGABYTE = 1 << 20
+# For topics that a side does not have; not zero, which is no id at all.
+STRANGER = b"no topic's id..."
 READABLE = ["plain", "timed", "unordered", "compact", "append", "codecs", "idempotent"]
 
 
@@ -28,7 +30,7 @@ def _part(number: int = 0, offset: int = 0, **options: Any) -> Any:
 
 
 def _topic(side: Side, name: str, parts: list[Any]) -> Any:
-    return fetch.FetchTopic(topic=name, topic_id=side.topic_ids.get(name, ZERO_UUID), partitions=parts)
+    return fetch.FetchTopic(topic=name, topic_id=side.topic_ids.get(name, STRANGER), partitions=parts)
 
 
 def _by_topic(wanted: tuple[tuple[str, Any], ...]) -> dict[str, list[Any]]:
@@ -54,7 +56,7 @@ def _fetch(
             topics=[_topic(side, name, parts) for name, parts in _by_topic(wanted).items()],
             forgotten_topics_data=[
                 fetch.ForgottenTopic(
-                    topic=name, topic_id=side.topic_ids.get(name, ZERO_UUID), partitions=[number]
+                    topic=name, topic_id=side.topic_ids.get(name, STRANGER), partitions=[number]
                 )
                 for name, number in forget
             ],
