@@ -139,7 +139,7 @@ async def follow(history: History, partition: int) -> None:
 
 def misfortune(loop: SimLoop, machine: SimBroker, rng: Random) -> None:
     """Let something happen to the machine or the network, and some time pass."""
-    match rng.choice(["kill", "power", "stop", "full", "slow", "cut", "stall", "nothing"]):
+    match rng.choice(["kill", "power", "stop", "full", "fail", "slow", "cut", "stall", "nothing"]):
         case "kill":
             machine.kill()
             machine.start()
@@ -153,6 +153,10 @@ def misfortune(loop: SimLoop, machine: SimBroker, rng: Random) -> None:
             machine.files.fill_up(rng.randint(0, 3000))
             loop.run_for(rng.uniform(0.05, 0.3))
             machine.files.make_room()
+        case "fail":
+            machine.files.fail_next(rng.choice(["sync", "write"]), "*.log", count=rng.randint(1, 3))
+            loop.run_for(rng.uniform(0.05, 0.5))
+            machine.files.mend()
         case "slow":
             loop.slow_down("broker", rng.uniform(2, 50))
             loop.run_for(rng.uniform(0.05, 0.5))
@@ -183,7 +187,7 @@ def run_story(seed: int, configs: dict[str, str] | None = None) -> tuple[str, Hi
         for _ in range(6):
             loop.run_for(rng.uniform(0.02, 0.3))
             misfortune(loop, machine, rng)
-        loop.run_for(3)
+        loop.run_for(7)
         for name in [f"producer-{n}" for n in range(PRODUCERS)] + [f"reader-{p}" for p in range(PARTITIONS)]:
             loop.crash(name)
         check(loop, history)

@@ -28,6 +28,10 @@ Buffer = bytes | bytearray | memoryview
 # A reader of cold data goes on reading: let the disk work ahead of it.
 _READ_AHEAD_BYTES = 8 * 1024 * 1024
 _WARM_STEP_BYTES = 1024 * 1024
+# How far apart the page cache is asked about a large range: the kernel reads ahead in pieces of this order.
+_SAMPLE_EVERY_BYTES = 256 * 1024
+_READ_AT_ONCE_BYTES = 64 * 1024
+_ONE_BYTE = [bytearray(1)]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -53,6 +57,10 @@ class File(Protocol):
 
     def pread_cached(self, size: int, offset: int) -> bytes | None:
         """As `pread`, but None instead of waiting for the disk."""
+        ...
+
+    def is_cached(self, size: int, offset: int) -> bool:
+        """Whether a range seems to be in memory, judged by samples of it."""
         ...
 
     def warm(self, size: int, offset: int) -> None:
@@ -180,6 +188,20 @@ class OsFile:
             return None
         return bytes(memoryview(buffer)[:got])
 
+    def is_cached(self, size: int, offset: int) -> bool:
+        fd, last = self._fd, offset + size - 1
+        try:
+            for at in range(offset, last, _SAMPLE_EVERY_BYTES):
+                os.preadv(fd, _ONE_BYTE, at, os.RWF_NOWAIT)
+            os.preadv(fd, _ONE_BYTE, last, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno == errno.EOPNOTSUPP:
+                return True  # no way to know: read and see
+            raise DiskFailedError(f"{self.path}: {error.strerror}") from error
+        return True
+
     def warm(self, size: int, offset: int) -> None:
         with _os_errors_mapped(self.path):
             os.posix_fadvise(self._fd, offset, size + _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
@@ -227,7 +249,14 @@ class OsFiles:
 
     def read(self, path: Path) -> bytes:
         with _os_errors_mapped(path):
-            return path.read_bytes()
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                pieces = []
+                while piece := os.read(fd, _READ_AT_ONCE_BYTES):
+                    pieces.append(piece)
+                return b"".join(pieces)
+            finally:
+                os.close(fd)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         draft = path.with_name(path.name + ".tmp")

@@ -129,6 +129,12 @@ class Partition:
         for _, waiter in waiters:
             waiter.failed(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
+    def replace_log(self, log: Log) -> None:
+        """The log was opened anew after an I/O error; nobody waits, since the failure told everyone."""
+        self.log.close()
+        self.log = log
+        self.committed = log.end()
+
     def retire(self) -> None:
         """The topic was deleted: nobody waits here any longer."""
         waiters, self._ack_waiters = self._ack_waiters, deque()

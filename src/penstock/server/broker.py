@@ -15,7 +15,7 @@ from pathlib import Path
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
-from penstock.coordination.tree import Tree
+from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.clock import Clock
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
@@ -38,6 +38,7 @@ from penstock.services.producer_ids import ProducerIds
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
+from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
@@ -78,7 +79,15 @@ class Broker:
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.services = self._assemble()
         self.listener = self._listener()
-        self.upkeep = Upkeep(self._loop, seams.executor, seams.clock, self.table, self._group_commit, config)
+        self.upkeep = Upkeep(
+            self._loop,
+            seams.executor,
+            seams.clock,
+            self.table,
+            self._group_commit,
+            config,
+            self._bring_back_offline_logs,
+        )
         self._upkeep_task: asyncio.Task[None] | None = None
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
@@ -184,26 +193,23 @@ class Broker:
         for partition in self.table.partitions():
             partition.log.sync_failed()
 
+    async def _bring_back_offline_logs(self) -> None:
+        """As a start after a crash would: under a new leader epoch, since an unsynced tail may be gone."""
+        try:
+            await self.metadata.bump_leader_epochs(self.services.node.id)
+        except CoordinationError as error:
+            log.warning("offline logs stay so, since the metadata cannot be written: %s", error)
+            return
+        await self.services.hosting.reopen_failed()
+        await self.services.hosting.reconcile()
+
 
 def _settle(logs: list[Log], files: Files, directory: Path) -> bool:
-    """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself.
-
-    The checkpoints of all logs share one sync of the file system: thousands of partitions would cost thousands.
-    """
-    clean = True
-    drafts = []
+    """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself."""
+    jobs = []
     for one in logs:
-        if one.failed:
-            clean = False
-        elif not one.is_checkpointed:
-            job = one.sync_job(checkpoint=True)
-            job.sync_data()
-            assert job.checkpoint is not None
-            job.checkpoint.draft()
-            drafts.append(job.checkpoint)
-    # The recovery points come last: each vouches for what is durable before it.
-    for point in (False, True):
-        files.sync_all(directory)
-        for checkpoint in drafts:
-            checkpoint.publish(point=point)
-    return clean
+        if not one.failed and not one.is_checkpointed:
+            jobs.append(one.sync_job(checkpoint=True))
+            jobs[-1].sync_data()
+    checkpoint_all(files, directory, jobs)
+    return not any(one.failed for one in logs)

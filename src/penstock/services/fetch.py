@@ -8,13 +8,14 @@ that could be enough is the log looked at again.
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
-from penstock.storage.segment import ColdRead, Slice
+from penstock.storage.segment import ColdRead
 from penstock.wire.kafka.fetch import (
     TOPIC_IDS_SINCE,
     FetchPartition,
@@ -23,8 +24,10 @@ from penstock.wire.kafka.fetch import (
     TopicAnswer,
 )
 
-# How far apart we ask the page cache whether it has a large slice: the kernel reads ahead in pieces of this order.
-_PROBE_EVERY_BYTES = 256 * 1024
+# Memory may be so short that what was read is gone before it is sent: then let the loop wait for the disk.
+_WARM_ROUNDS_MAX = 3
+# Smaller slices are read by `pread`, and were as good as read when their place was looked up.
+_PROBED_BYTES_MIN = 32 * 1024
 
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -73,10 +76,10 @@ class FetchService:
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)
 
-    def warm_then(self, cold: list[Callable[[], object]], again: Callable[[], None]) -> None:
-        """Read in a thread what is not in memory, then try again."""
+    def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
+        """Read in a thread what is not in memory, then try again, told whether it could be read."""
         future = self._loop.run_in_executor(self._executor, _warm_all, cold)
-        future.add_done_callback(lambda _: again())
+        future.add_done_callback(lambda done: again(not done.cancelled() and done.exception() is None))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, callback)
@@ -93,10 +96,12 @@ class _Fetch:
         "_joined",
         "_missing_bytes",
         "_request",
+        "_rounds",
         "_service",
         "_session",
         "_timer",
         "_topics",
+        "_unreadable",
     )
 
     def __init__(
@@ -121,6 +126,8 @@ class _Fetch:
         self._joined: list[Partition] = []
         self._missing_bytes = 0
         self._given_up = False
+        self._rounds = 0  # how often the disk was asked
+        self._unreadable = False  # and whether it failed
 
     def attempt(self, *, last: bool = False) -> None:
         """Read what there is, and answer, wait for more, or have the disk read first."""
@@ -139,8 +146,10 @@ class _Fetch:
                 try:
                     answer = self._read(topic, one, left, at_least_one=at_least_one)
                 except ColdRead as read:
-                    cold.append(read.warm)
-                    continue
+                    if not self._unreadable:
+                        cold.append(read.warm)
+                        continue
+                    answer = PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
                 if answer.size:
                     at_least_one = False
                     left = max(0, left - answer.size)
@@ -151,13 +160,18 @@ class _Fetch:
             topics.append((topic, answers))
         if cold:
             self._leave()
-            self._service.warm_then(cold, self.attempt)
+            self._service.warm_then(cold, partial(self._warmed, last=last))
         elif urgent or total >= request.min_bytes:
             self._leave()
             self._answer(topics)
         else:
             self._missing_bytes = request.min_bytes - total
             self._wait()
+
+    def _warmed(self, could_be_read: bool, *, last: bool) -> None:
+        self._unreadable = not could_be_read
+        self._rounds += 1
+        self.attempt(last=last)
 
     def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
         request = self._request
@@ -193,8 +207,10 @@ class _Fetch:
                 return PartitionAnswer(
                     one.partition, 0, high_watermark, high_watermark, log.start_offset, None, 0, aborted
                 )
-            if found.size > _PROBE_EVERY_BYTES:
-                _check_warm(found)
+            if found.size > _PROBED_BYTES_MIN:
+                file, position, size = found
+                if self._rounds < _WARM_ROUNDS_MAX and not file.is_cached(size, position):
+                    raise ColdRead(partial(file.warm, size, position))
         except ApiError as error:
             if error.code in _NOT_FOUND:
                 aborted = []
@@ -259,13 +275,6 @@ def _distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[by
     for topic, partitions in topics:
         merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
     return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
-
-
-def _check_warm(found: Slice) -> None:
-    file, position, size = found
-    for at in (*range(position, position + size, _PROBE_EVERY_BYTES), position + size - 1):
-        if file.pread_cached(1, at) is None:
-            raise ColdRead(lambda: file.warm(size, position))
 
 
 def _warm_all(cold: list[Callable[[], object]]) -> None:

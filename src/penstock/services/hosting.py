@@ -7,6 +7,7 @@ of the metadata and may be called at any time; doing so twice changes nothing.
 import asyncio
 import logging
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 
 from penstock.config.broker import BrokerConfig
@@ -23,7 +24,7 @@ from penstock.storage.recovery import Recovered
 log = logging.getLogger(__name__)
 
 # Partitions opened by one job in a thread: enough to keep the hand-over cheap, few enough to stay responsive.
-_OPENED_AT_ONCE = 64
+_OPENED_AT_ONCE = 256
 
 
 class Hosting:
@@ -109,21 +110,53 @@ class Hosting:
         return partitions
 
     async def _discard(self, topic: Topic) -> None:
-        """Take a deleted topic out of service at once; its files go in a thread."""
+        """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         self._table.remove(topic)
-        _retire_all(topic)
+        for partition in topic.partitions.values():
+            partition.retire()
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._executor, _discard_all, self._data_dir, topic)
+            await loop.run_in_executor(self._executor, self._data_dir.discard_topic, topic.name, topic.id)
         except StorageError:
             # The next start sets aside what is left; other topics must not suffer for it now.
             log.exception("the files of the deleted topic %s could not be removed", topic.name)
+        loop.run_in_executor(self._executor, _free, self._data_dir, topic)
+
+    async def reopen_failed(self) -> None:
+        """Open logs again that an I/O error took offline, scanned from their recovery points as after a crash."""
+        async with self._turn:
+            for topic in self._table.topics():
+                for partition in list(topic.partitions.values()):
+                    if partition.log.failed and not partition.sync_running:
+                        await self._reopen(topic, partition)
+
+    async def _reopen(self, topic: Topic, partition: Partition) -> None:
+        job = partial(
+            self._data_dir.open_partition,
+            topic.name,
+            topic.id,
+            partition.index,
+            topic.config,
+            after_failure=True,
+        )
+        try:
+            recovered = await asyncio.get_running_loop().run_in_executor(self._executor, job)
+        except StorageError as error:
+            log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
+            return
+        log.warning("partition %s-%d is back online", topic.name, partition.index)
+        image = self._image.topics_by_id.get(topic.id)
+        if image is not None:
+            partition.leader_epoch = image.partitions[partition.index].leader_epoch
+        partition.replace_log(recovered.log)
 
 
 def _open_all(
     data_dir: DataDir, image: TopicImage, config: TopicConfig, indexes: list[int]
 ) -> dict[int, Recovered | StorageError]:
     opened: dict[int, Recovered | StorageError] = {}
+    with suppress(StorageError):  # whatever is wrong, opening each will say it
+        data_dir.lay_out(image.name, image.id, indexes)
     for index in indexes:
         try:
             opened[index] = data_dir.open_partition(image.name, image.id, index, config)
@@ -132,15 +165,11 @@ def _open_all(
     return opened
 
 
-def _retire_all(topic: Topic) -> None:
-    for partition in topic.partitions.values():
-        partition.retire()
+def _free(data_dir: DataDir, topic: Topic) -> None:
+    """Remove a discarded topic's files.
 
-
-def _discard_all(data_dir: DataDir, topic: Topic) -> None:
-    for index in topic.partitions:
-        data_dir.discard_partition(topic.name, index)
+    Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and not
+    wherever the topic is forgotten last. What is still being sent keeps its own handle.
+    """
     data_dir.empty_trash()
-    # Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and
-    # not wherever the topic is forgotten last. What is still being sent keeps its own handle.
     topic.partitions.clear()

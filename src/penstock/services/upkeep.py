@@ -5,6 +5,7 @@ One partition after the other, each with its blocking part in a thread, so that 
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 # How often `flush.ms` is looked at: it is a bound on what a crash may cost, not an appointment.
 _FLUSH_EVERY_SECONDS = 1.0
+
+# How long an offline log rests between two attempts to open it again.
+_OFFLINE_RETRY_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -41,7 +45,10 @@ class Upkeep:
         table: PartitionTable,
         group_commit: GroupCommit,
         config: BrokerConfig,
+        reopen: Callable[[], Awaitable[None]],
     ) -> None:
+        """`reopen` tries to bring back logs that an I/O error took offline."""
+        self._reopen = reopen
         self._loop = loop
         self._executor = executor
         self._clock = clock
@@ -57,6 +64,7 @@ class Upkeep:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._enforce_retention())
             tasks.create_task(self._flush_by_age())
+            tasks.create_task(self._bring_back_offline_logs())
 
     async def _enforce_retention(self) -> None:
         await asyncio.sleep(self.config.log_initial_task_delay_ms / 1000)
@@ -74,11 +82,14 @@ class Upkeep:
         now_ms = self._clock.now_ms()
         partition.log.producers.expire(now_ms - self.config.producer_id_expiration_ms)
         for segment in partition.log.unknown_times():
-            await self._loop.run_in_executor(self._executor, segment.load_index)
+            await self._loop.run_in_executor(self._executor, segment.load_times)
         limits = RetentionLimits(config.retention_ms, config.retention_bytes)
         if not config.deletes:
             limits = RetentionLimits(UNLIMITED, UNLIMITED)  # what DeleteRecords gave up still goes
         deletion = partition.log.expire(limits, partition.high_watermark, now_ms)
+        if partition.log.needs_checkpoint:
+            # Only what lies before the recovery point may go: let the point move up for the next time.
+            self._group_commit.request(partition)
         if deletion is None:
             return
         log.info(
@@ -105,6 +116,12 @@ class Upkeep:
         """What waits to be unlinked is, at the next start."""
         for handle in self._deletions:
             handle.cancel()
+
+    async def _bring_back_offline_logs(self) -> None:
+        while True:
+            await asyncio.sleep(_OFFLINE_RETRY_SECONDS)
+            if any(partition.log.failed for partition in self._table.partitions()):
+                await self._reopen()
 
     async def _flush_by_age(self) -> None:
         while True:

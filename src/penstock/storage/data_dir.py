@@ -95,8 +95,13 @@ class DataDir:
 
     # -- partitions ------------------------------------------------------------------------------------------
 
-    def open_partition(self, topic: str, topic_id: bytes, index: int, settings: LogSettings) -> Recovered:
-        """The partition's log, recovered, or made new. Blocks."""
+    def open_partition(
+        self, topic: str, topic_id: bytes, index: int, settings: LogSettings, *, after_failure: bool = False
+    ) -> Recovered:
+        """The partition's log, recovered, or made new. Blocks.
+
+        `after_failure` is for a log that this process had open when the disk failed: see `open_log`.
+        """
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
         if owner is not None and owner != topic_id.hex():
@@ -109,7 +114,7 @@ class DataDir:
             self.files.write_atomically(directory / PARTITION_FILE, text)
             self.files.sync_dir(directory.parent)
             self.files.sync_dir(directory.parent.parent)
-        return open_log(self.files, directory, settings)
+        return open_log(self.files, directory, settings, rewrite_tail=after_failure)
 
     def lay_out(self, topic: str, topic_id: bytes, indexes: Iterable[int]) -> None:
         """Before `open_partition` of many new partitions: one sync of the file system instead of six for each."""
@@ -164,9 +169,11 @@ class DataDir:
                     moved.append(f"{topic}-{index}")
         return moved
 
-    def discard_partition(self, topic: str, index: int) -> None:
-        """Take a deleted partition out of sight; `empty_trash` does the rest."""
-        self._move(partition_dir(self.path, topic, index), self.path / "trash", f"{topic}-{index}")
+    def discard_topic(self, topic: str, topic_id: bytes) -> None:
+        """Take a deleted topic out of sight; `empty_trash` does the rest."""
+        directory = topics_dir(self.path) / topic
+        if self.files.exists(directory):
+            self._move(directory, self.path / "trash", f"{topic}-{topic_id.hex()}")
 
     def empty_trash(self) -> None:
         """What deleted partitions left behind. Unlinking big files takes long: for a thread."""

@@ -297,16 +297,6 @@ class Log:
         if len(recent) > _SEALED_INDEXES_KEPT:
             recent.pop(0).drop_index()
 
-    def bytes_between(self, offset: int, limit: LogEnd) -> int:
-        """An upper estimate of what a fetch at `offset` could get, without looking at the log itself."""
-        at = bisect_right(self._bases, offset) - 1
-        total = 0
-        for segment in self.segments[max(at, 0) :]:
-            if segment.base_offset > limit.segment:
-                break
-            total += limit.position if segment.base_offset == limit.segment else segment.size
-        return total
-
     def lookup(self, limit: LogEnd) -> TimeLookup:
         """Searches by time below `limit`, to be run in a thread."""
         return TimeLookup(list(self.segments), self.start_offset, limit)

@@ -87,6 +87,9 @@ class MemFile:
             return None
         return bytes(inode.content[offset : offset + size])
 
+    def is_cached(self, size: int, offset: int) -> bool:
+        return not self._files.is_cold(self._open_inode("read"), size, offset)
+
     def warm(self, size: int, offset: int) -> None:
         self._files.warm(self._open_inode("read"), size, offset)
 

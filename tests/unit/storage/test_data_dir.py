@@ -165,12 +165,13 @@ def test_strays_are_set_aside_and_named() -> None:
     assert len(files.list_dir(PATH / "quarantine")) == 2
 
 
-def test_a_deleted_partition_leaves_nothing() -> None:
+def test_a_deleted_topic_leaves_nothing() -> None:
     files = MemFiles()
     data_dir = a_data_dir(files)
     append(data_dir.open_partition("t", ID, 0, Settings()).log, a_batch())
-    data_dir.discard_partition("t", 0)
-    assert files.list_dir(PATH / "trash") == ["t-0.0"]
+    data_dir.discard_topic("t", ID)
+    assert files.list_dir(PATH / "trash") == [f"t-{ID.hex()}.0"]
+    assert files.list_dir(PATH / "topics") == []
     data_dir.empty_trash()
     assert files.list_dir(PATH / "trash") == []
     assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
