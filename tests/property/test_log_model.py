@@ -10,17 +10,17 @@ import random
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.property.log_story import PowerCut, Stored, interrupt, last_header
 from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, read
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFailedError
-from penstock.records.batch import BatchHeader, read_header
+from penstock.records.batch import read_header
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.layout import SNAPSHOT, parse_segment_name
 from penstock.storage.log import Log
@@ -31,35 +31,6 @@ from penstock.testing.mem_files import MemFiles
 
 PRODUCERS = 3
 SEQUENCE_MAX = 2**31 - 1
-
-
-class PowerCut(Exception):  # noqa: N818 - not an error of the program
-    """The lights went out in the middle of a job."""
-
-
-class Stored(NamedTuple):
-    data: bytes
-    times: tuple[int, ...]
-    epoch: int
-
-    @property
-    def header(self) -> BatchHeader:
-        return read_header(self.data)
-
-
-def interrupt(files: MemFiles, operations: int) -> None:
-    """Cut the power at that many file operations from now."""
-    enter = files.enter
-    left = operations
-
-    def counted(operation: str, path: Path) -> None:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise PowerCut
-        enter(operation, path)
-
-    files.enter = counted  # type: ignore[method-assign]
 
 
 class LogModel(RuleBasedStateMachine):
@@ -402,16 +373,6 @@ class LogModel(RuleBasedStateMachine):
                 expected.append((batch.epoch, max(batch.header.base_offset, self.first)))
         if expected:
             assert self.log.epochs.entries() == expected
-
-
-def last_header(data: bytes) -> BatchHeader:
-    position = 0
-    while True:
-        header = read_header(data, position)
-        position += header.size_bytes
-        if position >= len(data):
-            assert position == len(data)
-            return header
 
 
 TestLogModel = LogModel.TestCase

@@ -1,0 +1,46 @@
+"""What the log model is told with: batches as they were stored, and power cuts in the middle of a job."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.records.batch import BatchHeader, read_header
+from penstock.testing.mem_files import MemFiles
+
+
+class PowerCut(Exception):  # noqa: N818 - not an error of the program
+    """The lights went out in the middle of a job."""
+
+
+class Stored(NamedTuple):
+    data: bytes
+    times: tuple[int, ...]
+    epoch: int
+
+    @property
+    def header(self) -> BatchHeader:
+        return read_header(self.data)
+
+
+def interrupt(files: MemFiles, operations: int) -> None:
+    """Cut the power at that many file operations from now."""
+    enter = files.enter
+    left = operations
+
+    def counted(operation: str, path: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise PowerCut
+        enter(operation, path)
+
+    files.enter = counted  # type: ignore[method-assign]
+
+
+def last_header(data: bytes) -> BatchHeader:
+    position = 0
+    while True:
+        header = read_header(data, position)
+        position += header.size_bytes
+        if position >= len(data):
+            assert position == len(data)
+            return header
