@@ -176,8 +176,13 @@ class DataDir:
             self._move(directory, self.path / "trash", f"{topic}-{topic_id.hex()}")
 
     def empty_trash(self) -> None:
-        """What deleted partitions left behind. Unlinking big files takes long: for a thread."""
-        self.files.remove_tree(self.path / "trash")
+        """What deleted partitions left behind. Unlinking big files takes long: for a thread.
+
+        The directory itself stays: another topic may be on its way into it.
+        """
+        trash = self.path / "trash"
+        for name in self.files.list_dir(trash):
+            self.files.remove_tree(trash / name)
 
 
 def _ownership(topic: str, topic_id: bytes, index: int) -> bytes:

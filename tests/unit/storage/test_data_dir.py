@@ -165,6 +165,15 @@ def test_strays_are_set_aside_and_named() -> None:
     assert len(files.list_dir(PATH / "quarantine")) == 2
 
 
+def test_emptying_the_trash_leaves_room_for_a_topic_on_its_way_there() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    data_dir.open_partition("t", ID, 0, Settings())
+    data_dir.discard_topic("t", ID)
+    data_dir.empty_trash()
+    assert files.exists(PATH / "trash")
+
+
 def test_a_deleted_topic_leaves_nothing() -> None:
     files = MemFiles()
     data_dir = a_data_dir(files)
