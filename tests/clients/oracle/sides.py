@@ -108,7 +108,15 @@ class Side:
 
     def call(self, api_key: int, version: int, message: Any) -> Any:
         """A request outside the comparison, for setting up and looking around."""
-        return self.connection().call(api_key, version, message)
+        try:
+            return self.connection().call(api_key, version, message)
+        except ConnectionError:
+            # What was compared last may have cost the connection only now.
+            self.drop()
+        try:
+            return self.connection().call(api_key, version, message)
+        except ConnectionError as failure:
+            raise ConnectionError(f"{self.name}: {failure}") from failure
 
     def advertised(self) -> dict[int, tuple[int, int]]:
         answer = self.call(API_VERSIONS, 0, api_versions.ApiVersionsRequest())
