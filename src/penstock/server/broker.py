@@ -87,6 +87,7 @@ class Broker:
             self._group_commit,
             config,
             self._bring_back_offline_logs,
+            self.services.hosting.open_missing,
         )
         self._upkeep_task: asyncio.Task[None] | None = None
         self.loop_lag = LoopLag(self._loop)

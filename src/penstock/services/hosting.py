@@ -44,10 +44,17 @@ class Hosting:
         self._config = config
         self._executor = executor
         self._turn = asyncio.Lock()
+        self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
         self.recovered_bytes = 0
+
+    async def open_missing(self) -> None:
+        """Try again what could not be opened: the partitions of a topic created while the disk was full."""
+        if self._incomplete:
+            await self.reconcile()
 
     async def reconcile(self) -> None:
         async with self._turn:
+            self._incomplete = False
             for topic in self._table.topics():
                 image = self._image.topics.get(topic.name)
                 if image is None or image.id != topic.id:
@@ -92,6 +99,7 @@ class Hosting:
         for index, recovered in (await loop.run_in_executor(self._executor, job)).items():
             if isinstance(recovered, StorageError):
                 log.error("partition %s-%d cannot be opened: %s", image.name, index, recovered)
+                self._incomplete = True
                 continue
             self.recovered_bytes += recovered.scanned_bytes
             if recovered.cut_bytes:
@@ -112,8 +120,7 @@ class Hosting:
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         self._table.remove(topic)
-        for partition in topic.partitions.values():
-            partition.retire()
+        _retire_all(topic)  # in a function of its own, so that no variable here keeps a partition alive
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._executor, self._data_dir.discard_topic, topic.name, topic.id)
@@ -163,6 +170,11 @@ def _open_all(
         except StorageError as error:
             opened[index] = error
     return opened
+
+
+def _retire_all(topic: Topic) -> None:
+    for partition in topic.partitions.values():
+        partition.retire()
 
 
 def _free(data_dir: DataDir, topic: Topic) -> None:

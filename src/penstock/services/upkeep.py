@@ -46,9 +46,11 @@ class Upkeep:
         group_commit: GroupCommit,
         config: BrokerConfig,
         reopen: Callable[[], Awaitable[None]],
+        open_missing: Callable[[], Awaitable[None]],
     ) -> None:
-        """`reopen` tries to bring back logs that an I/O error took offline."""
+        """`reopen` tries to bring back logs that an I/O error took offline, `open_missing` those that never opened."""
         self._reopen = reopen
+        self._open_missing = open_missing
         self._loop = loop
         self._executor = executor
         self._clock = clock
@@ -122,6 +124,7 @@ class Upkeep:
             await asyncio.sleep(_OFFLINE_RETRY_SECONDS)
             if any(partition.log.failed for partition in self._table.partitions()):
                 await self._reopen()
+            await self._open_missing()
 
     async def _flush_by_age(self) -> None:
         while True:
