@@ -296,3 +296,41 @@ def _damaged(frame: bytes, seed: int) -> bytes:
         if not out:
             break
     return bytes(out)
+
+
+@pytest.mark.parametrize("version", range(produce.FLEXIBLE_SINCE, produce.MAX_VERSION + 1))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_short_cut_for_one_batch_agrees_with_the_long_way(version: int, data: st.DataObject) -> None:
+    request = data.draw(produce_requests(version))
+    frame = memoryview(generated_produce.encode_request(request, version))
+    single = produce.decode_single(frame, 0, version)
+    transactional_id, acks, _, topics = produce.decode_request(frame, 0, version)
+    one_batch = len(topics) == 1 and len(topics[0][1]) == 1 and topics[0][1][0][1] >= 0
+    if single is None:
+        assert transactional_id is not None or not one_batch or len(topics[0][0]) > 100
+        return
+    assert transactional_id is None
+    assert single == (acks, topics[0][0], *topics[0][1][0])
+
+
+@pytest.mark.parametrize("version", range(produce.FLEXIBLE_SINCE, produce.MAX_VERSION + 1))
+@given(data=st.data())
+def test_the_short_cut_answers_as_the_long_way_does(version: int, data: st.DataObject) -> None:
+    topic = data.draw(ids if version >= produce.TOPIC_IDS_SINCE else names.map(str.encode))
+    partition, offset, append_time, log_start = (data.draw(s) for s in (int32, int64, int64, int64))
+    answer = (partition, 0, offset, append_time, log_start, None)
+    assert produce.encode_single(
+        7, version, topic, partition, offset, append_time, log_start
+    ) == produce.encode_response(7, version, [(topic, [answer])])
+
+
+def test_one_batch_takes_the_short_cut() -> None:
+    data = generated_produce.PartitionProduceData(index=3, records=b"x" * 500)
+    topic = generated_produce.TopicProduceData(name="orders", partition_data=[data])
+    request = generated_produce.ProduceRequest(acks=-1, timeout_ms=5, topic_data=[topic])
+    frame = memoryview(generated_produce.encode_request(request, 9))
+    single = produce.decode_single(frame, 0, 9)
+    assert single is not None
+    assert single[:3] == (-1, b"orders", 3)
+    assert frame[single[3] : single[4]] == b"x" * 500

@@ -27,7 +27,7 @@ INVALID_RECORD; lengths below the header, unknown magic and a wrong CRC are CORR
 """
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
@@ -141,6 +141,8 @@ class BatchHeader(NamedTuple):
 
 
 _make_header = BatchHeader._make
+# The same without a call in Python and its check: the struct always gives thirteen fields.
+_new_tuple: Any = tuple.__new__
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
@@ -193,7 +195,7 @@ def validate_batch(
     available = end - position
     if available < HEADER_BYTES:
         raise _why_no_batch(view, position, end)
-    header = _make_header(HEADER.unpack_from(view, position))
+    header: BatchHeader = _new_tuple(BatchHeader, HEADER.unpack_from(view, position))
     (
         base_offset,
         length,

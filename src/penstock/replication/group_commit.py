@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core.errors import StorageError
+from penstock.core.errors import ApiError, StorageError
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 
@@ -31,7 +31,12 @@ class GroupCommit:
 
     def _start(self, partition: Partition) -> None:
         log = partition.log
-        job = log.sync_job(checkpoint=log.needs_checkpoint)
+        try:
+            job = log.sync_job(checkpoint=log.needs_checkpoint)
+        except ApiError as error:  # what was held back could not be written
+            partition.sync_running = False
+            partition.sync_failed(str(error))
+            return
         self.running += 1
         future = self._loop.run_in_executor(self._executor, job.run)
         future.add_done_callback(partial(self._done, partition, job))

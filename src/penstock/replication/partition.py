@@ -82,14 +82,31 @@ class Partition:
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
-        """Store a validated batch; returns its (first, last) offset. A repeat gets the offsets it had."""
+    def append(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, *, hold: bool = False
+    ) -> tuple[int, int]:
+        """Store a validated batch; returns its (first, last) offset. A repeat gets the offsets it had.
+
+        With `hold` the caller promises to `settle` before anyone is answered.
+        """
         log = self.log
         if header.producer_id >= 0:
             repeat = log.find_repeat(header)
             if repeat is not None:
                 return repeat.first_offset, repeat.last_offset
-        offset = log.append(batch, header, self.leader_epoch, now_ms)
+        offset = log.append(batch, header, self.leader_epoch, now_ms, hold=hold)
+        if not hold:
+            self.settle()
+        return offset, offset + header.last_offset_delta
+
+    def settle(self) -> None:
+        """Write what was held back, and commit it or have it synced. ApiError when it cannot be written."""
+        log = self.log
+        try:
+            log.write_out()
+        except ApiError as error:
+            self.sync_failed(str(error))  # the offsets that were given out are void
+            raise
         if self.sync_before_ack:
             if not self.sync_running:
                 self._syncer.request(self)
@@ -97,7 +114,6 @@ class Partition:
             self._commit(log.end())
             if log.unsynced_bytes >= WRITE_BACK_BYTES and not self.sync_running:
                 self._syncer.request(self)
-        return offset, offset + header.last_offset_delta
 
     def is_committed(self, last_offset: int) -> bool:
         return last_offset < self.committed.offset
@@ -130,7 +146,8 @@ class Partition:
             waiter.failed(ErrorCode.KAFKA_STORAGE_ERROR, message)
 
     def replace_log(self, log: Log) -> None:
-        """The log was opened anew after an I/O error; nobody waits, since the failure told everyone."""
+        """The log was opened anew after an I/O error: offsets that somebody still waits for may mean something else."""
+        self.sync_failed("the log was opened again after an I/O error")
         self.log.close()
         self.log = log
         self.committed = log.end()

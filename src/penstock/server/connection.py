@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Protocol, cast
 
 from penstock.core.clock import stopwatch
-from penstock.core.errors import ProtocolError
+from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import (
     ANSWER_GATHERED_BYTES_MAX,
     ANSWERS_GATHERED_MAX,
@@ -40,6 +40,10 @@ class Dispatcher(Protocol):
     """Turns a frame into a response, now (parts) or later (None, after `connection.defer` or `run`)."""
 
     def dispatch(self, connection: "Connection", frame: memoryview) -> list[Part] | None: ...
+
+    def settle(self) -> None:
+        """Finish what requests left to be done together, before their answers leave; ApiError if it failed."""
+        ...
 
 
 class Host(Protocol):
@@ -146,6 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         """Dispatch every whole frame that has arrived."""
         view, start, end = self._view, self._start, self._end
         dispatch = self._dispatcher.dispatch
+        observe = self._host.requests.observe
+        self._began = stopwatch()
         wanted = 4
         try:
             while end - start >= 4:
@@ -159,11 +165,12 @@ class Connection(asyncio.BufferedProtocol):
                 start += 4 + size
                 self._start = start
                 self._api_key = frame[0] << 8 | frame[1]
-                self._began = stopwatch()
                 parts = dispatch(self, frame)
-                if parts is not None:
+                if parts:
                     self._answer(parts)
-                    self._host.requests.observe(self._api_key, stopwatch() - self._began)
+                    now = stopwatch()
+                    observe(self._api_key, now - self._began)
+                    self._began = now
                     if not self._may_gather(parts):
                         break
                 if self._busy or self._transport is None:
@@ -172,6 +179,7 @@ class Connection(asyncio.BufferedProtocol):
                     break
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.peer, error)
+            self._flush()
             self.close()
             return
         except Exception:  # a bug of ours; nobody else's connection shall suffer from it
@@ -181,8 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = start
         if not self._busy:
             self._make_room(wanted)
-        if self._ready:
-            self._flush()
+        self._flush()
         self._regulate_reading()
 
     def _make_room(self, wanted: int) -> None:
@@ -288,6 +295,14 @@ class Connection(asyncio.BufferedProtocol):
             self._drained()
 
     def _flush(self) -> None:
+        try:
+            self._dispatcher.settle()
+        except ApiError as error:
+            # Some of what was to be acknowledged is not stored. Which answers say so is not known any more.
+            log.warning("closing the connection of %s without an answer: %s", self.peer, error)
+            self._ready.clear()
+            self.abort()
+            return
         ready, self._ready = self._ready, []
         if ready and self._writer is not None:
             self._host.bytes_out += sum(part.size if isinstance(part, Slice) else len(part) for part in ready)

@@ -9,7 +9,6 @@ from penstock.core.errors import ApiError
 from penstock.records.batch import (
     APPEND_TIME_MASK,
     TRANSACTIONAL_MASK,
-    BatchHeader,
     UnreadableBatch,
     check_timestamps,
     clear_append_time,
@@ -34,18 +33,21 @@ class ProduceService:
         self.batches = 0
         self.records = 0
 
-    def append(self, topic: Topic, partition: Partition, batch: memoryview) -> tuple[int, int, int]:
-        """Store one batch; returns (first offset, last offset, append time or -1). Raises ApiError."""
-        header = validate_batch(batch, size_bytes_max=topic.config.max_message_bytes)
-        return self.append_checked(topic, partition, batch[: header.batch_length + 12], header)
-
-    def append_checked(
-        self, topic: Topic, partition: Partition, batch: memoryview, header: BatchHeader
+    def append(
+        self, topic: Topic, partition: Partition, batch: memoryview, *, hold: bool
     ) -> tuple[int, int, int]:
-        if len(batch) > topic.config.segment_bytes:
+        """Store one batch; returns (first offset, last offset, append time or -1). Raises ApiError.
+
+        With `hold` the caller promises to settle the partition before anyone is answered.
+        """
+        config = topic.config
+        header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
+        if len(batch) != header.batch_length + 12:
+            batch = batch[: header.batch_length + 12]
+        if len(batch) > config.segment_bytes:
             raise UnreadableBatch(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch has {len(batch)} bytes, a segment holds {topic.config.segment_bytes}",
+                f"the batch has {len(batch)} bytes, a segment holds {config.segment_bytes}",
             )
         if header.attributes & _RARE_ATTRIBUTES:
             if header.attributes & TRANSACTIONAL_MASK:
@@ -62,9 +64,8 @@ class ProduceService:
             stamp_append_time(batch, 0, now_ms)
             header = read_header(batch)
         else:
-            config = topic.config
             check_timestamps(header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
-        first, last = partition.append(batch, header, now_ms)
+        first, last = partition.append(batch, header, now_ms, hold=hold)
         self.batches += 1
         self.records += header.record_count
         return first, last, append_time

@@ -37,6 +37,10 @@ _SEALED_INDEXES_KEPT = 4
 _INDEX_ENTRY_BYTES = 8
 
 
+# A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
+HELD_BATCH_BYTES_MAX = 16 * 1024
+
+
 class Log:
     def __init__(
         self,
@@ -73,6 +77,8 @@ class Log:
         self._active_since_ms: int | None = None
         self._index_is_full = False
         self._recent: list[Segment] = []
+        self._held = bytearray()  # batches that were appended but not written yet, and where they go
+        self._held_at = 0
         self.failed = False
         self.settings = settings
 
@@ -116,10 +122,15 @@ class Log:
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> int:
-        """Write one validated batch at the end and return its first offset. Stamps the batch in place."""
+    def append(
+        self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int, *, hold: bool = False
+    ) -> int:
+        """Write one validated batch at the end and return its first offset. Stamps the batch in place.
+
+        With `hold`, a small batch is only remembered, to be written together with others by `write_out`.
+        """
         if self.failed:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log directory is offline after an I/O error")
+            raise self._offline()
         active = self._active
         size = len(batch)
         offset = self.end_offset
@@ -131,10 +142,17 @@ class Log:
         ):
             active = self.roll(now_ms)
         stamp(batch, 0, offset, leader_epoch)
-        try:
-            active.file.pwrite(batch, active.size)
-        except StorageError as error:
-            raise self._write_failed(active, error) from error
+        if hold and size <= HELD_BATCH_BYTES_MAX:
+            if not self._held:
+                self._held_at = active.size
+            self._held += batch
+        else:
+            if self._held:
+                self.write_out()
+            try:
+                active.file.pwrite(batch, active.size)
+            except StorageError as error:
+                raise self._write_failed(active, error) from error
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, offset)
         active.appended(header, offset, size, self._index_interval_bytes)
@@ -147,9 +165,27 @@ class Log:
             self._unsynced.append(active)
         return offset
 
+    def write_out(self) -> None:
+        """Write what `append` held back. When that fails, offsets given out are void: the log goes offline."""
+        if self.failed:
+            raise self._offline()
+        if not self._held:
+            return
+        held, self._held = self._held, bytearray()
+        try:
+            self._active.file.pwrite(held, self._held_at)
+        except StorageError as error:
+            self.failed = True
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
     def find_repeat(self, header: BatchHeader) -> AppendedBatch | None:
         """Whether an idempotent producer sends again what is here; ApiError when its sequence has a gap."""
+        if self.failed:
+            raise self._offline()  # what it sent may have been lost with the failure
         return self.producers.check(header)
+
+    def _offline(self) -> ApiError:
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
 
     def _active_is_old(self, header: BatchHeader, now_ms: int) -> bool:
         """By the batches' own time where they have one; as in Kafka, an idle segment rolls with its next batch."""
@@ -162,6 +198,7 @@ class Log:
 
     def roll(self, now_ms: int) -> Segment:
         """Seal the active segment and start the next one; an empty one just stays."""
+        self.write_out()
         sealed = self._active
         if not sealed.size:
             return sealed
@@ -213,6 +250,7 @@ class Log:
 
     def sync_job(self, *, checkpoint: bool = False) -> SyncJob:
         """Everything written so far, to be made durable in a thread; report back with `synced`."""
+        self.write_out()
         end = self.end()
         job = SyncJob(
             self.files,

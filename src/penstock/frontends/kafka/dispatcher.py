@@ -61,6 +61,9 @@ class KafkaDispatcher:
             return self._hot.fetch(connection, frame, position, version, correlation_id)
         return self._dispatch_other(connection, frame, position, api_key, version, correlation_id)
 
+    def settle(self) -> None:
+        self._hot.settle()
+
     def _dispatch_other(
         self,
         connection: Any,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
@@ -21,7 +21,13 @@ from penstock.services.produce import PendingBatch, PendingProduce, ProduceServi
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 
+if TYPE_CHECKING:
+    from penstock.replication.partition import Partition
+
 _VALID_ACKS = (1, -1, 0)
+_ANSWERED_ACKS = (1, -1)
+# What a handler returns when its request was taken care of but has no answer yet.
+_ANSWER_FOLLOWS: list[object] = []
 _ISOLATION_LEVELS = (0, 1)  # read uncommitted, read committed
 _ZSTD_SINCE = 7  # the Produce version whose clients can be expected to know it
 
@@ -51,12 +57,17 @@ class HotPath:
         self._table = table
         self._produce = produce
         self._fetch = fetch
+        self._held: dict[Partition, None] = {}  # partitions with batches that `settle` has still to write
 
     # -- Produce ---------------------------------------------------------------------------------------------
 
     def produce(
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
     ) -> list[object] | None:
+        if version >= produce_codec.FLEXIBLE_SINCE:
+            answer = self._produce_single(asker, frame, position, version, correlation_id)
+            if answer is not None:
+                return answer
         _, acks, _, topics = produce_codec.decode_request(frame, position, version)
         if len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
@@ -86,6 +97,53 @@ class HotPath:
         if pending is not None:
             return None
         return [produce_codec.encode_response(correlation_id, version, answered)]
+
+    def _produce_single(
+        self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
+    ) -> list[object] | None:
+        """The common case, without detours: one batch that is stored. None leaves everything else to `produce`."""
+        single = produce_codec.decode_single(frame, position, version)
+        if single is None:
+            return None
+        acks, name, number, start, end = single
+        topic = self._topic(name, version)
+        partition = topic.partitions.get(number) if topic is not None else None
+        if topic is None or partition is None or topic.opens_batches or acks not in _ANSWERED_ACKS:
+            return None
+        try:
+            first, last, append_time = self._produce.append(topic, partition, frame[start:end], hold=True)
+        except ApiError:
+            return None  # nothing was stored: the long way finds out again, and knows how to say it
+        if partition not in self._held:
+            self._held[partition] = None
+        log_start = partition.log.start_offset
+        if partition.sync_before_ack and last >= partition.committed.offset:
+            partition.wait_for_commit(
+                last,
+                PendingSingle(
+                    asker.defer(), correlation_id, version, name, number, first, append_time, log_start
+                ),
+            )
+            return _ANSWER_FOLLOWS
+        return [
+            produce_codec.encode_single(correlation_id, version, name, number, first, append_time, log_start)
+        ]
+
+    def settle(self) -> None:
+        """Write the batches that were held back while requests came in one after the other.
+
+        Called before any answer leaves. ApiError: some could not be written, so no answer may.
+        """
+        if self._held:
+            held, self._held = self._held, {}
+            failure: ApiError | None = None
+            for partition in held:
+                try:
+                    partition.settle()
+                except ApiError as error:
+                    failure = error
+            if failure is not None:
+                raise failure
 
     def _opens_batches(self, topics: list[produce_codec.TopicRecords], version: int) -> bool:
         for name, _ in topics:
@@ -124,7 +182,7 @@ class HotPath:
             if version < _ZSTD_SINCE:
                 _refuse_zstd(batch)
             log_start = partition.log.start_offset
-            first, last, append_time = self._produce.append(topic, partition, batch)
+            first, last, append_time = self._produce.append(topic, partition, batch, hold=False)
         except ApiError as error:
             if isinstance(error, UnreadableBatch):
                 log_start = -1  # as in Kafka: the log was never asked
@@ -193,6 +251,24 @@ class HotPath:
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
         return outcome.result(give_up, len(frame))
+
+
+class PendingSingle:
+    """One stored batch whose commit is waited for: an `AckWaiter` that answers by itself."""
+
+    __slots__ = ("_answer", "_reply")
+
+    def __init__(self, reply: Reply, *answer: int | bytes) -> None:
+        self._reply = reply
+        self._answer = answer
+
+    def committed(self) -> None:
+        self._reply.send([produce_codec.encode_single(*self._answer)])  # type: ignore[arg-type]
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        correlation_id, version, name, number = self._answer[:4]
+        answer: produce_codec.TopicAnswer = (name, [(number, code, -1, -1, -1, message)])  # type: ignore[assignment,list-item]
+        self._reply.send([produce_codec.encode_response(correlation_id, version, [answer])])  # type: ignore[arg-type]
 
 
 class _Outcome:

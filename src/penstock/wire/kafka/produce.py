@@ -12,6 +12,7 @@ Records stay where they were received: a partition's are given as (start, end) i
 stand on the wire, name or id as bytes, since both are dictionary keys and nothing else on this path.
 """
 
+from functools import lru_cache
 from struct import Struct
 
 from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
@@ -24,6 +25,7 @@ TOPIC_IDS_SINCE = 13
 _HEAD = Struct(">hi")  # acks, timeout
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
+_NO_TAGS_THRICE = memoryview(bytes(3))
 _PAIR = Struct(">ii")  # partition, records length
 _ANSWER = Struct(">ihqq")  # partition, error, base offset, append time
 _ANSWER_START = Struct(">ihqqq")  # …, log start offset
@@ -46,6 +48,38 @@ def decode_request(
         return _decode_plain(buffer, position)
     except MALFORMED as error:
         raise DecodeError(f"a Produce request that ends early or is malformed: {error}") from error
+
+
+def decode_single(buffer: memoryview, position: int, version: int) -> tuple[int, bytes, int, int, int] | None:
+    """(acks, topic, partition, records start, records end) of the common kind of flexible request: one batch.
+
+    None for every other kind, which `decode_request` takes apart.
+    """
+    try:
+        # No transactional id, and one topic; a count is stored plus one.
+        if buffer[position] or buffer[position + 7] != 2:
+            return None
+        (acks,) = _INT16.unpack_from(buffer, position + 1)
+        position += 8
+        if version >= TOPIC_IDS_SINCE:
+            behind = position + 16
+        else:
+            behind = position + buffer[position]
+            position += 1
+            if behind - position >= 0x7F:
+                return None
+        topic = bytes(buffer[position:behind])
+        if buffer[behind] != 2:
+            return None
+        (partition,) = _INT32.unpack_from(buffer, behind + 1)
+        length, start = read_uvarint(buffer, behind + 5)
+        end = start + length - 1
+        # Nothing but empty tagged fields may follow: of the partition, the topic and the request.
+        if length == 0 or buffer[end:] != _NO_TAGS_THRICE:
+            return None
+    except MALFORMED:
+        return None
+    return acks, topic, partition, start, end
 
 
 def _decode_plain(buffer: memoryview, position: int) -> tuple[str | None, int, int, list[TopicRecords]]:
@@ -143,6 +177,44 @@ def encode_response(
         _encode_plain(out, version, topics, throttle_ms)
     _INT32.pack_into(out, 0, len(out) - 4)
     return bytes(out)
+
+
+@lru_cache(maxsize=1024)
+def _single_layout(topic_bytes: int, *, named: bool) -> Struct:
+    return Struct(f">iix{'bb' if named else 'b'}{topic_bytes}sbihqqqb8x")
+
+
+def encode_single(
+    correlation_id: int,
+    version: int,
+    topic: bytes,
+    partition: int,
+    offset: int,
+    append_time: int,
+    log_start: int,
+) -> bytes:
+    """The frame that answers one stored batch, in a flexible version: one `pack` instead of a dozen appends."""
+    size = len(topic)
+    if version >= TOPIC_IDS_SINCE:
+        layout = _single_layout(size, named=False)
+        return layout.pack(
+            layout.size - 4, correlation_id, 2, topic, 2, partition, 0, offset, append_time, log_start, 1
+        )
+    layout = _single_layout(size, named=True)
+    return layout.pack(
+        layout.size - 4,
+        correlation_id,
+        2,
+        size + 1,
+        topic,
+        2,
+        partition,
+        0,
+        offset,
+        append_time,
+        log_start,
+        1,
+    )
 
 
 def _encode_plain(out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int) -> None:
