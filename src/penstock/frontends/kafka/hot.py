@@ -8,21 +8,19 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
+from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
 from penstock.services.produce import PendingBatch, PendingProduce, ProduceService
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
-
-if TYPE_CHECKING:
-    from penstock.replication.partition import Partition
 
 _VALID_ACKS = (1, -1, 0)
 _ANSWERED_ACKS = (1, -1)
@@ -112,8 +110,10 @@ class HotPath:
             return None
         try:
             first, last, append_time = self._produce.append(topic, partition, frame[start:end], hold=True)
-        except ApiError:
-            return None  # nothing was stored: the long way finds out again, and knows how to say it
+        except ApiError as error:
+            # Said here, and not found out again the long way: the log may have stamped the batch before it failed.
+            answer = (number, error.code, -1, -1, _log_start_for(error, partition), error.message)
+            return [produce_codec.encode_response(correlation_id, version, [(name, [answer])])]
         if partition not in self._held:
             self._held[partition] = None
         log_start = partition.log.start_offset
@@ -221,8 +221,7 @@ class HotPath:
                             self._executor, self._produce.open_batch, topic, batch
                         )
                     except ApiError as error:
-                        unread = isinstance(error, UnreadableBatch)
-                        start_offset = -1 if unread else topic.partitions[number].log.start_offset
+                        start_offset = _log_start_for(error, topic.partitions[number])
                         answers.append((number, error.code, -1, -1, start_offset, error.message))
                         continue
                 last = self._append(answers, topic, number, batch, acks, version)
@@ -324,6 +323,11 @@ def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.To
     for name, partitions in topics:
         merged.setdefault(name, {}).update((one[0], one) for one in partitions)
     return [(name, list(partitions.values())) for name, partitions in merged.items()]
+
+
+def _log_start_for(error: ApiError, partition: Partition) -> int:
+    """As in Kafka: unknown where the log was never asked."""
+    return -1 if isinstance(error, UnreadableBatch) else partition.log.start_offset
 
 
 def _refuse_zstd(batch: memoryview) -> None:
