@@ -10,6 +10,7 @@ from tests.integration.raw import (
     create_topic,
     end_offset,
     make_batch,
+    produce_request,
     produced,
     read_log,
     wait_until,
@@ -17,6 +18,7 @@ from tests.integration.raw import (
 
 from penstock.core.error_codes import ErrorCode as E
 from penstock.testing import BrokerProcess
+from penstock.wire.kafka.api_keys import ApiKey
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -80,6 +82,38 @@ def test_a_full_disk_refuses_writes_and_heals(disk: Disk, process: BrokerProcess
             wait_until(lambda: writer.write_round() == [E.NONE] * PARTITIONS, "there is space again")
         for partition in range(PARTITIONS):
             assert read_log(process.port, TOPIC, partition) == writer.acknowledged[partition]
+
+
+def pipelined(port: int, count: int) -> list[E]:
+    """What became of small batches sent at once; those whose connection was cut are left out: their fate is open."""
+    requests = [produce_request(TOPIC, [(0, make_batch([b"%d" % i + bytes(3000)]))]) for i in range(count)]
+    codes: list[E] = []
+    with RawClient(port) as client:
+        client.send_bytes(b"".join(client.frame(ApiKey.PRODUCE, 9, request) for request in requests))
+        try:
+            for _ in requests:
+                codes.append(E(client.receive().responses[0].partition_responses[0].error_code))  # noqa: PERF401
+        except ConnectionError:
+            pass
+    return codes
+
+
+def test_pipelined_batches_are_never_acknowledged_by_a_full_disk(disk: Disk, process: BrokerProcess) -> None:
+    """Batches that are written together are refused together; their log is back when there is space."""
+    with RawClient(process.port) as client:
+        assert create_topic(client, TOPIC).error_code == 0
+        assert pipelined(process.port, 20) == [E.NONE] * 20
+        disk.fill()
+        wait_until(lambda: E.NONE not in pipelined(process.port, 20), "the disk is full")
+        stored = end_offset(client, TOPIC)
+        for _ in range(3):
+            assert set(pipelined(process.port, 20)) <= {E.KAFKA_STORAGE_ERROR}
+        assert end_offset(client, TOPIC) == len(read_log(process.port, TOPIC)) == stored
+        disk.free()
+        wait_until(lambda: pipelined(process.port, 1) == [E.NONE], "there is space again")
+        before = end_offset(client, TOPIC)
+        assert pipelined(process.port, 20) == [E.NONE] * 20
+        assert len(read_log(process.port, TOPIC)) == before + 20
 
 
 def test_what_was_acknowledged_survives_a_kill_on_a_full_disk(disk: Disk, process: BrokerProcess) -> None:
