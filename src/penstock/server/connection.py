@@ -207,12 +207,17 @@ class Connection(asyncio.BufferedProtocol):
             # With what has come, not with what was announced: a length costs its sender nothing.
             if filled:
                 self._new_buffer(min(wanted, max(capacity, 4 * (end - start))))
-        elif filled and start < capacity // 2 and capacity < RECEIVE_BUFFER_GROWN_BYTES:
+        elif filled and capacity < RECEIVE_BUFFER_GROWN_BYTES:
             self._new_buffer(2 * capacity)
         elif start + wanted > capacity or filled:
             left = bytes(self._view[start:end])
             self._view[: len(left)] = left
             self._start, self._end = 0, len(left)
+
+    def give_back_buffer(self) -> None:
+        """The client is quiet: what its last burst needed is not kept for the next one."""
+        if self._start == self._end and len(self._buffer) > RECEIVE_BUFFER_BYTES:
+            self._new_buffer(RECEIVE_BUFFER_BYTES)
 
     def _new_buffer(self, capacity: int) -> None:
         left = self._view[self._start : self._end]

@@ -12,6 +12,8 @@ log = logging.getLogger(__name__)
 
 # How often idle connections are looked for, at least; they may overstay by this much.
 _SWEEP_SECONDS = 10.0
+# After this long without a request a connection keeps no more memory than a new one.
+_QUIET_SECONDS = 5.0
 
 
 class Listener:
@@ -84,10 +86,14 @@ class Listener:
     # -- closing -------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:
-        oldest = self._loop.time() - self.idle_ms_max / 1000
-        for connection in [c for c in self._connections if c.last_active < oldest]:
-            log.info("closing the connection of %s: idle for too long", connection.peer)
-            connection.close()
+        now = self._loop.time()
+        oldest = now - self.idle_ms_max / 1000
+        for connection in [c for c in self._connections if c.last_active < max(oldest, now - _QUIET_SECONDS)]:
+            if connection.last_active < oldest:
+                log.info("closing the connection of %s: idle for too long", connection.peer)
+                connection.close()
+            else:
+                connection.give_back_buffer()
         self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
 
     @property
