@@ -20,6 +20,6 @@ ANSWER_GATHERED_BYTES_MAX = 16 * 1024
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.
-RECEIVE_BUFFER_GROWN_BYTES = 1024 * 1024
+RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 # A response larger than this is a broken peer to our own client: brokers answer with far less than 100 MB.
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
