@@ -17,7 +17,12 @@ PEERS: dict[str, type[BrokerProcess]] = {"kafka": ApacheKafka, "penstock": Penst
 @contextmanager
 def compared(left: str = "kafka", right: str = "penstock") -> Iterator[tuple[Side, Side]]:
     with PEERS[left]() as first, PEERS[right]() as second:
-        yield _side(f"{left} (left)", first), _side(f"{right} (right)", second)
+        sides = _side(f"{left} (left)", first), _side(f"{right} (right)", second)
+        try:
+            yield sides
+        finally:
+            for side in sides:
+                side.drop()
 
 
 def _side(name: str, broker: BrokerProcess) -> Side:
