@@ -122,7 +122,7 @@ class KcatDriver:
         with tempfile.NamedTemporaryFile() as content:
             content.write(record.value or b"")
             content.flush()
-            key = [] if record.key is None else ["-k", record.key]
+            key: list[str | bytes] = [] if record.key is None else ["-k", record.key]
             return _failure([*base, *options, *key, content.name], b"")
 
     def consume(self, bootstrap: str, *, topic: str, partition: int, offset: int, count: int) -> Any:

@@ -151,27 +151,20 @@ def _draw(context: Context, api_key: int, count: int) -> Iterator[Case]:
 def _spoil(context: Context, api_key: int, *, valid: bool) -> Case | None:
     """A request that would be good, with other bytes: unknown tags and tails are to be skipped, cuts not."""
     model = variants_of(api_key, context.version, valid=True)[0].case(context)
-    rng, flexible = context.rng, context.version >= APIS[api_key][3]
-    if valid:
-        if not flexible:
-            return None
-        label, mutate = "unknown tagged field", _with_tag
+    flexible = context.version >= APIS[api_key][3]
+    kept = context.rng.random()
+    spoilings: list[tuple[str, Callable[[bytes], bytes]]]
+    if not valid:
+        spoilings = [
+            ("cut short", lambda body: body[: int(len(body) * kept)]),
+            ("bytes behind the end", lambda body: body + b"behind"),
+            ("count beyond the bytes", _count_beyond(api_key, flexible=flexible)),
+        ]
+    elif flexible:
+        spoilings = [("unknown tagged field", _with_tag)]
     else:
-        label, mutate = rng.choice(
-            [
-                ("cut short", lambda body: body[: int(len(body) * rng.random())]),
-                ("bytes behind the end", lambda body: body + b"behind"),
-                ("count beyond the bytes", _count_beyond(api_key, flexible=flexible)),
-            ]
-        )
-        # Both sides must get the same bytes.
-        state = rng.getstate()
-        plain = mutate
-
-        def mutate(body: bytes) -> bytes:
-            rng.setstate(state)
-            return plain(body)
-
+        return None
+    label, mutate = context.rng.choice(spoilings)
     return Case(
         api_key,
         context.version,

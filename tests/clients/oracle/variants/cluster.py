@@ -237,11 +237,11 @@ def _(ctx: Context) -> Any:
 # DescribeLogDirs
 
 
-def _log_dirs(topics: list[tuple[str, list[int]]] | None) -> Any:
+def _log_dirs(topics: Sequence[tuple[str, Sequence[int]]] | None) -> Any:
     asked = None
     if topics is not None:
         asked = [
-            describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=partitions)
+            describe_log_dirs.DescribableLogDirTopic(topic=name, partitions=list(partitions))
             for name, partitions in topics
         ]
     return lambda _: describe_log_dirs.DescribeLogDirsRequest(topics=asked)

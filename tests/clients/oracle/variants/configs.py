@@ -18,6 +18,8 @@ from tests.clients.oracle.variants.topics import BAD_CONFIGS, GOOD_CONFIGS
 from penstock.wire.kafka.generated import alter_configs, describe_configs, incremental_alter_configs
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.clients.oracle.sides import Side
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
@@ -185,7 +187,7 @@ def _(ctx: Context) -> Any:
 
 
 def _change(
-    kind: int, name: str, changes: list[tuple[str, int, str | None]], *, validate_only: bool = False
+    kind: int, name: str, changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool = False
 ) -> Any:
     def build(side: Side) -> Any:
         resource = incremental_alter_configs.AlterConfigsResource(

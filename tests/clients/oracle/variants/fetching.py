@@ -83,7 +83,7 @@ def _(ctx: Context) -> Any:
 @variant(FETCH, "limits", valid=True)
 def _(ctx: Context) -> Any:
     limit = ctx.rng.choice([0, 1, 100, 500, 3000, 7000])
-    options = {"max_bytes": ctx.rng.choice([0, 1, 200, 5000, MEGABYTE])}
+    options: dict[str, Any] = {"max_bytes": ctx.rng.choice([0, 1, 200, 5000, MEGABYTE])}
     offset = ctx.rng.randrange(5)
     return _fetch(("plain", _part(ctx.rng.choice([0, 1]), offset, partition_max_bytes=limit)), **options)
 

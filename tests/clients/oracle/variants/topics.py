@@ -192,7 +192,7 @@ def _(ctx: Context) -> Any:
 
 @variant(CREATE_TOPICS, "bad assignment", valid=False)
 def _(ctx: Context) -> Any:
-    places = ctx.rng.choice(
+    places: list[tuple[int, list[int]]] = ctx.rng.choice(
         [
             [(0, [UNKNOWN_BROKER])],
             [(0, [SELF, SELF])],
@@ -264,14 +264,14 @@ def _(ctx: Context) -> Any:
 
     def build(side: Side) -> Any:
         plain = side.topic_id("plain")
-        states = [
+        choices: list[list[tuple[str | None, bytes]]] = [
             [(None, stranger)],
             [(None, ZERO_UUID)],
             [("plain", plain)],
             [("plain", ZERO_UUID), (None, plain)],
-        ][pick]
+        ]
         return delete_topics.DeleteTopicsRequest(
-            topics=[delete_topics.DeleteTopicState(name=name, topic_id=one) for name, one in states],
+            topics=[delete_topics.DeleteTopicState(name=name, topic_id=one) for name, one in choices[pick]],
             timeout_ms=TIMEOUT_MS,
         )
 
