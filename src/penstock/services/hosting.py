@@ -124,7 +124,7 @@ class Hosting:
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._executor, self._data_dir.discard_topic, topic.name, topic.id)
-        except StorageError:
+        except (StorageError, FileNotFoundError):
             # The next start sets aside what is left; other topics must not suffer for it now.
             log.exception("the files of the deleted topic %s could not be removed", topic.name)
         loop.run_in_executor(self._executor, _free, self._data_dir, topic)
@@ -166,7 +166,10 @@ def _open_all(
         data_dir.lay_out(image.name, image.id, indexes)
     for index in indexes:
         try:
-            opened[index] = data_dir.open_partition(image.name, image.id, index, config)
+            # A process that ended uncleanly may have had a failed fsync, which the page cache does not show.
+            opened[index] = data_dir.open_partition(
+                image.name, image.id, index, config, after_failure=not data_dir.was_clean
+            )
         except StorageError as error:
             opened[index] = error
     return opened

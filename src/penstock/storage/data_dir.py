@@ -100,7 +100,7 @@ class DataDir:
     ) -> Recovered:
         """The partition's log, recovered, or made new. Blocks.
 
-        `after_failure` is for a log that this process had open when the disk failed: see `open_log`.
+        `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`.
         """
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
