@@ -82,7 +82,7 @@ class Upkeep:
     async def tend(self, partition: Partition, config: TopicConfig) -> None:
         """Delete what the topic's retention gives up, and forget producers that are long silent."""
         now_ms = self._clock.now_ms()
-        partition.log.producers.expire(now_ms - self.config.producer_id_expiration_ms)
+        partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         for segment in partition.log.unknown_times():
             await self._loop.run_in_executor(self._executor, segment.load_times)
         limits = RetentionLimits(config.retention_ms, config.retention_bytes)

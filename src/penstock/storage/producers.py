@@ -34,12 +34,13 @@ class ProducerCopy(NamedTuple):
 
 
 class ProducerEntry:
-    __slots__ = ("batches", "epoch", "last_timestamp")
+    __slots__ = ("batches", "epoch", "last_timestamp", "quiet_since_ms")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.batches: list[AppendedBatch] = []
         self.last_timestamp = -1
+        self.quiet_since_ms = -1  # when it was first noticed that nothing more had come
 
 
 class ProducerState:
@@ -88,6 +89,7 @@ class ProducerState:
             entry.epoch = header.producer_epoch
             entry.batches.clear()
         entry.last_timestamp = header.max_timestamp
+        entry.quiet_since_ms = -1
         entry.batches.append(
             AppendedBatch(
                 header.base_sequence,
@@ -100,10 +102,17 @@ class ProducerState:
         if len(entry.batches) > BATCHES_KEPT:
             del entry.batches[0]
 
-    def expire(self, before_ms: int) -> None:
-        """Forget producers that wrote nothing after `before_ms`."""
-        for producer_id in [p for p, entry in self._entries.items() if entry.last_timestamp <= before_ms]:
-            del self._entries[producer_id]
+    def expire(self, now_ms: int, quiet_ms_max: int) -> None:
+        """Forget producers that wrote nothing for so long.
+
+        By the clock of this broker, from the first look after their last batch. By the batches' own time, as in
+        Kafka, one that writes records of last year would be forgotten at once, and its repeats stored twice.
+        """
+        for producer_id, entry in list(self._entries.items()):
+            if entry.quiet_since_ms < 0:
+                entry.quiet_since_ms = now_ms
+            elif now_ms - entry.quiet_since_ms >= quiet_ms_max:
+                del self._entries[producer_id]
 
     def clear(self) -> None:
         self._entries.clear()

@@ -93,10 +93,20 @@ def test_producers_do_not_disturb_each_other() -> None:
 
 
 def test_silent_producers_are_forgotten() -> None:
-    state = state_after(header(0, pid=1, time=1000), header(0, pid=2, time=2000))
-    state.expire(1000)
+    state = state_after(header(0, pid=1), header(0, pid=2))
+    state.expire(now_ms=10_000, quiet_ms_max=1000)
+    state.record(header(1, pid=2), 50)
+    state.expire(now_ms=10_999, quiet_ms_max=1000)
+    assert [copy.producer_id for copy in state.copy()] == [1, 2]
+    state.expire(now_ms=11_000, quiet_ms_max=1000)
     assert [copy.producer_id for copy in state.copy()] == [2]
     assert state.check(header(77, pid=1)) is None
+
+
+def test_old_record_times_do_not_make_a_producer_silent() -> None:
+    state = state_after(header(0, pid=1, time=1))
+    state.expire(now_ms=10**12, quiet_ms_max=1000)
+    assert state.check(header(0, pid=1)) is not None, "its repeat must be recognised"
 
 
 def test_it_survives_the_file_and_damage_is_noticed() -> None:
