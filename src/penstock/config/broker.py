@@ -36,6 +36,8 @@ class BrokerConfig:
     penstock_console_port: int
     penstock_ack_after: str
     socket_request_max_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_send_buffer_bytes: int
     socket_listen_backlog_size: int
     max_connections: int
     max_connections_per_ip: int

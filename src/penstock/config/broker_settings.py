@@ -89,10 +89,10 @@ _LISTENERS = (
 )
 
 _NETWORK = (
-    _broker("socket.send.buffer.bytes", _INT, 102400,
-        "The kernel's send buffer of a connection; -1 leaves it alone."),
-    _broker("socket.receive.buffer.bytes", _INT, 102400,
-        "The kernel's receive buffer of a connection; -1 leaves it alone."),
+    _broker("socket.send.buffer.bytes", _INT, -1,
+        "The kernel's send buffer of a connection; -1 lets the kernel size it."),
+    _broker("socket.receive.buffer.bytes", _INT, -1,
+        "The kernel's receive buffer of a connection; -1 lets the kernel size it."),
     _broker("socket.request.max.bytes", _INT, 104857600,
         "The largest request read; a larger one closes the connection.", at_least(1)),
     _broker("socket.listen.backlog.size", _INT, 50, "How many connections may wait to be accepted.",

@@ -127,6 +127,7 @@ class Broker:
             self._loop,
             KafkaDispatcher(services, hot),
             request_bytes_max=config.socket_request_max_bytes,
+            socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
             connections_max=config.max_connections,
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=config.connections_max_idle_ms,

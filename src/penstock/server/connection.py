@@ -27,7 +27,7 @@ from penstock.core.limits import (
     SEND_BUFFER_BYTES,
 )
 from penstock.core.stats import RequestStats
-from penstock.server.writer import Part, SocketWriter, TransportWriter
+from penstock.server.writer import Part, SocketWriter, TransportWriter, set_buffers
 from penstock.storage.segment import Slice
 
 _SIZE = Struct(">i")
@@ -50,6 +50,7 @@ class Host(Protocol):
     """What a connection needs of the server it belongs to."""
 
     request_bytes_max: int
+    socket_buffers: tuple[int, int]  # receive and send, in bytes; negative: the system's
     bytes_in: int
     bytes_out: int
     requests: RequestStats
@@ -110,6 +111,7 @@ class Connection(asyncio.BufferedProtocol):
         if sock is None:
             self._writer = TransportWriter(transport)
         else:
+            set_buffers(sock.fileno(), *self._host.socket_buffers)
             self._writer = SocketWriter(self.loop, transport, sock.fileno(), self._drained)
         if not self._host.opened(self):
             transport.abort()

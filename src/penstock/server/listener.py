@@ -25,6 +25,7 @@ class Listener:
         dispatcher: Dispatcher,
         *,
         request_bytes_max: int,
+        socket_buffers: tuple[int, int],
         connections_max: int,
         connections_per_ip_max: int,
         idle_ms_max: int,
@@ -32,6 +33,7 @@ class Listener:
         self._loop = loop
         self._dispatcher = dispatcher
         self.request_bytes_max = request_bytes_max
+        self.socket_buffers = socket_buffers
         self.connections_max = connections_max
         self.connections_per_ip_max = connections_per_ip_max
         self.idle_ms_max = idle_ms_max

@@ -21,6 +21,16 @@ _SENDFILE_BYTES_MIN = 32 * 1024
 _SENDFILE_BYTES_MAX = 4 * 1024 * 1024
 
 
+def set_buffers(fd: int, receive_bytes: int, send_bytes: int) -> None:
+    """Size the kernel's buffers of a connection; a negative size leaves that to the kernel."""
+    if receive_bytes < 0 and send_bytes < 0:
+        return
+    with socket.socket(fileno=os.dup(fd)) as own:
+        for option, size in ((socket.SO_RCVBUF, receive_bytes), (socket.SO_SNDBUF, send_bytes)):
+            if size >= 0:
+                own.setsockopt(socket.SOL_SOCKET, option, size)
+
+
 class TransportWriter:
     """For transports without a socket: everything is read and handed over."""
 
