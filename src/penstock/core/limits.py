@@ -23,3 +23,5 @@ SEND_BUFFER_BYTES = 1024 * 1024
 RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 # A response larger than this is a broken peer to our own client: brokers answer with far less than 100 MB.
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
+# Bytes a client may send in a row before the other clients, timers and finished syncs get their turn: about 1 ms.
+TURN_BYTES_MAX = 1024 * 1024

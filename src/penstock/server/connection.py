@@ -25,6 +25,7 @@ from penstock.core.limits import (
     REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
+    TURN_BYTES_MAX,
 )
 from penstock.core.stats import RequestStats
 from penstock.server.writer import Part, SocketWriter, TransportWriter, set_buffers
@@ -95,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_soon = False
         self._busy = False  # a coroutine works on a request: nothing else is dispatched
         self._reading = True
+        self._turn_bytes = 0  # received since it last gave way to others
         self._api_key = 0  # of the request being dispatched, and since when
         self._began = 0.0
         self.last_active = loop.time()
@@ -125,6 +127,17 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self.loop.time()
         if not self._busy:
             self._process()
+        self._turn_bytes += nbytes
+        if self._turn_bytes >= TURN_BYTES_MAX:
+            self._turn_bytes = 0
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        """The loop would go on reading from a busy client many times over: let the others have their turn."""
+        if self._reading and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+            self.loop.call_soon(self._regulate_reading)
 
     def eof_received(self) -> bool | None:
         return None  # close
