@@ -4,6 +4,9 @@ PART ?= sim
 SOAK_SEEDS ?= 5000
 SOAK_FIRST_SEED ?= 0
 
+# A failing part must fail the verb, although its output goes through tee.
+soak: SHELL := /bin/bash
+soak: .SHELLFLAGS := -o pipefail -c
 soak: $(VENV)/.dev
 	@case "$(PART)" in \
 	sim) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
