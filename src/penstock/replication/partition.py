@@ -35,13 +35,6 @@ class Syncer(Protocol):
     def request(self, partition: "Partition") -> None: ...
 
 
-class PartitionSettings(Protocol):
-    @property
-    def sync_before_ack(self) -> bool: ...
-    @property
-    def flush_messages(self) -> int: ...
-
-
 class Partition:
     __slots__ = (
         "_ack_waiters",

@@ -4,7 +4,7 @@ import inspect
 import logging
 from collections.abc import Awaitable
 from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ProtocolError
@@ -23,13 +23,6 @@ _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
 _SIZE = Struct(">i")
 
 log = logging.getLogger(__name__)
-
-
-class Watch(Protocol):
-    """Counts and times requests."""
-
-    def begin(self, api_key: int) -> float: ...
-    def end(self, api_key: int, began: float) -> None: ...
 
 
 class KafkaDispatcher:

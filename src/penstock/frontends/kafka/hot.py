@@ -343,6 +343,3 @@ def _close_on_error(answered: list[produce_codec.TopicAnswer]) -> None:
         for answer in answers:
             if answer[1]:
                 raise ProtocolError(f"a batch sent with acks=0 was refused: {ErrorCode(answer[1]).name}")
-
-
-HotHandler = Callable[[Asker, memoryview, int, int, int], list[object] | None]
