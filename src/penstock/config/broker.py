@@ -35,6 +35,7 @@ class BrokerConfig:
     advertised_listeners: tuple[str, ...] | None
     penstock_console_port: int
     penstock_ack_after: str
+    penstock_archive_held_bytes_alarm: int
     socket_request_max_bytes: int
     socket_receive_buffer_bytes: int
     socket_send_buffer_bytes: int

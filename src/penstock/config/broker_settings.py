@@ -151,6 +151,9 @@ _LOGS = (
         "How long after the start the log's background work begins.", at_least(0), internal=True),
     _broker("log.dir.failure.timeout.ms", _LONG, 30000,
         "How long the broker stays up when it cannot report a failed log directory.", at_least(1)),
+    _broker("penstock.archive.held.bytes.alarm", _LONG, 10 * 1024**3,
+        "How much of a topic retention may keep for an archive that has not taken it yet before an alarm is raised; "
+        "-1 raises none.", at_least(-1), _WIDE, "bytes"),
     _broker("log.cleaner.enable", _BOOLEAN, True, "Whether compacted topics are compacted."),
     _broker("log.cleaner.threads", _INT, 1, "How many threads compact logs.", at_least(0), _WIDE),
     _broker("log.cleaner.backoff.ms", _LONG, 15000, "How long the cleaner rests when no log is due.",

@@ -9,6 +9,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.config.describe import Described, DescribedSynonym
 from penstock.config.settings import ConfigError, Setting, Source, Value, lookup
 from penstock.config.topic_settings import TOPIC_SETTINGS
+from penstock.core.archive_progress import ArchiveProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +17,11 @@ class TopicConfig:
     values: Mapping[str, Value]
     # What the topic itself was given, as text; everything else follows the broker.
     overrides: Mapping[str, str]
+    # `penstock.archive.progress`, taken apart once; None: there is none.
+    archive_progress: ArchiveProgress | None
 
     ack_after: str
+    archive_required: bool
     cleanup_policy: tuple[str, ...]
     compression_gzip_level: int
     compression_lz4_level: int
@@ -57,7 +61,12 @@ class TopicConfig:
         _check_together(values)
         attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES.items()}
         attributes["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
-        return cls(values=MappingProxyType(values), overrides=MappingProxyType(dict(overrides)), **attributes)
+        return cls(
+            values=MappingProxyType(values),
+            overrides=MappingProxyType(dict(overrides)),
+            archive_progress=ArchiveProgress.parse(str(values["penstock.archive.progress"])),
+            **attributes,
+        )
 
     @property
     def compacts(self) -> bool:
@@ -72,6 +81,13 @@ class TopicConfig:
         if self.ack_after == "auto":
             return replicas == 1 or self.flush_messages == 1
         return self.ack_after == "synced" or self.flush_messages == 1
+
+    def archived_offset(self, topic_id: bytes, partition: int) -> int:
+        """Everything below it is archived: nothing where no progress of this very topic is known."""
+        progress = self.archive_progress
+        if progress is None or progress.topic_id != topic_id:
+            return 0
+        return progress.next_offsets.get(partition, 0)
 
     def describe(self, broker: BrokerConfig, names: Iterable[str] | None = None) -> list[Described]:
         """For DescribeConfigs; without `names` everything that is not internal. Unknown names are left out."""
@@ -109,11 +125,12 @@ def _check_together(values: Mapping[str, Value]) -> None:
 
 _RENAMED = {
     "ack_after": "penstock.ack.after",
+    "archive_required": "penstock.archive.required",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
 }
 _ATTRIBUTES = {
     field.name: _RENAMED.get(field.name, field.name.replace("_", "."))
     for field in fields(TopicConfig)
-    if field.name not in {"values", "overrides"}
+    if field.name not in {"values", "overrides", "archive_progress"}
 }

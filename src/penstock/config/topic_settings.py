@@ -16,6 +16,7 @@ from penstock.config.settings import (
     one_of,
     throttled_replicas,
 )
+from penstock.core.archive_progress import ArchiveProgress
 
 HOUR_MS = 60 * 60 * 1000
 MINUTE_MS = 60 * 1000
@@ -35,6 +36,22 @@ NO_TIERED_STORAGE = Validator(
         "Tiered Storage functionality is disabled in the broker. "
         "Topic cannot be configured with remote log storage."
     ),
+)
+
+
+def _progress_fault(value: Value) -> str | None:
+    try:
+        ArchiveProgress.parse(str(value))
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+ARCHIVE_PROGRESS = Validator(
+    "`<topic id> <partition>:<next offset>,…`, or empty",
+    lambda value: _progress_fault(value) is None,
+    # Without the value, which may be very long.
+    lambda name, value: f"Invalid value for configuration {name}: {_progress_fault(value)}",
 )
 # Below a megabyte a busy partition would roll many times a second; Kafka 4 refuses it too.
 SEGMENT_BYTES = at_least(1024 * 1024)
@@ -91,6 +108,15 @@ _RETENTION = (
     _topic("file.delete.delay.ms", SettingType.LONG, 60_000,
         "How long a dropped segment's files linger before they are removed, for readers still inside them.",
         "log.segment.delete.delay.ms", valid=at_least(0), unit="ms"),
+)
+
+_ARCHIVE = (
+    _topic("penstock.archive.required", SettingType.BOOLEAN, False,
+        "Whether retention waits for the archive: what `penstock.archive.progress` does not cover is kept, however "
+        "old or large the log. Only DeleteRecords and the topic's deletion go further."),
+    _topic("penstock.archive.progress", SettingType.STRING, "",
+        "How far the archive has taken each partition. The archive sets it once its manifest is durable; it names "
+        "the topic's id, and a value for another id is refused.", valid=ARCHIVE_PROGRESS),
 )
 
 _SEGMENTS = (
@@ -184,4 +210,6 @@ _REMOTE = (
 
 # fmt: on
 
-TOPIC_SETTINGS = by_name(*_RETENTION, *_SEGMENTS, *_DURABILITY, *_MESSAGES, *_REPLICATION, *_REMOTE)
+TOPIC_SETTINGS = by_name(
+    *_RETENTION, *_ARCHIVE, *_SEGMENTS, *_DURABILITY, *_MESSAGES, *_REPLICATION, *_REMOTE
+)

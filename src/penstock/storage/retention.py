@@ -3,6 +3,9 @@
 Whole segments, from the oldest on, and only below the high watermark. A segment goes when all of it lies below the
 log's start (DeleteRecords), when the log without it still is as large as `retention.bytes`, or when its newest
 record is older than `retention.ms`. Each rule stops at the first segment it keeps.
+
+Where an archive is required, size and age take nothing that it has not taken yet. DeleteRecords does: it is an order
+for just these records, as it is to Apache Kafka, whose tiered storage does not make it wait for the upload either.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +24,7 @@ class SegmentSummary(NamedTuple):
 class RetentionLimits(NamedTuple):
     retention_ms: int = UNLIMITED
     retention_bytes: int = UNLIMITED
+    archived_offset: int | None = None  # an archive has everything below it; None: no archive is waited for
 
 
 def expired_segments(
@@ -36,16 +40,37 @@ def expired_segments(
         segments, lambda at, s: s.next_offset <= limit_offset and (at < last or s.size_bytes > 0)
     )
     count = _leading(segments[: min(committed, last)], lambda _, s: s.next_offset <= start_offset)
+    allowed = committed
+    if limits.archived_offset is not None:
+        # No archive can take what lies below the log's start any more: waiting for it would be for ever.
+        archived_offset = max(limits.archived_offset, start_offset)
+        allowed = _leading(segments[:committed], lambda _, s: s.next_offset <= archived_offset)
     # Each rule looks at what the one before has left.
     if limits.retention_bytes >= 0:
         excess = sum(s.size_bytes for s in segments[count:]) - limits.retention_bytes
-        while count < committed and segments[count].size_bytes <= excess:
+        while count < allowed and segments[count].size_bytes <= excess:
             excess -= segments[count].size_bytes
             count += 1
     if limits.retention_ms >= 0:
         oldest_ms = now_ms - limits.retention_ms
-        count += _leading(segments[count:committed], lambda _, s: _is_older(s, oldest_ms))
+        count += _leading(segments[count:allowed], lambda _, s: _is_older(s, oldest_ms))
     return count
+
+
+def held_bytes(
+    segments: Sequence[SegmentSummary],
+    limits: RetentionLimits,
+    start_offset: int,
+    limit_offset: int,
+    now_ms: int,
+) -> int:
+    """The size of the segments that would go, were it not for the archive."""
+    if limits.archived_offset is None:
+        return 0
+    goes = expired_segments(segments, limits, start_offset, limit_offset, now_ms)
+    free = limits._replace(archived_offset=None)
+    would_go = expired_segments(segments, free, start_offset, limit_offset, now_ms)
+    return sum(s.size_bytes for s in segments[goes:would_go])
 
 
 def _is_older(segment: SegmentSummary, oldest_ms: int) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
+from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments, held_bytes
 
 # Four segments of ten records and 100 bytes each; the newest record of each is at 1000, 2000, 3000, 4000.
 SEGMENTS = [SegmentSummary(at * 10, at * 10 + 10, 100, at * 1000 + 1000) for at in range(4)]
@@ -63,3 +63,41 @@ def test_without_a_timestamp_there_is_no_age(timestamp: int | None) -> None:
 def test_an_empty_active_segment_stays() -> None:
     segments = [*SEGMENTS[:3], SegmentSummary(30, 30, 0, -1)]
     assert expired(RetentionLimits(0, 0), segments=segments, committed=30) == 3
+
+
+# -- with an archive --
+
+
+def held(limits: RetentionLimits, *, start: int = 0, committed: int = END) -> int:
+    return held_bytes(SEGMENTS, limits, start, committed, NOW)
+
+
+@pytest.mark.parametrize(("archived", "count"), [(0, 0), (9, 0), (10, 1), (29, 2), (39, 3), (40, 4), (99, 4)])
+@pytest.mark.parametrize("limits", [RetentionLimits(0, -1), RetentionLimits(-1, 0), RetentionLimits(0, 0)])
+def test_neither_age_nor_size_takes_what_is_not_archived(
+    limits: RetentionLimits, archived: int, count: int
+) -> None:
+    waiting = limits._replace(archived_offset=archived)
+    assert expired(waiting) == count
+    assert held(waiting) == (4 - count) * 100
+
+
+def test_being_archived_alone_takes_nothing() -> None:
+    assert expired(RetentionLimits(archived_offset=END)) == 0
+    assert expired(RetentionLimits(2500, 300, archived_offset=END)) == 2
+
+
+def test_only_what_retention_would_take_counts_as_held() -> None:
+    assert held(RetentionLimits(2500, -1, archived_offset=10)) == 100
+    assert held(RetentionLimits(-1, 100, archived_offset=0)) == 300
+    assert held(RetentionLimits(-1, -1, archived_offset=0)) == 0
+    assert held(RetentionLimits(0, 0, archived_offset=0), committed=20) == 200
+    assert held(RetentionLimits(0, 0)) == 0
+
+
+def test_deleted_records_go_without_the_archive_but_no_further() -> None:
+    limits = RetentionLimits(0, 0, archived_offset=0)
+    assert expired(limits, start=25) == 2
+    assert held(limits, start=25) == 200
+    assert expired(limits, start=40) == 4  # nothing is left that an archive could take
+    assert held(limits, start=40) == 0

@@ -1,0 +1,83 @@
+"""How far an archive has taken a topic: the value of the topic setting `penstock.archive.progress`.
+
+    <topic id> <partition>:<next offset>[,<partition>:<next offset>...]
+
+The archive writes it once its manifest is durable; retention reads it. Everything below a partition's next offset is
+safely archived. The id is the topic's, as Kafka prints ids (16 bytes in URL-safe base64 without padding), so that what
+was archived of a deleted topic says nothing about another one of the same name. A partition that is not named has no
+progress. The empty text is no progress at all.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+# As many partitions as one request may create fit; the metadata is not made for larger values.
+TEXT_CHARACTERS_MAX = 256 * 1024
+_ID_CHARACTERS = 22
+_OFFSET_MAX = 2**63 - 1
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")
+_ENTRY = re.compile(r"([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
+_SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveProgress:
+    topic_id: bytes
+    next_offsets: Mapping[int, int]
+
+    @classmethod
+    def parse(cls, text: str) -> "ArchiveProgress | None":
+        """None for the empty text; `ValueError` says what is wrong with any other."""
+        if not text:
+            return None
+        if len(text) > TEXT_CHARACTERS_MAX:
+            raise ValueError(f"it has more than {TEXT_CHARACTERS_MAX} characters")
+        id_text, _, entries = text.partition(" ")
+        next_offsets: dict[int, int] = {}
+        topic_id = _id_bytes(id_text)
+        for entry in entries.split(","):
+            found = _ENTRY.fullmatch(entry)
+            if found is None:
+                raise ValueError(
+                    f"{_short(entry)} is not <partition>:<next offset>; it looks like '<topic id> 0:1000,1:77'"
+                )
+            partition, offset = int(found[1]), int(found[2])
+            if offset > _OFFSET_MAX:
+                raise ValueError(f"{offset} is not an offset")
+            if partition in next_offsets:
+                raise ValueError(f"partition {partition} is there twice")
+            next_offsets[partition] = offset
+        return cls(topic_id, MappingProxyType(next_offsets))
+
+    def __str__(self) -> str:
+        entries = ",".join(f"{partition}:{offset}" for partition, offset in sorted(self.next_offsets.items()))
+        return f"{id_text(self.topic_id)} {entries}"
+
+    def lowered(self, ends: Mapping[int, int]) -> "ArchiveProgress":
+        """The same, but for no partition beyond the end given here."""
+        return ArchiveProgress(
+            self.topic_id,
+            MappingProxyType(
+                {at: min(offset, ends.get(at, offset)) for at, offset in self.next_offsets.items()}
+            ),
+        )
+
+
+def id_text(topic_id: bytes) -> str:
+    return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def _id_bytes(text: str) -> bytes:
+    if _ID.fullmatch(text):
+        topic_id = base64.urlsafe_b64decode(text + "==")
+        # Base64 has several spellings of the same bytes; only the one that ids are printed in counts.
+        if id_text(topic_id) == text:
+            return topic_id
+    raise ValueError(f"{_short(text)} is not a topic id, which has {_ID_CHARACTERS} characters of base64")
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")

@@ -1,0 +1,50 @@
+"""The text in which an archive says how far it is: one spelling, and a sentence for everything else."""
+
+import re
+
+import pytest
+
+from penstock.core.archive_progress import TEXT_CHARACTERS_MAX, ArchiveProgress, id_text
+
+ID = bytes(range(16))
+TEXT = id_text(ID)
+
+
+def test_progress_survives_its_own_text() -> None:
+    progress = ArchiveProgress(ID, {1: 77, 0: 1000})
+    assert str(progress) == f"{TEXT} 0:1000,1:77"
+    assert ArchiveProgress.parse(str(progress)) == progress
+
+
+def test_the_empty_text_is_no_progress() -> None:
+    assert ArchiveProgress.parse("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("0:1", "'0:1' is not a topic id"),
+        (f"{TEXT[:-1]} 0:1", "is not a topic id"),
+        (f"{TEXT[:-1]}x 0:1", "is not a topic id"),  # the same bytes, spelt otherwise
+        (TEXT, "'' is not <partition>:<next offset>"),
+        (f"{TEXT} ", "'' is not"),
+        (f"{TEXT}  0:1", "' 0:1' is not"),
+        (f"{TEXT} 0:1,", "'' is not"),
+        (f"{TEXT} 0:1, 1:2", "' 1:2' is not"),
+        (f"{TEXT} 0:-1", "'0:-1' is not"),
+        (f"{TEXT} 0:1_0", "'0:1_0' is not"),
+        (f"{TEXT} 0:٣", "is not <partition>"),
+        (f"{TEXT} 0:{2**63}", "is not an offset"),
+        (f"{TEXT} 0:1,0:2", "partition 0 is there twice"),
+        (f"{TEXT} " + "0" * TEXT_CHARACTERS_MAX, "characters"),
+    ],
+)
+def test_anything_else_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)) as refused:
+        ArchiveProgress.parse(text)
+    assert len(str(refused.value)) < 200
+
+
+def test_it_is_lowered_to_ends_and_never_raised() -> None:
+    progress = ArchiveProgress(ID, {0: 10, 1: 20, 2: 30})
+    assert progress.lowered({0: 5, 1: 99}).next_offsets == {0: 5, 1: 20, 2: 30}
