@@ -26,6 +26,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
+from penstock.services.archive import ArchiveProgressStore
 from penstock.services.configs import ConfigService
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
@@ -97,7 +98,13 @@ class Broker:
         config, seams, loop = self._config, self._seams, self._loop
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, seams.rng)
         hosting = Hosting(
-            self._data_dir, self.table, self._group_commit, self.metadata.image, config, seams.executor
+            self._data_dir,
+            self.table,
+            self._group_commit,
+            self.metadata.image,
+            config,
+            seams.executor,
+            ArchiveProgressStore(self.metadata),
         )
         return Services(
             node=Node(config.node_id, *self._advertised, config.broker_rack),
@@ -114,7 +121,7 @@ class Broker:
             topics=TopicService(self.metadata, hosting.reconcile, config.node_id),
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
-            configs=ConfigService(config, self.metadata, hosting, self._reconfigure),
+            configs=ConfigService(config, self.metadata, hosting, self.table, self._reconfigure),
             deletions=DeletionService(loop, seams.executor, self.table),
             disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
         )

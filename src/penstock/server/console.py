@@ -42,5 +42,6 @@ class Console:
             "node": self._broker.services.node.id,
             "topics": len(self._broker.table.by_name),
             "offline": offline[:20],
+            "archive_alarms": self._broker.upkeep.archive.alarms()[:20],
         }
         return status, "application/json", json.dumps(said).encode() + b"\n"

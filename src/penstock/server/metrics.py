@@ -31,6 +31,7 @@ class BrokerCollector:
         yield from self._requests()
         yield from self._connections()
         yield from self._partitions()
+        yield from self._archive()
         yield from self._waiting()
         lag = HistogramMetricFamily(
             "penstock_event_loop_lag_seconds", "How late the event loop runs its callbacks."
@@ -80,6 +81,31 @@ class BrokerCollector:
         yield _gauge(
             "penstock_offline_partitions", "Partitions that refuse writes after an I/O error.", offline
         )
+
+    def _archive(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily(
+            "penstock_archive_held_bytes",
+            "Bytes that retention would delete, but that the archive has not taken yet.",
+            labels=["topic"],
+        )
+        alarm = GaugeMetricFamily(
+            "penstock_archive_alarm", "1 above penstock.archive.held.bytes.alarm.", labels=["topic"]
+        )
+        for name, found in list(self._broker.upkeep.archive.topics.items()):
+            held.add_metric([name], found.size_bytes)
+            alarm.add_metric([name], found.alarm)
+        lag = GaugeMetricFamily(
+            "penstock_archive_lag_records",
+            "Committed offsets that the archive has not taken yet, where one is required.",
+            labels=["topic", "partition"],
+        )
+        for topic in self._broker.table.topics():
+            if topic.config.archive_required:
+                for partition in list(topic.partitions.values()):
+                    archived = topic.config.archived_offset(topic.id, partition.index)
+                    behind = partition.high_watermark - max(archived, partition.log.start_offset)
+                    lag.add_metric([topic.name, str(partition.index)], max(behind, 0))
+        yield from (held, alarm, lag)
 
     def _waiting(self) -> Iterator[Metric]:
         family = GaugeMetricFamily("penstock_purgatory_size", "Requests that wait.", labels=["kind"])

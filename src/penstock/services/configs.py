@@ -20,9 +20,12 @@ from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.tree import ConflictError
+from penstock.core.archive_progress import ArchiveProgress
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
+from penstock.replication.table import PartitionTable
 from penstock.services import loggers
+from penstock.services.archive import PROGRESS, check_progress
 from penstock.services.hosting import Hosting
 from penstock.services.topic_names import check_topic_name
 from penstock.services.topics import as_api_error
@@ -65,12 +68,14 @@ class ConfigService:
         config: BrokerConfig,
         metadata: MetadataStore,
         hosting: Hosting,
+        table: PartitionTable,
         apply: Callable[[BrokerConfig], None],
     ) -> None:
         """`apply` is given the broker's settings each time they change."""
         self._config = config
         self._metadata = metadata
         self._hosting = hosting
+        self._table = table
         self._apply = apply
 
     def refresh(self) -> None:
@@ -156,7 +161,9 @@ class ConfigService:
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
             after = altered({} if replace else current, wanted.changes, TOPIC_SETTINGS, "topic")
-            TopicConfig.resolve(after, self._config)
+            progress = TopicConfig.resolve(after, self._config).archive_progress
+            known = ArchiveProgress.parse(current.get(PROGRESS, ""))
+            check_progress(self._metadata.image.topics[name], known, progress, self._table)
             return after
 
         for _ in range(_ROUNDS_MAX):

@@ -14,10 +14,11 @@ from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
-from penstock.core.errors import StorageError
+from penstock.core.errors import PenstockError, StorageError
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
+from penstock.services.archive import ProgressKeeper
 from penstock.storage.data_dir import DataDir
 from penstock.storage.recovery import Recovered
 
@@ -36,6 +37,7 @@ class Hosting:
         image: ClusterImage,
         config: BrokerConfig,
         executor: Executor | None,
+        progress: ProgressKeeper,
     ) -> None:
         self._data_dir = data_dir
         self._table = table
@@ -43,6 +45,7 @@ class Hosting:
         self._image = image
         self._config = config
         self._executor = executor
+        self._progress = progress
         self._turn = asyncio.Lock()
         self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
         self.recovered_bytes = 0
@@ -85,12 +88,38 @@ class Hosting:
         opened: dict[int, Partition] = {}
         for at in range(0, len(missing), _OPENED_AT_ONCE):
             opened |= await self._open(image, config, missing[at : at + _OPENED_AT_ONCE])
+        if await self._disbelieve_archive(image, config, opened):
+            image = self._image.topics_by_id.get(image.id, image)
+            config = TopicConfig.resolve(image.configs, self._config)
         if topic is None:
             self._table.add(Topic(image.name, image.id, config, opened))
         else:
             topic.partitions.update(opened)
+            if topic.config.overrides != config.overrides:
+                topic.configure(config)
             for index, partition in topic.partitions.items():
                 partition.leader_epoch = image.partitions[index].leader_epoch
+
+    async def _disbelieve_archive(
+        self, image: TopicImage, config: TopicConfig, opened: dict[int, Partition]
+    ) -> bool:
+        """Whether logs that lost what an archive already had made its progress go back, before they serve."""
+        ends = {
+            index: partition.log.end_offset
+            for index, partition in opened.items()
+            if config.archived_offset(image.id, index) > partition.log.end_offset
+        }
+        if not ends:
+            return False
+        try:
+            await self._progress.lower(image.name, image.id, ends)
+        except PenstockError as error:
+            log.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
+            self._incomplete = True
+            for index in ends:
+                opened.pop(index).log.close()
+            return False
+        return True
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         loop = asyncio.get_running_loop()
@@ -151,11 +180,20 @@ class Hosting:
         except StorageError as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
+        try:
+            # Always asked, since progress may be on its way to the metadata that was checked against the old log.
+            await self._progress.lower(topic.name, topic.id, {partition.index: recovered.log.end_offset})
+        except PenstockError as error:
+            recovered.log.close()
+            log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
+            return
         log.warning("partition %s-%d is back online", topic.name, partition.index)
         image = self._image.topics_by_id.get(topic.id)
         if image is not None:
             partition.leader_epoch = image.partitions[partition.index].leader_epoch
         partition.replace_log(recovered.log)
+        if image is not None and topic.config.overrides != image.configs:
+            topic.configure(TopicConfig.resolve(image.configs, self._config))
 
 
 def _open_all(

@@ -14,6 +14,7 @@ from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.services.archive import refuse_progress_of_new_topic
 from penstock.services.topic_names import METADATA_LOG, Collisions, check_topic_name
 
 DEFAULT = -1
@@ -79,7 +80,9 @@ class TopicPlanner:
         key = tuple(sorted(overrides.items()))
         resolved = self._configs.get(key)
         if resolved is None:
-            resolved = self._configs[key] = TopicConfig.resolve(overrides, self._config)
+            resolved = TopicConfig.resolve(overrides, self._config)
+            refuse_progress_of_new_topic(resolved.archive_progress)
+            self._configs[key] = resolved
         return resolved
 
     def _assigned(self, wanted: WantedTopic) -> list[tuple[int, ...]]:

@@ -10,14 +10,14 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.topic import TopicConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import StorageError
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
-from penstock.replication.table import PartitionTable
+from penstock.replication.table import PartitionTable, Topic
+from penstock.services.archive_watch import ArchiveWatch
 from penstock.storage.deletion import Deletion
-from penstock.storage.retention import UNLIMITED, RetentionLimits
+from penstock.storage.retention import UNLIMITED, RetentionLimits, held_bytes
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,14 @@ _FLUSH_EVERY_SECONDS = 1.0
 
 # How long an offline log rests between two attempts to open it again.
 _OFFLINE_RETRY_SECONDS = 5.0
+
+
+def _limits(topic: Topic, partition: Partition) -> RetentionLimits:
+    config = topic.config
+    if not config.deletes:
+        return RetentionLimits(UNLIMITED, UNLIMITED)  # what DeleteRecords gave up still goes
+    archived = config.archived_offset(topic.id, partition.index) if config.archive_required else None
+    return RetentionLimits(config.retention_ms, config.retention_bytes, archived)
 
 
 @dataclass(slots=True)
@@ -60,6 +68,7 @@ class Upkeep:
         self._unsynced: dict[Partition, _Unsynced] = {}
         self._deletions: dict[asyncio.TimerHandle, None] = {}
         self.deleted_bytes = 0
+        self.archive = ArchiveWatch()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -72,28 +81,43 @@ class Upkeep:
         await asyncio.sleep(self.config.log_initial_task_delay_ms / 1000)
         while True:
             for topic in self._table.topics():
-                for partition in list(topic.partitions.values()):
-                    try:
-                        await self.tend(partition, topic.config)
-                    except StorageError as error:
-                        log.error("retention of %s-%d: %s", partition.topic, partition.index, error)  # noqa: TRY400
+                await self._tend_topic(topic)
+            self.archive.keep_only({t.name for t in self._table.topics() if t.config.archive_required})
             await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
 
-    async def tend(self, partition: Partition, config: TopicConfig) -> None:
-        """Delete what the topic's retention gives up, and forget producers that are long silent."""
+    async def _tend_topic(self, topic: Topic) -> None:
+        held, complete = 0, True
+        for partition in list(topic.partitions.values()):
+            try:
+                held += await self.tend(topic, partition)
+            except StorageError as error:
+                log.error("retention of %s-%d: %s", partition.topic, partition.index, error)  # noqa: TRY400
+                complete = False
+        if complete and topic.config.archive_required:
+            self.archive.report(topic.name, held, self.config.penstock_archive_held_bytes_alarm)
+
+    async def tend(self, topic: Topic, partition: Partition) -> int:
+        """Delete what the topic's retention gives up, and forget producers that are long silent.
+
+        Returns how many bytes would have gone, too, had the archive taken them.
+        """
         now_ms = self._clock.now_ms()
         partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
         for segment in partition.log.unknown_times():
             await self._loop.run_in_executor(self._executor, segment.load_times)
-        limits = RetentionLimits(config.retention_ms, config.retention_bytes)
-        if not config.deletes:
-            limits = RetentionLimits(UNLIMITED, UNLIMITED)  # what DeleteRecords gave up still goes
+        # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
+        # made an archive required has been promised that nothing goes without it.
+        config = topic.config
+        limits = _limits(topic, partition)
+        held = held_bytes(
+            partition.log.summaries(), limits, partition.log.start_offset, partition.high_watermark, now_ms
+        )
         deletion = partition.log.expire(limits, partition.high_watermark, now_ms)
         if partition.log.needs_checkpoint:
             # Only what lies before the recovery point may go: let the point move up for the next time.
             self._group_commit.request(partition)
         if deletion is None:
-            return
+            return held
         log.info(
             "%s-%d: retention deletes %d segments, %d bytes; the log now starts at %d",
             partition.topic,
@@ -105,6 +129,7 @@ class Upkeep:
         self.deleted_bytes += deletion.size_bytes
         await self._loop.run_in_executor(self._executor, deletion.hide)
         self._unlink_later(deletion, config.file_delete_delay_ms)
+        return held
 
     def _unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
         def unlink() -> None:
