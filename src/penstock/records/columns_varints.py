@@ -1,0 +1,70 @@
+"""Zigzag varints of many records at once: one pass over all lanes per byte, not per number.
+
+A varint is at most five bytes for 32-bit numbers and ten for 64-bit ones, least significant group first,
+the high bit set where more follows. Zigzag puts the sign in the lowest bit.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.core.varints import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
+
+Bytes = NDArray[np.uint8]
+Longs = NDArray[np.int64]
+
+_MORE = np.uint8(0x80)
+_GROUP = np.uint8(0x7F)
+_GROUP_BITS = 7
+_ONE = np.uint64(1)
+
+
+class OverlongError(Exception):
+    """A varint that goes on after its last allowed byte; `lane` says which. Never leaves records/."""
+
+    def __init__(self, lane: int) -> None:
+        super().__init__(lane)
+        self.lane = lane
+
+
+class Varints(NamedTuple):
+    values: Longs
+    after: Longs
+
+
+def read_varints(data: Bytes, at: Longs, bytes_max: int = VARINT_BYTES_MAX) -> Varints:
+    """The numbers at the positions `at`, and the positions behind them.
+
+    A position beyond the data reads its last byte: the caller, who knows where each record ends, finds
+    out from `after`. So no length, however wrong, reads outside `data`.
+    """
+    byte = data.take(at, mode="clip")
+    after = at + 1
+    if not len(at) or byte.max() < _MORE:
+        return Varints(_unzigzag(byte.astype(np.uint64)), after)
+    values = (byte & _GROUP).astype(np.uint64)
+    lanes = np.flatnonzero(byte & _MORE)
+    shift = _GROUP_BITS
+    while lanes.size:
+        if shift == _GROUP_BITS * bytes_max:
+            raise OverlongError(int(lanes[0]))
+        if lanes.size == len(at):
+            # All lanes go on, as lengths over 63 do in topics of like records: no need to pick some.
+            byte = data.take(after, mode="clip")
+            values |= (byte & _GROUP).astype(np.uint64) << np.uint64(shift)
+            after += 1
+        else:
+            byte = data.take(after[lanes], mode="clip")
+            values[lanes] |= (byte & _GROUP).astype(np.uint64) << np.uint64(shift)
+            after[lanes] += 1
+        if shift == _GROUP_BITS * (VARLONG_BYTES_MAX - 1) and byte.max() > 1:
+            # The tenth byte has room for one bit of a 64-bit number.
+            raise OverlongError(int(lanes[int(byte.argmax())]))
+        lanes = lanes[byte >= _MORE]
+        shift += _GROUP_BITS
+    return Varints(_unzigzag(values), after)
+
+
+def _unzigzag(values: NDArray[np.uint64]) -> Longs:
+    return (values >> _ONE).view(np.int64) ^ -(values & _ONE).view(np.int64)
