@@ -4,6 +4,7 @@ import logging
 import socket
 from typing import Any
 
+from penstock.client.addresses import BadAddressError, parse_addresses
 from penstock.client.errors import ClientError, unreachable
 
 # Long enough for a broker far away, short enough for a person who waits.
@@ -15,18 +16,10 @@ MESSAGE_BYTES_MAX = 100_000_000
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:
     """`host:port,host:port` taken apart; the port may be left out (9092)."""
-    found = []
-    for entry in bootstrap.split(","):
-        entry = entry.strip().rpartition("://")[2]
-        host, colon, port = entry.rpartition(":")
-        if not colon or entry.endswith("]"):
-            host, port = entry, "9092"
-        if not host or not port.isdecimal():
-            raise ClientError(
-                f"{bootstrap!r} is not a bootstrap address: write HOST:PORT, such as 127.0.0.1:9092"
-            )
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
-    return found
+    try:
+        return parse_addresses(bootstrap)
+    except BadAddressError as error:
+        raise ClientError(str(error)) from error
 
 
 def reach(bootstrap: str) -> None:

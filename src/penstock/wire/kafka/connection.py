@@ -6,6 +6,10 @@ A broker answers in the order it was asked, so the responses owed are a queue: t
 is read in the version that belongs to the request at its head, and a correlation id that is not the one
 expected means the stream cannot be trusted any more. Once it has failed, or the peer is gone, the
 connection takes nothing more; `owed` then names the requests whose fate is unknown.
+
+Bytes come in by one of two ways, not by both on one connection: `receive` takes whatever arrived, in any
+pieces, and copies it; `buffer` and `received` let the caller read from its socket straight into the place
+where the response will stay, which spares a large Fetch two copies.
 """
 
 from collections import deque
@@ -83,6 +87,9 @@ class ClientConnection:
         self._next_correlation_id = 0
         self._owed: deque[Request] = deque()
         self._received = bytearray()
+        self._frame = bytearray(_INT32.size)  # what `buffer` fills: the size, then what it announced
+        self._frame_filled = 0
+        self._frame_sized = False
         self._usable = True
         self.failure: DecodeError | None = None  # what made the stream unreadable
 
@@ -104,6 +111,13 @@ class ClientConnection:
         self, api_key: int, version: int, body: Buffer, *, answered: bool = True
     ) -> tuple[int, bytes]:
         """As `send`, with a body that is encoded already."""
+        correlation_id, head = self.send_head(api_key, version, len(body), answered=answered)
+        return correlation_id, head + body
+
+    def send_head(
+        self, api_key: int, version: int, body_bytes: int, *, answered: bool = True
+    ) -> tuple[int, bytes]:
+        """As `send`, for a body of that size which the caller writes behind the head, from where it lies."""
         if not self._usable:
             raise ConnectionUnusableError("the connection is broken or closed")
         if answered and len(self._owed) >= self._responses_owed_max:
@@ -114,11 +128,10 @@ class ClientConnection:
                 api_key=api_key, api_version=version, correlation_id=correlation_id, client_id=self._client_id
             )
         )
-        frame = b"".join((_INT32.pack(len(header) + len(body)), header, body))
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_IDS
         if answered:
             self._owed.append(Request(api_key, version, correlation_id))
-        return correlation_id, frame
+        return correlation_id, _INT32.pack(len(header) + body_bytes) + header
 
     def receive(self, data: Buffer) -> list[Response]:
         """Take what came from the peer; give the responses that are now whole.
@@ -144,6 +157,31 @@ class ClientConnection:
         del self._received[:position]
         return responses
 
+    def buffer(self) -> memoryview:
+        """Where the next bytes from the peer belong; never more than one response's, never empty."""
+        return memoryview(self._frame)[self._frame_filled :]
+
+    def received(self, count: int) -> Response | None:
+        """So many bytes are in `buffer` now; the response, if they were the last of one."""
+        if not self._usable:
+            return None
+        self._frame_filled += count
+        if self._frame_filled < len(self._frame):
+            return None
+        frame, self._frame_filled = self._frame, 0
+        try:
+            if not self._frame_sized:
+                self._frame = bytearray(self._checked_size(frame, 0))
+                self._frame_sized = True
+                return None
+            self._frame = bytearray(_INT32.size)
+            self._frame_sized = False
+            return self._response(memoryview(frame).toreadonly())
+        except DecodeError as error:
+            self.failure = error
+            self.close()
+            raise
+
     def close(self) -> None:
         """The peer is gone, or we are: a response that has not come will not come."""
         self._usable = False
@@ -152,17 +190,22 @@ class ClientConnection:
     def _frame_end(self, position: int) -> int | None:
         if len(self._received) - position < 4:
             return None
-        (size,) = _INT32.unpack_from(self._received, position)
-        if not 4 <= size <= self._response_bytes_max:
-            raise DecodeError(f"a response of {size} bytes")
-        end: int = position + 4 + size
+        end = position + 4 + self._checked_size(self._received, position)
         return end if end <= len(self._received) else None
 
+    def _checked_size(self, buffer: Buffer, position: int) -> int:
+        size: int = _INT32.unpack_from(buffer, position)[0]
+        if not 4 <= size <= self._response_bytes_max:
+            raise DecodeError(f"a response of {size} bytes")
+        return size
+
     def _open(self, start: int, end: int) -> Response:
+        with memoryview(self._received) as view, view[start:end] as part:
+            return self._response(memoryview(bytes(part)))
+
+    def _response(self, frame: memoryview) -> Response:
         if not self._owed:
             raise DecodeError("a response that nobody asked for")
-        with memoryview(self._received) as view, view[start:end] as part:
-            frame = memoryview(bytes(part))
         request = self._owed[0]
         header_version = response_header_version(request.api_key, request.api_version)
         correlation_id, position = decode_response_header(frame, 0, header_version)

@@ -1,0 +1,70 @@
+"""The front door: one object for everything this package can do with a cluster."""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+from penstock.client.raw.cluster import Cluster
+from penstock.client.raw.fetching import fetch
+from penstock.client.raw.model import Fetched, OffsetAt, TopicInfo, TopicPartition
+from penstock.client.raw.offsets import list_offsets
+from penstock.client.raw.options import RawOptions
+
+_DEFAULTS = RawOptions()
+
+
+class RawClient:
+    """Blocking, for one thread at a time; a context manager. Connects when it has to."""
+
+    def __init__(self, bootstrap: str, options: RawOptions = _DEFAULTS) -> None:
+        self._cluster = Cluster(bootstrap, options)
+
+    @property
+    def options(self) -> RawOptions:
+        return self._cluster.options
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._cluster.close()
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Every topic, the internal ones too."""
+        return self._cluster.topics()
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        """These topics as they are now; UnknownTopicError names the missing ones. Never makes a topic."""
+        return self._cluster.describe(list(dict.fromkeys(names)))
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed: bool | None = None
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Per partition the offset at a time in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP."""
+        return list_offsets(self._cluster, wanted, committed=self._committed(committed))
+
+    def fetch(
+        self,
+        at: TopicPartition,
+        start: int,
+        end: int,
+        *,
+        committed: bool | None = None,
+        topic_id: uuid.UUID | None = None,
+    ) -> Iterator[Fetched]:
+        """Batches from the one that holds `start` until `end` (exclusive) is reached.
+
+        The first may begin before `start`, the last may end behind `end`. Beyond the end of the log it waits for
+        more, `default.api.timeout.ms` from one answer with records to the next. With `topic_id`, a topic of the same
+        name made anew is refused (TopicRecreatedError), as it is in any case while the iteration lasts.
+        """
+        return fetch(self._cluster, at, start, end, committed=self._committed(committed), topic_id=topic_id)
+
+    def _committed(self, given: bool | None) -> bool:
+        return self.options.committed if given is None else given

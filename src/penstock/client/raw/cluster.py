@@ -1,0 +1,191 @@
+"""Which broker leads which partition, and the connections to the brokers.
+
+Nothing expires: leaders are learned when first needed and learned again when a broker says that it does not lead, or
+is gone. Every method here may raise retriable errors; trying again is for those who know what to send then, with
+`Patience`. Topics are never made by asking for them.
+"""
+
+import uuid
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from penstock.client.addresses import BadAddressError, parse_addresses
+from penstock.client.raw.errors import (
+    BrokerError,
+    ConnectionLostError,
+    OptionError,
+    RawError,
+    UnknownPartitionError,
+    UnknownTopicError,
+)
+from penstock.client.raw.link import Address, Link
+from penstock.client.raw.model import TopicInfo, TopicPartition
+from penstock.client.raw.options import RawOptions
+from penstock.client.raw.patience import Patience
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from penstock.wire.kafka.primitives import ZERO_UUID
+
+# Below it the request has no way to say that a topic shall not be made.
+_METADATA_VERSION_MIN = 4
+# A topic made a moment ago is not known to every broker yet: believe "unknown" when it was said this often.
+_UNKNOWN_TRIES = 4
+
+
+class Leader(NamedTuple):
+    node: int
+    epoch: int
+
+
+class Topic(NamedTuple):
+    info: TopicInfo
+    leaders: dict[int, Leader]
+
+
+class Route(NamedTuple):
+    """Where to ask for a partition, and how it is named there."""
+
+    link: Link
+    topic_id: uuid.UUID | None
+    leader_epoch: int
+
+
+class Cluster:
+    def __init__(self, bootstrap: str, options: RawOptions) -> None:
+        self.options = options
+        try:
+            self._bootstrap = parse_addresses(bootstrap)
+        except BadAddressError as error:
+            raise OptionError(str(error)) from error
+        self._links: dict[Address, Link] = {}
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, Topic] = {}
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def patience(self, what: str) -> Patience:
+        return Patience(what, self.options)
+
+    # -- topics -------------------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Every topic there is."""
+        patience = self.patience("listing the topics")
+        while True:
+            try:
+                self._refresh(None, patience)
+            except RawError as error:
+                patience.pause(error)
+            else:
+                return {name: topic.info for name, topic in sorted(self._topics.items())}
+
+    def describe(self, names: Collection[str]) -> dict[str, TopicInfo]:
+        """These topics as they are now; UnknownTopicError names those that are not."""
+        patience = self.patience(f"describing {', '.join(sorted(names))}")
+        while True:
+            try:
+                self.refresh(names, patience)
+            except RawError as error:
+                patience.pause(error)
+            else:
+                return {name: self._topics[name].info for name in names}
+
+    def refresh(self, names: Collection[str], patience: Patience) -> None:
+        """Learn these topics anew."""
+        for tried in range(1, _UNKNOWN_TRIES + 1):
+            unknown = self._refresh(names, patience)
+            if not unknown:
+                return
+            error = UnknownTopicError(unknown)
+            if tried == _UNKNOWN_TRIES or patience.over:
+                raise error
+            patience.pause(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(unknown)))
+
+    def _refresh(self, names: Collection[str] | None, patience: Patience) -> list[str]:
+        """Ask any broker; the names it does not know."""
+        link = self.any_link(patience)
+        version = link.version(ApiKey.METADATA, at_least=_METADATA_VERSION_MIN)
+        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+        answer: MetadataResponse = link.call(
+            ApiKey.METADATA, version, MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        )
+        if answer.error_code:
+            raise BrokerError(answer.error_code, "asking for metadata")
+        self._brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
+        if names is None:
+            self._topics.clear()
+        return [topic.name or "" for topic in answer.topics if not self._learn(topic)]
+
+    def _learn(self, topic: MetadataResponseTopic) -> bool:
+        name = topic.name or ""
+        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+            self._topics.pop(name, None)
+            return False
+        if topic.error_code:
+            raise BrokerError(topic.error_code, f"topic {name}")
+        topic_id = None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id)
+        numbers = tuple(sorted(one.partition_index for one in topic.partitions))
+        leaders = {one.partition_index: Leader(one.leader_id, one.leader_epoch) for one in topic.partitions}
+        self._topics[name] = Topic(TopicInfo(name, topic_id, numbers, topic.is_internal), leaders)
+        return True
+
+    # -- routes -------------------------------------------------------------------------------------------------
+
+    def route(self, at: TopicPartition, patience: Patience) -> Route:
+        """The leader's connection, opened if need be."""
+        if at.topic not in self._topics:
+            self.refresh([at.topic], patience)
+        topic = self._topics[at.topic]
+        leader = topic.leaders.get(at.partition)
+        if leader is None:
+            # One that was added since we asked?
+            self.refresh([at.topic], patience)
+            topic = self._topics[at.topic]
+            leader = topic.leaders.get(at.partition)
+        if leader is None:
+            raise UnknownPartitionError(at, topic.info.partitions)
+        address = self._brokers.get(leader.node)
+        if leader.node < 0 or address is None:
+            self.doubt((at,))
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(at))
+        try:
+            link = self.link(address, patience)
+        except ConnectionLostError:
+            self.doubt((at,))
+            raise
+        return Route(link, topic.info.topic_id, leader.epoch)
+
+    def doubt(self, partitions: Iterable[TopicPartition]) -> None:
+        """What is known of their topics may be out of date: ask again at the next `route`."""
+        for at in partitions:
+            self._topics.pop(at.topic, None)
+
+    # -- connections --------------------------------------------------------------------------------------------
+
+    def link(self, address: Address, patience: Patience) -> Link:
+        link = self._links.get(address)
+        if link is None or not link.usable:
+            link = self._links[address] = Link(address, self.options, patience.left_s)
+        return link
+
+    def any_link(self, patience: Patience) -> Link:
+        """An open connection, or the first that opens; ConnectionLostError when no broker answers."""
+        for link in self._links.values():
+            if link.usable:
+                return link
+        failures: dict[Address, ConnectionLostError] = {}
+        for address in dict.fromkeys([*self._bootstrap, *self._brokers.values()]):
+            try:
+                return self.link(address, patience)
+            except ConnectionLostError as error:
+                failures[address] = error
+        raise ConnectionLostError("; ".join(str(error) for error in failures.values()))

@@ -1,0 +1,47 @@
+"""What the raw client takes and gives: names, offsets and whole record batches."""
+
+import uuid
+from typing import NamedTuple
+
+# Points in time that ListOffsets knows by name. LATEST is the high watermark, or the last stable offset for those
+# who read committed records only; MAX_TIMESTAMP is the record with the largest timestamp.
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: uuid.UUID | None  # None: the broker is too old to have them
+    partitions: tuple[int, ...]
+    internal: bool
+
+
+class OffsetAt(NamedTuple):
+    """Offset -1: there is no record at or after the time asked for."""
+
+    offset: int
+    timestamp: int
+
+
+class AbortedRange(NamedTuple):
+    """A producer's records from here on do not count, until its next abort marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Fetched(NamedTuple):
+    records: memoryview  # whole record batches, back to back; a part of a last one is cut off
+    aborted: tuple[AbortedRange, ...]  # only where committed records were asked for
+    log_start: int
+    high_watermark: int
+    last_stable: int
