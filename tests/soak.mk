@@ -1,8 +1,9 @@
-# make soak PART=sim|crash|overload    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|model|crash|overload    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
 SOAK_FIRST_SEED ?= 0
+SOAK_EXAMPLES ?= 50000
 
 # A failing part must fail the verb, although its output goes through tee.
 soak: SHELL := /bin/bash
@@ -11,7 +12,9 @@ soak: $(VENV)/.dev
 	@case "$(PART)" in \
 	sim) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly tests/sim/test_broker.py ;; \
+	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
+		tests/property/test_log_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests ;; \
-	*) echo "no such part: $(PART); there are sim, crash, overload"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, model, crash, overload"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

@@ -6,6 +6,7 @@ there, nothing is there in part, offsets follow each other, and all that is deri
 producers, epochs, times, sizes) is what one gets by looking at the list.
 """
 
+import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -376,4 +377,6 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestLogModel.settings = settings(
+    max_examples=int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100")), stateful_step_count=30, deadline=None
+)

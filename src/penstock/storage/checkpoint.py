@@ -17,7 +17,6 @@ from penstock.storage.layout import (
     EPOCHS_FILE,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
-    START,
     parse_segment_name,
     segment_name,
 )
@@ -134,9 +133,6 @@ class Checkpoint(NamedTuple):
     def draft(self) -> None:
         """The same for many logs at once: everything written, nothing synced, nothing in force yet."""
         self._save_indexes(durable=False)
-        if self.start_moved:
-            mark = self.directory / segment_name(self.point.start_offset, START)
-            self.files.open(mark, create=True).close()
         for path, data in self._small_files():
             file = self.files.open(path.with_name(path.name + DRAFT), create=True)
             try:
@@ -147,6 +143,9 @@ class Checkpoint(NamedTuple):
 
     def publish(self, *, point: bool) -> None:
         """What was drafted is durable by now: put it in force, and when that is durable too, the point."""
+        if self.start_moved and not point:
+            # Not before the records below it are durable: a start behind the end would make an empty log of this one.
+            StartJob(self.files, self.directory, self.point.start_offset).run()
         for path, _ in self._small_files():
             if (path.name == RECOVERY_POINT_FILE) == point:
                 self.files.rename(path.with_name(path.name + DRAFT), path)

@@ -34,7 +34,7 @@ from penstock.storage.layout import (
     segment_name,
 )
 from penstock.storage.log import SCAN_COST_PER_BATCH, Log
-from penstock.storage.producers import ProducerState
+from penstock.storage.producers import ProducerState, dump_producers
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.settings import LogSettings
 
@@ -70,9 +70,11 @@ def open_log(
     names.drop_snapshots_behind(scan.point.offset if scan.point else -1)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
+        # What its producers did stays known: their next batches follow it.
+        made = _made_new(files, directory, settings, start, scan.producers)
         for segment in scan.segments:
             _remove(files, segment)
-        return _made_new(files, directory, settings, start)
+        return made
     scan.epochs.advance_start(start)
     log = Log(
         files,
@@ -101,9 +103,14 @@ def _replace_point(log: Log) -> None:
     log.synced(job)
 
 
-def _made_new(files: Files, directory: Path, settings: LogSettings, start: int) -> Recovered:
+def _made_new(
+    files: Files, directory: Path, settings: LogSettings, start: int, producers: ProducerState | None = None
+) -> Recovered:
     segments = [Segment.create(files, directory, start)]
-    point = _new_point(start)
+    producers = producers or ProducerState()
+    point = _new_point(start, producers=len(known := producers.copy()))
+    if known:
+        files.write_atomically(directory / segment_name(start, SNAPSHOT), dump_producers(known))
     # Makes the segment's name durable, too.
     files.write_atomically(directory / RECOVERY_POINT_FILE, point.dump())
     log = Log(
@@ -114,7 +121,7 @@ def _made_new(files: Files, directory: Path, settings: LogSettings, start: int) 
         start_offset=start,
         end_offset=start,
         epochs=EpochHistory(),
-        producers=ProducerState(),
+        producers=producers,
         point=point,
     )
     return Recovered(log, 0, 0, [])
@@ -128,8 +135,8 @@ def lay_out(files: Files, directory: Path) -> None:
     file.close()
 
 
-def _new_point(start: int) -> RecoveryPoint:
-    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, 0, UNKNOWN_EPOCH)
+def _new_point(start: int, *, producers: int = 0) -> RecoveryPoint:
+    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, producers, UNKNOWN_EPOCH)
 
 
 def _opened(files: Files, directory: Path, base_offset: int) -> Segment:
@@ -223,7 +230,10 @@ class _Scan:
             raise StorageError("the log is shorter than its recovery point")
         if point.epoch >= 0:
             self.epochs = EpochHistory.parse(self.files.read(self.directory / EPOCHS_FILE))
-            self.epochs.forget_after(point.epoch)  # the file is written first, so it may be ahead
+            # The file may be ahead: it is written before a point that is moved on, and stays behind one that is moved
+            # back. What lies behind the point, the scan finds out by itself.
+            self.epochs.forget_after(point.epoch)
+            self.epochs.truncate_from(point.offset + 1)
         if point.producers:
             path = self.directory / segment_name(point.offset, SNAPSHOT)
             self.producers = ProducerState.parse(self.files.read(path))
@@ -245,8 +255,9 @@ class _Scan:
             position = 0
             kept.append(segment)
         self.segments = kept
-        if self.scanned_bytes:
-            # What a killed process left in the page cache is about to be served: make it durable first.
+        if self.scanned_bytes or len(kept) > first + 1:
+            # What a killed process left in the page cache is about to be served: make it durable first. That goes for
+            # names, too: an empty segment behind the recovery point may be known to nobody but the page cache.
             for number, segment in enumerate(kept[first:]):
                 if rewrite_tail:
                     _rewrite(segment, 0 if number else begin)

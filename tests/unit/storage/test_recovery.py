@@ -1,9 +1,12 @@
 """What a log finds when it is opened, after crashes and after damage."""
 
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.property.log_story import PowerCut, interrupt
 from tests.unit.storage.logs import (
     DIRECTORY,
     NOW_MS,
@@ -260,3 +263,44 @@ def test_the_same_holds_on_a_real_disk(tmp_path: Path) -> None:
     assert recovered.cut_bytes == len(b"half a batch")
     assert facts(recovered.log) == expected
     recovered.log.close()
+
+
+def test_the_name_of_an_empty_segment_is_durable_before_anything_is_written_to_it() -> None:
+    """A process that is killed right after a roll leaves a name that only the page cache knows."""
+    files = MemFiles(1)
+    log = filled(files, checkpoint_after=12)
+    log.roll(NOW_MS)
+    files = files.kill()
+    reopened = opened(files, SETTINGS).log
+    append(reopened, a_batch(), epoch=1)
+    sync(reopened)
+    after_power_cut = opened(files.crash(random.Random(1)), SETTINGS).log
+    assert after_power_cut.end_offset == reopened.end_offset
+
+
+def test_a_start_behind_the_end_keeps_what_producers_did() -> None:
+    """Records were deleted that had not reached the disk yet: the rest goes with them, the sequences do not."""
+    files = MemFiles(1)
+    log = filled(files)
+    files.open(DIRECTORY / segment_name(log.end_offset + 3, ".start"), create=True).close()
+    for _ in range(2):
+        recovered = opened(files := files.kill(), SETTINGS).log
+        assert (recovered.start_offset, recovered.end_offset) == (log.end_offset + 3, log.end_offset + 3)
+        assert [p.producer_id for p in recovered.producers.copy()] == [5]
+
+
+@pytest.mark.parametrize("operations", range(10, 60))
+def test_epochs_reach_back_to_the_start_after_a_truncation_that_was_cut_short(operations: int) -> None:
+    """Truncation below the start moves the start back; the epoch file still begins where the start was."""
+    files = MemFiles(1)
+    log = filled(files, checkpoint_after=12)
+    log.advance_start(8)
+    sync(log, checkpoint=True)
+    job = log.truncation(4)
+    assert job is not None
+    interrupt(files, operations)
+    with suppress(PowerCut):
+        job.run()
+    recovered = opened(files.crash(random.Random(operations)), SETTINGS).log
+    if recovered.start_offset < recovered.end_offset:
+        assert recovered.epochs.entries()[0] == (0, recovered.start_offset)
