@@ -30,18 +30,18 @@ def console_port(host: str, port: int) -> Finding:
     taken = _taken(check, host, port)
     if taken is not None:
         return taken
-    health = _health(host, port)
-    if health is None:
+    said = health(host, port)
+    if said is None:
         return fail(
             check,
             f"something else listens on {host}:{port}",
             "stop it, or start the broker with another --console-port",
         )
-    found = f"penstock {health.get('version')} answers on {host}:{port}, node {health.get('node')}"
-    if health.get("status") == "ok":
+    found = f"penstock {said.get('version')} answers on {host}:{port}, node {said.get('node')}"
+    if said.get("status") == "ok":
         return ok(check, f"{found}, and is well")
     return fail(
-        check, f"{found}: {health.get('status')}", "read the broker's log; a failed disk needs a restart"
+        check, f"{found}: {said.get('status')}", "read the broker's log; a failed disk needs a restart"
     )
 
 
@@ -79,7 +79,7 @@ def kafka_apis(host: str, port: int) -> int | None:
     return None
 
 
-def _health(host: str, port: int) -> dict[str, object] | None:
+def health(host: str, port: int) -> dict[str, object] | None:
     import http.client
 
     connection = http.client.HTTPConnection(host, port, timeout=_PATIENCE_SECONDS)

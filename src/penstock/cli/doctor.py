@@ -38,6 +38,7 @@ def doctor(
 
     Changes nothing; a running broker is not disturbed. The exit code is 1 when something would not work.
     """
+    from penstock.cli.check_archive import archive_findings
     from penstock.cli.check_data import data_findings
     from penstock.cli.check_ports import console_port as check_console_port
     from penstock.cli.check_ports import kafka_port
@@ -45,6 +46,7 @@ def doctor(
     from penstock.cli.findings import Level
 
     findings = [kafka_port(host, port), check_console_port(host, console_port)]
+    findings += archive_findings(host, console_port)
     findings += data_findings(data_dir)
     findings += system_findings()
     counts = {level: sum(1 for one in findings if one.level is level) for level in Level}
