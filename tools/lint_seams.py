@@ -21,6 +21,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("server/*", "files sockets threads processes random clock", "composition root: makes the real ones"),
     ("cli/*", "files sockets threads processes random clock", "runs as a user's command, never simulated"),
     ("client/*", "files sockets threads processes random clock", "runs in the user's process, on librdkafka"),
+    ("spark/*", "files sockets threads processes random clock", "runs inside Spark, never simulated"),
     (
         "testing/*",
         "files sockets threads processes random clock",

@@ -1,0 +1,65 @@
+"""A cluster of dictionaries, for everything the driver plans."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.client.raw import EARLIEST, LATEST, OffsetAt, TopicInfo, TopicPartition, UnknownTopicError
+
+
+@dataclass
+class FakeLog:
+    start: int = 0
+    end: int = 0
+    stable: int | None = None
+    times: tuple[int, ...] = ()  # of the records from `start` on
+
+
+@dataclass
+class FakeCluster:
+    logs: dict[TopicPartition, FakeLog] = field(default_factory=dict)
+    ids: dict[str, uuid.UUID] = field(default_factory=dict)
+
+    def create(self, topic: str, *logs: FakeLog) -> None:
+        """Made anew when there is one of that name."""
+        self.delete(topic)
+        self.ids[topic] = uuid.uuid4()
+        self.logs |= {TopicPartition(topic, number): log for number, log in enumerate(logs)}
+
+    def delete(self, topic: str) -> None:
+        self.ids.pop(topic, None)
+        self.logs = {at: log for at, log in self.logs.items() if at.topic != topic}
+
+    def topics(self) -> dict[str, TopicInfo]:
+        return self.describe(self.ids)
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicInfo]:
+        names = list(names)
+        missing = [name for name in names if name not in self.ids]
+        if missing:
+            raise UnknownTopicError(missing)
+        return {
+            name: TopicInfo(
+                name,
+                self.ids[name],
+                tuple(at.partition for at in self.logs if at.topic == name),
+                name.startswith("__"),
+            )
+            for name in names
+        }
+
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed: bool = False
+    ) -> dict[TopicPartition, OffsetAt]:
+        return {at: self._offset(self.logs[at], time, committed=committed) for at, time in wanted.items()}
+
+    @staticmethod
+    def _offset(log: FakeLog, time: int, *, committed: bool) -> OffsetAt:
+        if time == EARLIEST:
+            return OffsetAt(log.start, -1)
+        if time == LATEST:
+            return OffsetAt(log.stable if committed and log.stable is not None else log.end, -1)
+        for number, written in enumerate(log.times):
+            if written >= time:
+                return OffsetAt(log.start + number, written)
+        return OffsetAt(-1, -1)

@@ -1,0 +1,74 @@
+"""What is missing is said in one line."""
+
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from penstock.spark import errors
+from penstock.spark.checks import require_java, require_pyspark
+
+
+def one_line(raised: pytest.ExceptionInfo[Exception]) -> str:
+    text = str(raised.value)
+    assert "\n" not in text
+    return text
+
+
+def test_java_missing_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(errors.JavaMissingError) as raised:
+        require_java({"PATH": str(tmp_path)})
+    assert "apt install openjdk-17-jre-headless" in one_line(raised)
+
+
+def test_java_home_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(errors.JavaMissingError) as raised:
+        require_java({"PATH": "/usr/bin", "JAVA_HOME": str(tmp_path)})
+    assert f"JAVA_HOME is {tmp_path}, which has no bin/java" in one_line(raised)
+
+
+def test_java_in_its_home_is_enough(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch()
+    assert require_java({"PATH": "", "JAVA_HOME": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize("version", ["4.1.1", "3.5.8", "4.0.0.dev2", "4.2rc1"])
+def test_an_old_pyspark_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(metadata, "version", lambda _: version)
+    with pytest.raises(errors.PySparkVersionError) as raised:
+        require_pyspark()
+    assert f"PySpark {version} is too old" in one_line(raised)
+    assert "pyspark>=4.2" in one_line(raised)
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.3.0", "4.10.1", "5.0.0.dev1"])
+def test_a_new_pyspark_passes(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(metadata, "version", lambda _: version)
+    assert require_pyspark() is None
+
+
+def test_no_pyspark_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: str) -> str:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "version", none)
+    with pytest.raises(errors.PySparkVersionError, match=r"pip install 'penstock\[spark\]'"):
+        require_pyspark()
+
+
+def test_the_reason_is_found_inside_what_spark_raised() -> None:
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):\n"
+        '  File "x.py", line 1, in reader\n'
+        "penstock.spark.errors.OptionError: unknown option subscibe: did you mean subscribe?\n"
+        " SQLSTATE: 38000\n\tat org.apache.spark.Foo"
+    )
+    assert errors.reason(RuntimeError(text)) == "unknown option subscibe: did you mean subscribe?"
+
+
+def test_what_is_not_ours_gives_its_first_line() -> None:
+    assert errors.reason(RuntimeError("\n  first\nsecond")) == "first"
+    assert errors.reason(RuntimeError()) == "RuntimeError"
+    assert errors.reason(errors.OptionError("ours")) == "ours"
