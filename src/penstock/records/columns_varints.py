@@ -68,3 +68,35 @@ def read_varints(data: Bytes, at: Longs, bytes_max: int = VARINT_BYTES_MAX) -> V
 
 def _unzigzag(values: NDArray[np.uint64]) -> Longs:
     return (values >> _ONE).view(np.int64) ^ -(values & _ONE).view(np.int64)
+
+
+def zigzag(values: Longs) -> NDArray[np.uint64]:
+    return ((values << np.int64(1)) ^ (values >> np.int64(63))).view(np.uint64)
+
+
+def varint_sizes(zigzagged: NDArray[np.uint64]) -> Longs:
+    """How many bytes each takes."""
+    sizes = np.ones(len(zigzagged), np.int64)
+    most = int(zigzagged.max(initial=0))
+    bits = _GROUP_BITS
+    while most >> bits:
+        sizes += zigzagged >= np.uint64(1 << bits)
+        bits += _GROUP_BITS
+    return sizes
+
+
+def write_varints(out: Bytes, at: Longs, zigzagged: NDArray[np.uint64], sizes: Longs) -> None:
+    """Put each number at its place in `out`, in as many bytes as `sizes` says."""
+    shortest, longest = int(sizes.min(initial=VARLONG_BYTES_MAX)), int(sizes.max(initial=0))
+    for index in range(longest):
+        if index < shortest:
+            lanes: NDArray[np.intp] | slice = slice(None)
+        else:
+            lanes = np.flatnonzero(sizes > index)
+        rest = zigzagged[lanes] >> np.uint64(_GROUP_BITS * index)
+        byte = rest.astype(np.uint8) & _GROUP
+        if index + 1 < shortest:
+            byte |= _MORE
+        elif index + 1 < longest:
+            byte |= (sizes[lanes] > index + 1).astype(np.uint8) << np.uint8(_GROUP_BITS)
+        out[at[lanes] + index] = byte
