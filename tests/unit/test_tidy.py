@@ -11,7 +11,7 @@ FUNCTION_LINES_MAX = 70
 GENERATED = ROOT / "src/penstock/wire/kafka/generated"
 
 # Longer than the rule when it was made; lower the number when you shorten one, delete the row when it fits.
-LONG_FILES: dict[str, int] = {"src/penstock/storage/log.py": 433}
+LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 

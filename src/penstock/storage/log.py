@@ -10,7 +10,6 @@ cold reads (`ColdRead`). Sync jobs and truncations come one at a time. The order
 so that nothing before the recovery point ever needs to be looked at again after a crash.
 """
 
-from bisect import bisect_left, bisect_right
 from pathlib import Path
 
 from penstock.core.crc32c import crc32c
@@ -25,6 +24,7 @@ from penstock.storage.lookup import TimeLookup
 from penstock.storage.producers import AppendedBatch, ProducerState
 from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, Segment, Slice
+from penstock.storage.segment_row import SegmentRow
 from penstock.storage.settings import LogSettings
 from penstock.storage.truncation import Truncation
 
@@ -32,11 +32,7 @@ from penstock.storage.truncation import Truncation
 CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024
 # What a batch costs a scan besides its bytes, in bytes: small batches must not make a restart slow.
 SCAN_COST_PER_BATCH = 512
-# Sealed segments whose index a log keeps in memory: readers far behind are few, and sit in one place each.
-_SEALED_INDEXES_KEPT = 4
 _INDEX_ENTRY_BYTES = 8
-
-
 # A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
 HELD_BATCH_BYTES_MAX = 16 * 1024
 
@@ -58,10 +54,8 @@ class Log:
     ) -> None:
         self.files = files
         self.directory = directory
-        self.segments = segments
-        self._bases = [segment.base_offset for segment in segments]
-        self._active = segments[-1]
-        self._sealed_bytes = sum(segment.size for segment in segments[:-1])
+        self._row = SegmentRow(segments)
+        self._active = segments[-1]  # the row's, at hand for the hot path
         self.start_offset = start_offset
         self.end_offset = end_offset
         self.epochs = epochs
@@ -76,7 +70,6 @@ class Log:
         self._epochs_saved: bytes | None = None
         self._active_since_ms: int | None = None
         self._index_is_full = False
-        self._recent: list[Segment] = []
         self._held = bytearray()  # batches that were appended but not written yet, and where they go
         self._held_at = 0
         self.failed = False
@@ -112,8 +105,12 @@ class Log:
         return self._active
 
     @property
+    def segments(self) -> list[Segment]:
+        return self._row.segments
+
+    @property
     def size_bytes(self) -> int:
-        return self._sealed_bytes + self._active.size
+        return self._row.size_bytes
 
     def close(self) -> None:
         """Give the files back; answers still being sent from them keep them open in their own way."""
@@ -209,15 +206,12 @@ class Log:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{error} is gone") from error
         except StorageError as error:
             raise self._write_failed(None, error) from error
-        self.segments.append(segment)
-        self._bases.append(segment.base_offset)
-        self._sealed_bytes += sealed.size
+        self._row.add(segment)
         self._active = segment
         self._active_since_ms = now_ms
         self._index_is_full = False
         self._roll_after_ms = self._settings.segment_ms - self._jitter_ms()
         self._new_names = self._checkpoint_due = True
-        self._remember(sealed)
         return segment
 
     def _write_failed(self, active: Segment | None, error: StorageError) -> ApiError:
@@ -286,14 +280,7 @@ class Log:
         self._point = checkpoint.point
         if checkpoint.epochs is not None:
             self._epochs_saved = checkpoint.epochs
-        saved = {index.base_offset: index for _, index in checkpoint.unsaved}
-        for segment in self.segments:
-            index = saved.get(segment.base_offset)
-            if index is None or segment.index is None:
-                continue
-            segment.index.persisted = max(segment.index.persisted, len(index))
-            if segment is not self._active and segment not in self._recent:
-                segment.drop_index()
+        self._row.indexes_saved({index.base_offset: len(index) for _, index in checkpoint.unsaved})
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -305,35 +292,7 @@ class Log:
         """
         if offset >= limit.offset:
             return None
-        at = bisect_right(self._bases, offset) - 1
-        if at < 0:
-            at = 0
-        while at < len(self.segments):
-            segment = self.segments[at]
-            if segment.base_offset > limit.segment:
-                return None
-            if segment is not self._active:
-                self._remember(segment)
-            is_last = segment.base_offset == limit.segment
-            end = limit.position if is_last else segment.size
-            position = segment.locate(offset, end)
-            if position is not None:
-                found = segment.slice_from(position, end, size_max, at_least_one=at_least_one)
-                if is_last and found is not None and position + found.size == end:
-                    segment.remember_end(limit.offset, end)
-                return found
-            at += 1
-        return None
-
-    def _remember(self, segment: Segment) -> None:
-        recent = self._recent
-        if recent and recent[-1] is segment:
-            return
-        if segment in recent:
-            recent.remove(segment)
-        recent.append(segment)
-        if len(recent) > _SEALED_INDEXES_KEPT:
-            recent.pop(0).drop_index()
+        return self._row.read(offset, size_max, limit, at_least_one=at_least_one)
 
     def lookup(self, limit: LogEnd) -> TimeLookup:
         """Searches by time below `limit`, to be run in a thread."""
@@ -356,11 +315,7 @@ class Log:
         return [segment for segment in self.segments if not segment.times_known]
 
     def summaries(self) -> list[SegmentSummary]:
-        next_offsets = [*self._bases[1:], self.end_offset]
-        return [
-            SegmentSummary(s.base_offset, next_offset, s.size, s.max_timestamp if s.times_known else None)
-            for s, next_offset in zip(self.segments, next_offsets, strict=True)
-        ]
+        return self._row.summaries(self.end_offset)
 
     def expire(self, limits: RetentionLimits, limit_offset: int, now_ms: int) -> Deletion | None:
         """Take out what retention gives up, below the high watermark; the answer's files are deleted by a thread.
@@ -371,7 +326,7 @@ class Log:
         count = expired_segments(self.summaries(), limits, self.start_offset, limit_offset, now_ms)
         if count == len(self.segments):
             self.roll(now_ms)  # all of it is old: the log goes on, empty, in a new segment
-        checkpointed = bisect_left(self._bases, self._point.segment) if self._point else 0
+        checkpointed = self._row.count_before(self._point.segment) if self._point else 0
         if count > checkpointed:
             count = checkpointed
             self._checkpoint_due = True
@@ -379,11 +334,7 @@ class Log:
 
     def remove_segments(self, count: int) -> list[Segment]:
         """Take the oldest `count` sealed segments out of the log; the caller deletes their files."""
-        count = min(count, len(self.segments) - 1)
-        removed = self.segments[:count]
-        del self.segments[:count], self._bases[:count]
-        self._sealed_bytes -= sum(segment.size for segment in removed)
-        self._recent = [segment for segment in self._recent if segment not in removed]
+        removed = self._row.remove_first(count)
         self._unsynced = [segment for segment in self._unsynced if segment not in removed]
         if removed:
             self.advance_start(self.segments[0].base_offset)
@@ -406,11 +357,9 @@ class Log:
         )
 
     def truncated(self, done: Truncation) -> None:
-        self.segments = done.kept
-        self._bases = [segment.base_offset for segment in done.kept]
         self._active = active = done.kept[-1]
         active.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
-        self._sealed_bytes = sum(segment.size for segment in self.segments[:-1])
+        self._row.replace(done.kept)
         self.end_offset = done.end.offset
         self.start_offset = min(self.start_offset, self.end_offset)
         self.synced_end = self.end()
@@ -423,7 +372,6 @@ class Log:
         self._new_names = False
         self.unsynced_bytes = 0
         self._index_is_full = False
-        self._recent = [segment for segment in self._recent if segment in self.segments[:-1]]
 
     def truncate_to(self, offset: int) -> None:
         """The whole of a truncation at once. Blocks."""

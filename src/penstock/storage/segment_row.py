@@ -1,0 +1,100 @@
+"""The segments of one log in their order: finding the one that holds an offset, and which indexes stay in memory."""
+
+from bisect import bisect_left, bisect_right
+
+from penstock.storage.checkpoint import LogEnd
+from penstock.storage.retention import SegmentSummary
+from penstock.storage.segment import Segment, Slice
+
+# Sealed segments whose index a log keeps in memory: readers far behind are few, and sit in one place each.
+_SEALED_INDEXES_KEPT = 4
+
+
+class SegmentRow:
+    """All but the last, `active`, are sealed."""
+
+    __slots__ = ("_bases", "_recent", "_sealed_bytes", "active", "segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self._recent: list[Segment] = []  # sealed ones whose index is kept, the last used at the end
+        self.replace(segments)
+
+    def replace(self, segments: list[Segment]) -> None:
+        self.segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self._sealed_bytes = sum(segment.size for segment in segments[:-1])
+        self._recent = [segment for segment in self._recent if segment in segments[:-1]]
+
+    @property
+    def size_bytes(self) -> int:
+        return self._sealed_bytes + self.active.size
+
+    def add(self, segment: Segment) -> None:
+        """The next one to be written to; the one before is sealed."""
+        sealed = self.active
+        self.segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self._sealed_bytes += sealed.size
+        self.active = segment
+        self._remember(sealed)
+
+    def remove_first(self, count: int) -> list[Segment]:
+        """Take out the oldest `count` sealed ones."""
+        count = min(count, len(self.segments) - 1)
+        removed = self.segments[:count]
+        del self.segments[:count], self._bases[:count]
+        self._sealed_bytes -= sum(segment.size for segment in removed)
+        self._recent = [segment for segment in self._recent if segment not in removed]
+        return removed
+
+    def count_before(self, base_offset: int) -> int:
+        return bisect_left(self._bases, base_offset)
+
+    def summaries(self, end_offset: int) -> list[SegmentSummary]:
+        next_offsets = [*self._bases[1:], end_offset]
+        return [
+            SegmentSummary(s.base_offset, next_offset, s.size, s.max_timestamp if s.times_known else None)
+            for s, next_offset in zip(self.segments, next_offsets, strict=True)
+        ]
+
+    def read(self, offset: int, size_max: int, limit: LogEnd, *, at_least_one: bool) -> Slice | None:
+        at = bisect_right(self._bases, offset) - 1
+        if at < 0:
+            at = 0
+        while at < len(self.segments):
+            segment = self.segments[at]
+            if segment.base_offset > limit.segment:
+                return None
+            if segment is not self.active:
+                self._remember(segment)
+            is_last = segment.base_offset == limit.segment
+            end = limit.position if is_last else segment.size
+            position = segment.locate(offset, end)
+            if position is not None:
+                found = segment.slice_from(position, end, size_max, at_least_one=at_least_one)
+                if is_last and found is not None and position + found.size == end:
+                    segment.remember_end(limit.offset, end)
+                return found
+            at += 1
+        return None
+
+    def _remember(self, segment: Segment) -> None:
+        recent = self._recent
+        if recent and recent[-1] is segment:
+            return
+        if segment in recent:
+            recent.remove(segment)
+        recent.append(segment)
+        if len(recent) > _SEALED_INDEXES_KEPT:
+            recent.pop(0).drop_index()
+
+    def indexes_saved(self, saved: dict[int, int]) -> None:
+        """So many entries of the index of the segment with that base are on disk: unused ones leave memory."""
+        for segment in self.segments:
+            entries = saved.get(segment.base_offset)
+            if entries is None or segment.index is None:
+                continue
+            segment.index.persisted = max(segment.index.persisted, entries)
+            if segment is not self.active and segment not in self._recent:
+                segment.drop_index()
