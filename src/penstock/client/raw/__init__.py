@@ -2,6 +2,7 @@
 
 from penstock.client.raw.client import RawClient
 from penstock.client.raw.errors import (
+    BatchError,
     BrokerError,
     ConnectionLostError,
     CorruptDataError,
@@ -27,15 +28,19 @@ from penstock.client.raw.model import (
     TopicPartition,
 )
 from penstock.client.raw.options import RawOptions
+from penstock.client.raw.producing import RawProducer
+from penstock.client.raw.stamping import Delivery
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortedRange",
+    "BatchError",
     "BrokerError",
     "ConnectionLostError",
     "CorruptDataError",
+    "Delivery",
     "Fetched",
     "OffsetAt",
     "OffsetOutOfRangeError",
@@ -44,6 +49,7 @@ __all__ = [
     "RawClient",
     "RawError",
     "RawOptions",
+    "RawProducer",
     "TimedOutError",
     "TopicInfo",
     "TopicPartition",

@@ -10,6 +10,8 @@ from penstock.client.raw.fetching import fetch
 from penstock.client.raw.model import Fetched, OffsetAt, TopicInfo, TopicPartition
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
+from penstock.client.raw.producing import RawProducer, produce_unanswered
+from penstock.records.batch import Buffer
 
 _DEFAULTS = RawOptions()
 
@@ -19,6 +21,7 @@ class RawClient:
 
     def __init__(self, bootstrap: str, options: RawOptions = _DEFAULTS) -> None:
         self._cluster = Cluster(bootstrap, options)
+        self._producers: dict[int, RawProducer] = {}
 
     @property
     def options(self) -> RawOptions:
@@ -65,6 +68,25 @@ class RawClient:
         name made anew is refused (TopicRecreatedError), as it is in any case while the iteration lasts.
         """
         return fetch(self._cluster, at, start, end, committed=self._committed(committed), topic_id=topic_id)
+
+    def produce(self, at: TopicPartition, batch: Buffer, *, acks: int = -1) -> int:
+        """Write one whole batch and wait: the offset of its first record. Stored once, however often it is sent.
+
+        acks=0 does not wait: -1.
+        """
+        if acks == 0:
+            produce_unanswered(self._cluster, at, batch)
+            return -1
+        producer = self._producers.get(acks)
+        if producer is None or producer.failure is not None:
+            producer = self._producers[acks] = RawProducer(self._cluster, acks)
+        delivery = producer.send(at, batch)
+        producer.flush()
+        return -1 if delivery.offset is None else delivery.offset
+
+    def producer(self) -> RawProducer:
+        """For many batches: pipelined, with an identity of its own."""
+        return RawProducer(self._cluster)
 
     def _committed(self, given: bool | None) -> bool:
         return self.options.committed if given is None else given

@@ -5,6 +5,7 @@ is gone. Every method here may raise retriable errors; trying again is for those
 `Patience`. Topics are never made by asking for them.
 """
 
+import time
 import uuid
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
@@ -66,6 +67,8 @@ class Cluster:
         self._links: dict[Address, Link] = {}
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
+        self._failed: dict[Address, tuple[float, ConnectionLostError]] = {}
+        self._reconnect_pause_s = options.retry_backoff_ms / 2000
 
     def close(self) -> None:
         for link in self._links.values():
@@ -173,8 +176,18 @@ class Cluster:
 
     def link(self, address: Address, patience: Patience) -> Link:
         link = self._links.get(address)
-        if link is None or not link.usable:
+        if link is not None and link.usable:
+            return link
+        failed_at, error = self._failed.get(address, (0.0, None))
+        if error is not None and time.monotonic() - failed_at < self._reconnect_pause_s:
+            # Many partitions share a broker: when one has just found it gone, the others need not wait for it too.
+            raise error
+        try:
             link = self._links[address] = Link(address, self.options, patience.left_s)
+        except ConnectionLostError as error:
+            self._failed[address] = time.monotonic(), error
+            raise
+        self._failed.pop(address, None)
         return link
 
     def any_link(self, patience: Patience) -> Link:

@@ -92,6 +92,14 @@ class CorruptDataError(RawError):
         )
 
 
+class BatchError(RawError):
+    """What was given to a producer is not one whole, undamaged batch of plain records."""
+
+    def __init__(self, at: TopicPartition, why: str) -> None:
+        self.at = at
+        super().__init__(f"a batch for {at} cannot be sent: {why}")
+
+
 class BrokerError(RawError):
     """A broker refused, with Kafka's error code."""
 

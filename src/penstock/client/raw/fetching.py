@@ -118,7 +118,7 @@ class _Stream:
         assert self._asked is not None
         link, ticket = self._asked
         self._asked = None
-        answer: FetchResponse = link.response(ticket).message()
+        answer: FetchResponse = link.response(ticket)
         if answer.error_code:
             raise BrokerError(answer.error_code, str(self._at))
         for topic in answer.responses:

@@ -16,12 +16,11 @@ from penstock.client.raw.errors import BrokerError, ConnectionLostError, Unsuppo
 from penstock.client.raw.options import RawOptions
 from penstock.core import limits
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import PenstockError
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection, Response
 from penstock.wire.kafka.generated.api_versions import ApiVersionsRequest
 from penstock.wire.kafka.messages import request_module, version_range
-from penstock.wire.kafka.primitives import Buffer
+from penstock.wire.kafka.primitives import Buffer, DecodeError
 
 Address = tuple[str, int]
 _SOFTWARE = ApiVersionsRequest(client_software_name="penstock", client_software_version=__version__)
@@ -75,12 +74,12 @@ class Link:
 
     def _negotiate(self) -> dict[int, tuple[int, int]]:
         version = version_range(ApiKey.API_VERSIONS)[1]
-        answer = self.response(self.send(ApiKey.API_VERSIONS, version, _SOFTWARE)).message()
+        answer = self.response(self.send(ApiKey.API_VERSIONS, version, _SOFTWARE))
         if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
             # An older broker: it says which versions of this one request it knows, and all know the first.
             known = [row.max_version for row in answer.api_keys if row.api_key == ApiKey.API_VERSIONS]
             version = min(version, *known) if known else 0
-            answer = self.response(self.send(ApiKey.API_VERSIONS, version, _SOFTWARE)).message()
+            answer = self.response(self.send(ApiKey.API_VERSIONS, version, _SOFTWARE))
         if answer.error_code:
             raise BrokerError(answer.error_code, str(self))
         return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
@@ -121,9 +120,9 @@ class Link:
         return ticket
 
     def call(self, api_key: ApiKey, version: int, message: Any) -> Any:
-        return self.response(self.send(api_key, version, message)).message()
+        return self.response(self.send(api_key, version, message))
 
-    def response(self, ticket: int, timeout_s: float | None = None) -> Response:
+    def response(self, ticket: int, timeout_s: float | None = None) -> Any:
         """Waits for the answer; when it does not come in time the connection is of no more use."""
         patience_s = self._request_timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + patience_s
@@ -133,15 +132,21 @@ class Link:
                 left_ms = max(0.0, deadline - time.monotonic()) * 1000
                 if not self._poll.poll(left_ms):
                     raise self._lose(f"no answer in {patience_s:.1f} s")
-        return self._arrived.pop(ticket)
+        return self._decoded(self._arrived.pop(ticket))
 
-    def take(self, ticket: int) -> Response | None:
+    def take(self, ticket: int) -> Any | None:
         """The answer if it is here already; ConnectionLostError if it will never come."""
         while ticket not in self._arrived:
             self._check()
             if not self._read():
                 return None
-        return self._arrived.pop(ticket)
+        return self._decoded(self._arrived.pop(ticket))
+
+    def _decoded(self, response: Response) -> Any:
+        try:
+            return response.message()
+        except DecodeError as error:
+            raise self._lose(f"it sent nonsense: {error}") from error
 
     def forget(self, ticket: int) -> None:
         """Nobody wants this answer any more."""
@@ -183,9 +188,7 @@ class Link:
             return False
         except OSError as error:
             raise self._lose(_words(error)) from error
-        except ConnectionLostError:
-            raise
-        except PenstockError as error:
+        except DecodeError as error:
             raise self._lose(f"it sent nonsense: {error}") from error
         if response is not None:
             ticket = response.request.correlation_id

@@ -61,7 +61,7 @@ def _round(
             tickets.append((link, link.send(ApiKey.LIST_OFFSETS, version, request)))
         while tickets:
             link, ticket = tickets[0]
-            answer: ListOffsetsResponse = link.response(ticket).message()
+            answer: ListOffsetsResponse = link.response(ticket)
             del tickets[0]
             trouble = _take(answer, found) or trouble
     finally:

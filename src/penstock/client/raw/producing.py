@@ -1,0 +1,322 @@
+"""A producer of whole batches: pipelined, idempotent, bounded.
+
+Batches are stamped with a producer id and sequences of their partition when they are given, and sent as soon as their
+broker has room: up to five requests under way per broker, each with at most one batch per partition. There is no
+thread: `send` reads the answers that have come and waits only where too many bytes are held; `flush` waits for all.
+What can be tried again is, until `delivery.timeout.ms` is over; the first batch that is refused for good ends the
+producer, because those behind it could only be stored out of order.
+"""
+
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+from penstock.client.raw.cluster import Cluster, Route
+from penstock.client.raw.errors import (
+    BrokerError,
+    ConnectionLostError,
+    OptionError,
+    ProduceError,
+    RawError,
+    TopicRecreatedError,
+)
+from penstock.client.raw.lane import Lane
+from penstock.client.raw.link import Link
+from penstock.client.raw.model import TopicPartition
+from penstock.client.raw.patience import Patience
+from penstock.client.raw.produce_request import TopicKey, request_parts, topic_key
+from penstock.client.raw.stamping import Batch, Delivery, Producer, checked, following, stamped_head
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from penstock.wire.kafka.generated.produce import PartitionProduceResponse, ProduceResponse
+from penstock.wire.kafka.primitives import Buffer
+from penstock.wire.kafka.produce import TOPIC_IDS_SINCE
+
+# The first with record batches.
+VERSION_MIN = 3
+# Damaged on the network once may be; we checked the batch before it left.
+_CORRUPT_TRIES = 3
+# What is left out of one request for its header and names.
+_OVERHEAD_BYTES = 1024
+
+
+class Flight:
+    """One request under way, and what is in it."""
+
+    __slots__ = ("batches", "link", "sent_at", "ticket")
+
+    def __init__(self, link: Link, ticket: int, batches: dict[tuple[TopicKey, int], Batch]) -> None:
+        self.link = link
+        self.ticket = ticket
+        self.batches = batches
+        self.sent_at = time.monotonic()
+
+
+class RawProducer:
+    """Leaving its `with` block flushes; leaving it by an exception forgets what is not acknowledged."""
+
+    def __init__(self, cluster: Cluster, acks: int | None = None) -> None:
+        self._cluster = cluster
+        self._options = cluster.options
+        self._acks = self._options.acks if acks is None else acks
+        if self._acks not in (-1, 1):
+            raise OptionError(f"acks={self._acks}: a producer that tries again needs answers, give 1 or all")
+        self._producer: Producer | None = None
+        self._lanes: dict[TopicPartition, Lane] = {}
+        self._flights: list[Flight] = []
+        self._held_bytes = 0
+        self._failure: RawError | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+        else:
+            self._abandon()
+
+    @property
+    def failure(self) -> RawError | None:
+        """Why this producer takes nothing more."""
+        return self._failure
+
+    @property
+    def held_bytes(self) -> int:
+        """Of batches that are not acknowledged yet."""
+        return self._held_bytes
+
+    def send(self, at: TopicPartition, batch: Buffer) -> Delivery:
+        """Take one whole batch, not to be changed by the caller until `flush`; raises the first failure so far."""
+        self._check()
+        header, view = checked(at, batch)
+        lane = self._lanes.get(at)
+        if lane is None:
+            lane = self._lanes[at] = Lane(at)
+        head = stamped_head(view, self._identity(), lane.sequence)
+        lane.sequence = following(lane.sequence, header.record_count)
+        deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
+        one = Batch(Delivery(at), head, view[len(head) :], deadline)
+        lane.waiting.append(one)
+        self._held_bytes += one.size_bytes
+        self._dispatch(time.monotonic())
+        self._collect()
+        while self._held_bytes > self._options.in_flight_bytes_max:
+            self._advance()
+        self._check()
+        return one.delivery
+
+    def flush(self) -> None:
+        """Until every batch given is acknowledged; raises the first failure."""
+        self._check()
+        while self._held_bytes:
+            self._advance()
+        self._check()
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _identity(self) -> Producer:
+        if self._producer is None:
+            patience = self._cluster.patience("asking for a producer id")
+            while self._producer is None:
+                try:
+                    self._producer = self._init_producer_id(patience)
+                except RawError as error:
+                    patience.pause(error)
+        return self._producer
+
+    def _init_producer_id(self, patience: Patience) -> Producer:
+        link = self._cluster.any_link(patience)
+        version = link.version(ApiKey.INIT_PRODUCER_ID)
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
+        answer: InitProducerIdResponse = link.call(ApiKey.INIT_PRODUCER_ID, version, request)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, "asking for a producer id")
+        return Producer(answer.producer_id, answer.producer_epoch)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _dispatch(self, now: float) -> None:
+        """Send what can be sent at this moment."""
+        under_way = Counter(flight.link for flight in self._flights)
+        loads: dict[Link, list[tuple[Lane, Route]]] = {}
+        slots = self._options.requests_in_flight_max
+        oldest_first = [lane for lane in self._lanes.values() if lane.ready and lane.not_before <= now]
+        oldest_first.sort(key=lambda lane: lane.waiting[0].deadline)
+        for lane in oldest_first:
+            if self._failure is None and (route := self._route(lane)) is not None:
+                loads.setdefault(route.link, []).append((lane, route))
+        for link, lanes in loads.items():
+            while lanes and self._failure is None and link.usable and under_way[link] < slots:
+                self._send_request(link, lanes)
+                under_way[link] += 1
+                lanes = [(lane, route) for lane, route in lanes if lane.ready]
+
+    def _route(self, lane: Lane) -> Route | None:
+        """Where the lane's batches go; None while that is not known."""
+        first = lane.waiting[0]
+        patience = Patience(f"writing to {lane.at}", self._options, self._left_ms(first))
+        try:
+            route = self._cluster.route(lane.at, patience)
+            if lane.topic_id is None:
+                lane.topic_id = route.topic_id
+            elif route.topic_id is not None and route.topic_id != lane.topic_id:
+                raise TopicRecreatedError(lane.at.topic, lane.topic_id, route.topic_id)
+        except RawError as error:
+            self._trouble(lane, first, error)
+            return None
+        return route
+
+    def _left_ms(self, batch: Batch) -> int:
+        return max(0, int((batch.deadline - time.monotonic()) * 1000))
+
+    def _send_request(self, link: Link, lanes: list[tuple[Lane, Route]]) -> None:
+        """One request with the next batch of each lane, as far as they fit; a first one that is larger goes alone."""
+        by_name = any(route.topic_id is None for _, route in lanes)
+        at_most = TOPIC_IDS_SINCE - 1 if by_name else 0x7FFF
+        topics: dict[TopicKey, list[Batch]] = {}
+        batches: dict[tuple[TopicKey, int], Batch] = {}
+        room = self._options.request_bytes_max - _OVERHEAD_BYTES
+        try:
+            version = link.version(ApiKey.PRODUCE, at_least=VERSION_MIN, at_most=at_most)
+            for lane, route in lanes:
+                if batches and lane.waiting[0].size_bytes > room:
+                    continue
+                key = topic_key(lane.at.topic, route.topic_id, version)
+                batch = lane.take()
+                room -= batch.size_bytes
+                topics.setdefault(key, []).append(batch)
+                batches[key, lane.at.partition] = batch
+            parts = request_parts(version, self._acks, self._options.request_timeout_ms, topics)
+            ticket = link.send_parts(ApiKey.PRODUCE, version, parts)
+        except ConnectionLostError as error:
+            # Part of it may have gone out: the same as an answer that never came.
+            self._lost(batches, error)
+        except RawError as error:
+            self._fail(error)
+        else:
+            self._flights.append(Flight(link, ticket, batches))
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Wait for something to happen, and take it in; the failure is raised once nothing is held any more."""
+        now = time.monotonic()
+        self._dispatch(now)
+        wake_at = [flight.sent_at + self._options.request_timeout_ms / 1000 for flight in self._flights]
+        wake_at += [lane.not_before for lane in self._lanes.values() if lane.ready and lane.not_before > now]
+        links = list(dict.fromkeys(flight.link for flight in self._flights))
+        Link.await_any(links, min(wake_at, default=now) - now)
+        self._collect()
+
+    def _collect(self) -> None:
+        """Take in the answers that are here, and give up on those that are late."""
+        now = time.monotonic()
+        patience_s = self._options.request_timeout_ms / 1000
+        for flight in list(self._flights):
+            if self._failure is not None:
+                return
+            try:
+                answer: ProduceResponse | None = flight.link.take(flight.ticket)
+                if answer is None:
+                    if now - flight.sent_at >= patience_s:
+                        raise flight.link.lose(f"no answer in {patience_s:.1f} s")
+                    continue
+            except ConnectionLostError as error:
+                self._flights.remove(flight)
+                self._lost(flight.batches, error)
+                continue
+            self._flights.remove(flight)
+            self._land(flight, answer)
+
+    def _land(self, flight: Flight, answer: ProduceResponse) -> None:
+        left = dict(flight.batches)
+        for topic in answer.responses:
+            for one in topic.partition_responses:
+                for key in (topic.name, topic.topic_id):
+                    batch = left.pop((key, one.index), None)
+                    if batch is not None:
+                        self._answered(batch, one)
+        if left:
+            self._lost(
+                left, ConnectionLostError(f"the broker at {flight.link} left batches out of its answer")
+            )
+
+    def _answered(self, batch: Batch, answer: PartitionProduceResponse) -> None:
+        lane, code = self._lanes.get(batch.at), answer.error_code
+        if lane is None:
+            return
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            batch.delivery.offset = answer.base_offset
+            self._held_bytes -= batch.size_bytes
+            lane.delivered(batch)
+            return
+        error = ProduceError(code, batch.at, answer.error_message)
+        gap = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.behind_a_failure(batch)
+        damaged = code == ErrorCode.CORRUPT_MESSAGE and batch.tries >= _CORRUPT_TRIES
+        if gap or (error.retriable and not damaged):
+            self._again(lane, batch, error)
+        else:
+            self._fail(error)
+
+    def _lost(self, batches: dict[tuple[TopicKey, int], Batch], error: RawError) -> None:
+        for batch in batches.values():
+            lane = self._lanes.get(batch.at)
+            if lane is not None:
+                self._again(lane, batch, error)
+
+    def _again(self, lane: Lane, batch: Batch, error: RawError) -> None:
+        lane.failed(batch)
+        self._cluster.doubt((lane.at,))
+        self._trouble(lane, batch, error, tries=batch.tries)
+
+    def _trouble(self, lane: Lane, batch: Batch, error: RawError, tries: int = 0) -> None:
+        """Pause the lane before its next try; the end, when there is no time for one or it would not help."""
+        patience = Patience(f"writing to {lane.at}", self._options, self._options.delivery_timeout_ms)
+        patience.retries = max(tries, lane.pauses)
+        gap = isinstance(error, ProduceError) and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        if not error.retriable and not gap:
+            self._fail(error)
+        elif time.monotonic() >= batch.deadline or tries > self._options.retries_max:
+            self._fail(patience.given_up(error))
+        else:
+            lane.not_before = time.monotonic() + patience.next_pause_s()
+            lane.pauses += 1
+
+    def _fail(self, error: RawError) -> None:
+        self._failure = self._failure or error
+        self._abandon()
+
+    def _abandon(self) -> None:
+        for flight in self._flights:
+            flight.link.forget(flight.ticket)
+        self._flights.clear()
+        self._lanes.clear()
+        self._held_bytes = 0
+
+
+def produce_unanswered(cluster: Cluster, at: TopicPartition, batch: Buffer) -> None:
+    """acks=0: sent once to whoever seems to lead; nobody says whether it was stored."""
+    _, view = checked(at, batch)
+    head = stamped_head(view, Producer(-1, -1), -1)
+    one = Batch(Delivery(at), head, view[len(head) :], 0.0)
+    patience = cluster.patience(f"writing to {at}")
+    while True:
+        try:
+            route = cluster.route(at, patience)
+            at_most = TOPIC_IDS_SINCE - 1 if route.topic_id is None else 0x7FFF
+            version = route.link.version(ApiKey.PRODUCE, at_least=VERSION_MIN, at_most=at_most)
+            key = topic_key(at.topic, route.topic_id, version)
+            parts = request_parts(version, 0, cluster.options.request_timeout_ms, {key: [one]})
+            route.link.send_parts(ApiKey.PRODUCE, version, parts, answered=False)
+        except RawError as error:
+            cluster.doubt((at,))
+            patience.pause(error)
+        else:
+            return
