@@ -1,9 +1,12 @@
 """Retention on a live broker (M7): old segments go by time and by size, files and all; the rest stays readable."""
 
+import os
 import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -57,6 +60,22 @@ def test_what_is_older_than_retention_ms_goes_with_its_files(running: BrokerProc
     fill(running, "by-time", {"retention.ms": "60000"}, hour_ago_ms)
     wait_for(lambda: offsets(running, "by-time") == (MESSAGES, MESSAGES))
     wait_for(lambda: segments(running, "by-time") == [f"{MESSAGES:020d}.log"])
+
+
+def deleted_but_open(running: BrokerProcess) -> int:
+    """Files that have no name any more but still take their space."""
+    found = 0
+    for entry in Path(f"/proc/{running.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found += ".log" in (target := os.readlink(entry)) and target.endswith(" (deleted)")
+    return found
+
+
+def test_the_space_of_what_goes_is_free_again_without_the_garbage_collector(running: BrokerProcess) -> None:
+    hour_ago_ms = int(time.time() * 1000) - 3_600_000
+    fill(running, "freed", {"retention.ms": "60000"}, hour_ago_ms)
+    wait_for(lambda: segments(running, "freed") == [f"{MESSAGES:020d}.log"])
+    wait_for(lambda: deleted_but_open(running) == 0)
 
 
 def test_what_exceeds_retention_bytes_goes_and_the_rest_stays(running: BrokerProcess) -> None:

@@ -66,7 +66,8 @@ class Upkeep:
         self._group_commit = group_commit
         self.config = config
         self._unsynced: dict[Partition, _Unsynced] = {}
-        self._deletions: dict[asyncio.TimerHandle, None] = {}
+        self._deletions: dict[int, asyncio.TimerHandle] = {}
+        self._deletion_last = 0
         self.deleted_bytes = 0
         self.archive = ArchiveWatch()
 
@@ -132,16 +133,18 @@ class Upkeep:
         return held
 
     def _unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
-        def unlink() -> None:
-            del self._deletions[handle]
-            self._loop.run_in_executor(self._executor, deletion.unlink)
+        # By number: a callback that knew its own handle would be a cycle, and keep the files open (and so their space
+        # taken) until the garbage collector comes by.
+        self._deletion_last = number = self._deletion_last + 1
+        self._deletions[number] = self._loop.call_later(delay_ms / 1000, self._unlink, number, deletion)
 
-        handle = self._loop.call_later(delay_ms / 1000, unlink)
-        self._deletions[handle] = None
+    def _unlink(self, number: int, deletion: Deletion) -> None:
+        del self._deletions[number]
+        self._loop.run_in_executor(self._executor, deletion.unlink)
 
     def close(self) -> None:
         """What waits to be unlinked is, at the next start."""
-        for handle in self._deletions:
+        for handle in self._deletions.values():
             handle.cancel()
 
     async def _bring_back_offline_logs(self) -> None:
