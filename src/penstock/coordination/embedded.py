@@ -9,6 +9,10 @@ process out and spares the shared-memory file, whose mapping would turn an I/O e
 
 Ephemeral nodes are never written: they end with the process anyway. Change numbers are, whatever the multi did, so
 that no creation number (a broker's epoch) comes twice.
+
+A full disk is when settings must still change: a shorter retention, an archive's progress, a topic's deletion are what
+frees it. So both files get some room at every open that stays theirs, empty pages in one and length in the other; a
+write that finds the disk full moves the log into the database, and begins it anew within its length.
 """
 
 import asyncio
@@ -32,7 +36,11 @@ CREATE TABLE IF NOT EXISTS nodes (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counter (only INTEGER PRIMARY KEY CHECK (only = 1), number INTEGER NOT NULL);
 INSERT OR IGNORE INTO counter VALUES (1, 0);
+CREATE TABLE IF NOT EXISTS reserve (room BLOB NOT NULL);
 """
+
+# Room for what frees a full disk; more than a few such changes at a time do not come.
+RESERVE_BYTES = 256 * 1024
 
 
 class EmbeddedStore:
@@ -199,8 +207,10 @@ class _Database:
             try:
                 connection.execute("PRAGMA locking_mode=EXCLUSIVE")
                 connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute("PRAGMA synchronous=NORMAL")
                 connection.executescript(_SCHEMA)
+                _reserve(connection)
+                connection.execute("PRAGMA synchronous=FULL")
                 rows = connection.execute(
                     "SELECT path, data, version, created, modified FROM nodes"
                 ).fetchall()
@@ -222,17 +232,32 @@ class _Database:
             for event in change.events
             if event.node is not None and not event.node.owner
         ]
+        statements = (
+            ("DELETE FROM nodes WHERE path = ?", gone),
+            ("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?)", put),
+            ("UPDATE counter SET number = ?", [(change.number,)]),
+        )
         with self._errors_mapped():
             try:
-                connection.execute("BEGIN IMMEDIATE")
-                connection.executemany("DELETE FROM nodes WHERE path = ?", gone)
-                connection.executemany("INSERT OR REPLACE INTO nodes VALUES (?, ?, ?, ?, ?)", put)
-                connection.execute("UPDATE counter SET number = ?", (change.number,))
-                connection.execute("COMMIT")
-            except sqlite3.Error:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+                self._transact(statements)
+            except sqlite3.Error as error:
+                if not _is_full(error):
+                    raise
+                connection.execute(_BEGIN_LOG_ANEW)
+                self._transact(statements)
+
+    def _transact(self, statements: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement, rows in statements:
+                connection.executemany(statement, rows)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         if self._connection is not None:
@@ -246,11 +271,36 @@ class _Database:
             yield
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", None)
-            if code == sqlite3.SQLITE_FULL:
+            if _is_full(error):
                 raise DiskFullError(f"{self.path}: {error}") from error
             if code == sqlite3.SQLITE_BUSY:
                 raise LockedError(f"{self.path} is held by another process") from error
             raise DiskFailedError(f"{self.path}: {error}") from error
+
+
+# Pages go to their places in the database, which exist; the log keeps its length and is written from its beginning.
+_BEGIN_LOG_ANEW = "PRAGMA wal_checkpoint(RESTART)"
+
+
+def _reserve(connection: sqlite3.Connection) -> None:
+    """Write something large and delete it. Two commits: in one, SQLite would see that none of it needs writing.
+
+    Under synchronous=NORMAL, which syncs when pages move to the database but not at a commit: nothing is promised yet.
+    """
+    try:
+        (pages_before,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute("DELETE FROM reserve")
+        connection.execute("INSERT INTO reserve VALUES (zeroblob(?))", (RESERVE_BYTES,))
+        connection.execute("DELETE FROM reserve")
+        if connection.execute("PRAGMA page_count").fetchone() != (pages_before,):
+            connection.execute(_BEGIN_LOG_ANEW)  # the database has grown so far in the log alone
+    except sqlite3.Error as error:
+        if not _is_full(error):
+            raise  # on a full disk the broker must start, too
+
+
+def _is_full(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 if TYPE_CHECKING:

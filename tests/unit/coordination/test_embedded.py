@@ -1,12 +1,13 @@
 """What is special to the SQLite store: `kill -9`, a second opener, a full and a failing disk."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 
 import pytest
 
-from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.embedded import RESERVE_BYTES, EmbeddedStore
 from penstock.coordination.tree import Create, Set
 from penstock.core.errors import DiskFailedError, DiskFullError
 from penstock.core.files import LockedError
@@ -87,18 +88,59 @@ async def test_a_full_disk_refuses_the_write_and_heals(tmp_path):
     store = await EmbeddedStore.open(tmp_path / "coordination.db")
     tree = await store.connect()
     await tree.multi([Create("/a", b"1")])
-    run = asyncio.get_running_loop().run_in_executor
-    (pages,) = await run(
-        store._executor, lambda: store._database._connection.execute("PRAGMA page_count").fetchone()
-    )
-    await run(store._executor, store._database._connection.execute, f"PRAGMA max_page_count={pages}")
+
+    async def pragma(text):
+        ask = lambda: store._database._connection.execute(f"PRAGMA {text}").fetchone()[0]  # noqa: E731
+        return await asyncio.get_running_loop().run_in_executor(store._executor, ask)
+
+    await pragma(f"max_page_count={await pragma('page_count')}")
     with pytest.raises(DiskFullError):
-        await tree.multi([Set("/a", b"2"), Create("/big", bytes(100_000))])
+        await tree.multi([Set("/a", b"2"), Create("/big", bytes(500_000))])
     assert (await tree.get("/a")).data == b"1"
     assert await tree.get("/big") is None
-    await run(store._executor, store._database._connection.execute, "PRAGMA max_page_count=1000000")
-    await tree.multi([Set("/a", b"2", version=0), Create("/big", bytes(100_000))])
+    await pragma("max_page_count=1000000")
+    await tree.multi([Set("/a", b"2", version=0), Create("/big", bytes(500_000))])
     assert (await tree.get("/a")).data == b"2"
+    await store.close()
+
+
+class FullOnce:
+    """A connection whose next transaction finds the disk full."""
+
+    def __init__(self, connection):
+        self._connection = connection
+        self._full = True
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def executemany(self, statement, rows):
+        if self._full:
+            self._full = False
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        return self._connection.executemany(statement, rows)
+
+
+@pytest.mark.parametrize("written_before", [0, 30])
+async def test_a_full_disk_takes_small_changes_in_room_that_is_kept_for_them(tmp_path, written_before):
+    for _ in range(2):  # the second time without a log left over from the first
+        store = await EmbeddedStore.open(tmp_path / "coordination.db")
+        tree = await store.connect()
+        for _ in range(written_before):
+            name = f"/{(await tree.snapshot()).number}"
+            await tree.multi([Create(name, bytes(3000))])
+        sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+        assert min(sizes.values()) >= RESERVE_BYTES
+        store._database._connection = FullOnce(store._database._connection)
+        name = f"/{(await tree.snapshot()).number}"
+        await tree.multi([Create(name, bytes(50_000))])
+        assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == sizes
+        store._database._connection = store._database._connection._connection
+        await store.close()
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    assert (await (await store.connect()).get(name)).data == bytes(50_000)
     await store.close()
 
 
