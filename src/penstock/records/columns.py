@@ -17,24 +17,23 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.core.errors import PenstockError
-from penstock.core.varints import VARLONG_BYTES_MAX
-from penstock.records.batch import Buffer
+from penstock.records.batch import BatchHeader, Buffer
 from penstock.records.columns_batches import (
     PART_BYTES_MAX,
-    Batch,
     CorruptBatchError,
     OldFormatError,
     Part,
     open_parts,
 )
+from penstock.records.columns_fields import Fields, read_fields
 from penstock.records.columns_gather import COLUMN_BYTES_MAX, gather
-from penstock.records.columns_headers import HEADERS_TYPE, MalformedHeadersError, read_headers
-from penstock.records.columns_varints import Bytes, Longs, OverlongError, read_varints
+from penstock.records.columns_headers import HEADERS_TYPE, read_headers
+from penstock.records.columns_varints import Bytes, LaneError, Longs, refuse
 from penstock.records.columns_walk import record_starts
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX
-from penstock.records.reader import RECORD_BYTES_MIN
 
 __all__ = [
     "HEADERS_TYPE",
@@ -62,20 +61,6 @@ class Columns(NamedTuple):
 
 class ColumnsTooLargeError(PenstockError):
     """More than one Arrow column can hold; nothing is wrong with the batches."""
-
-
-class _Fields(NamedTuple):
-    """Where the parts of each record lie; every position proven to be inside the record."""
-
-    timestamp_delta: Longs
-    offset_delta: Longs
-    key_start: Longs
-    key_length: Longs
-    value_start: Longs
-    value_length: Longs
-    header_count: Longs
-    headers_start: Longs
-    end: Longs
 
 
 def decode(
@@ -123,6 +108,8 @@ def decode_in_parts(
     part_bytes_max: int = PART_BYTES_MAX,
 ) -> Iterator[Columns]:
     """As `decode`, a part at a time: one for what is not compressed, more for what unpacks to a lot."""
+    if part_bytes_max + batch_bytes_max > COLUMN_BYTES_MAX:
+        raise ValueError(f"a part and one more batch must stay below {COLUMN_BYTES_MAX} bytes")
     for part in open_parts(
         records,
         first=first,
@@ -137,118 +124,63 @@ def decode_in_parts(
 
 
 def _decode_part(part: Part, first: int, end: int, with_headers: bool) -> Columns:
-    data: Bytes = np.frombuffer(part.data, np.uint8)
     batches = part.batches
     counts = np.array([batch.header.record_count for batch in batches])
-    fields = _read_fields(data, record_starts(part.data, batches), counts, batches)
-    offset = fields.offset_delta + _spread([b.header.base_offset for b in batches], counts)
-    timestamp, timestamp_type = _timestamps(fields, counts, batches)
+    try:
+        return _columns(part, counts, first, end, with_headers)
+    except LaneError as error:
+        ends = np.cumsum(counts)
+        index = int(np.searchsorted(ends, error.lane, side="right"))
+        within = error.lane - int(ends[index] - counts[index])
+        raise CorruptBatchError(batches[index].header.base_offset, f"record {within}: {error}") from None
+
+
+def _columns(part: Part, counts: Longs, first: int, end: int, with_headers: bool) -> Columns:
+    data: Bytes = np.frombuffer(part.data, np.uint8)
+    headers = [batch.header for batch in part.batches]
+    starts = record_starts(part.data, part.batches)
+    ends = np.empty_like(starts)
+    ends[:-1] = starts[1:]
+    ends[np.cumsum(counts) - 1] = [batch.end for batch in part.batches]
+    fields = read_fields(data, starts, ends, _spread([h.last_offset_delta for h in headers], counts))
+    offset = fields.offset_delta + _spread([h.base_offset for h in headers], counts)
+    timestamp, timestamp_type = _timestamps(fields.timestamp_delta, counts, headers)
     buffer = pa.py_buffer(part.data)
-    if batches[0].header.base_offset < first or batches[-1].header.last_offset >= end:
+    found = None
+    if with_headers:
+        found = read_headers(data, buffer, fields.headers_start, fields.header_count, ends)
+    if any(header.base_offset < first or header.last_offset >= end for header in headers):
         wanted = np.flatnonzero((offset >= first) & (offset < end))
+        fields = Fields(*(field[wanted] for field in fields))
         offset, timestamp, timestamp_type = offset[wanted], timestamp[wanted], timestamp_type[wanted]
-    else:
-        wanted = None
-    headers = _headers(data, buffer, fields, counts, batches) if with_headers else None
-    if wanted is not None and headers is not None:
-        headers = headers.take(pa.array(wanted))
+        found = None if found is None else found.take(pa.array(wanted))
     return Columns(
-        gather(buffer, *_only(wanted, fields.key_start, fields.key_length)),
-        gather(buffer, *_only(wanted, fields.value_start, fields.value_length)),
+        gather(buffer, fields.key_start, fields.key_length),
+        gather(buffer, fields.value_start, fields.value_length),
         pa.array(offset),
         pa.array(timestamp),
         pa.array(timestamp_type),
-        headers,
+        found,
     )
 
 
-def _read_fields(data: Bytes, starts: Longs, counts: Longs, batches: list[Batch]) -> _Fields:
-    """Decode all varints of all records. Each position follows from the one before and none goes back, so
-    a record whose last field ends where its length says has all its fields inside."""
-    ends = np.empty_like(starts)
-    ends[:-1] = starts[1:]
-    ends[np.cumsum(counts) - 1] = [batch.end for batch in batches]
-    try:
-        length, at = read_varints(data, starts)
-        _refuse(
-            (at + length != ends) | (length < RECORD_BYTES_MIN - 1), "its length is wrong", counts, batches
-        )
-        # One byte of attributes, unused so far.
-        timestamp_delta, at = read_varints(data, at + 1, VARLONG_BYTES_MAX)
-        offset_delta, at = read_varints(data, at)
-        key_length, key_start = read_varints(data, at)
-        value_length, value_start = read_varints(data, key_start + np.maximum(key_length, 0))
-        header_count, at = read_varints(data, value_start + np.maximum(value_length, 0))
-    except OverlongError as error:
-        raise _corrupt(error.lane, "an overlong varint", counts, batches) from None
-    _refuse(
-        ((at != ends) & (header_count == 0)) | (at > ends) | (header_count < 0),
-        "its fields do not end where its length says",
-        counts,
-        batches,
-    )
-    last_delta = _spread([batch.header.last_offset_delta for batch in batches], counts)
-    _refuse(
-        (offset_delta < 0) | (offset_delta > last_delta), "its offset is outside the batch", counts, batches
-    )
-    return _Fields(
-        timestamp_delta,
-        offset_delta,
-        key_start,
-        key_length,
-        value_start,
-        value_length,
-        header_count,
-        at,
-        ends,
-    )
-
-
-def _timestamps(fields: _Fields, counts: Longs, batches: list[Batch]) -> tuple[Longs, np.ndarray]:
+def _timestamps(delta: Longs, counts: Longs, headers: list[BatchHeader]) -> tuple[Longs, NDArray[np.int32]]:
     """Time and its type; where the broker set it, all records of a batch share the batch's latest."""
-    appended = np.array([batch.header.is_append_time for batch in batches])
-    base = _spread([batch.header.base_timestamp for batch in batches], counts)
-    delta = fields.timestamp_delta
+    base = _spread([header.base_timestamp for header in headers], counts)
     timestamp = base + delta
-    if not appended.any():
-        wrapped = ((base ^ timestamp) & (delta ^ timestamp)) < 0
-        _refuse(wrapped, "a timestamp beyond 64 bits", counts, batches)
+    wrapped = ((base ^ timestamp) & (delta ^ timestamp)) < 0
+    if not any(header.is_append_time for header in headers):
+        refuse(wrapped, "a timestamp beyond 64 bits")
         return timestamp, np.zeros(len(timestamp), np.int32)
-    by_broker = np.repeat(appended, counts)
-    wrapped = (((base ^ timestamp) & (delta ^ timestamp)) < 0) & ~by_broker
-    _refuse(wrapped, "a timestamp beyond 64 bits", counts, batches)
-    latest = _spread([batch.header.max_timestamp for batch in batches], counts)
+    by_broker = np.repeat([header.is_append_time for header in headers], counts)
+    refuse(wrapped & ~by_broker, "a timestamp beyond 64 bits")
+    latest = _spread([header.max_timestamp for header in headers], counts)
     return np.where(by_broker, latest, timestamp), by_broker.astype(np.int32)
-
-
-def _headers(
-    data: Bytes, buffer: pa.Buffer, fields: _Fields, counts: Longs, batches: list[Batch]
-) -> pa.ListArray:
-    try:
-        return read_headers(data, buffer, fields.headers_start, fields.header_count, fields.end)
-    except MalformedHeadersError as error:
-        raise _corrupt(error.lane, str(error), counts, batches) from None
-
-
-def _only(wanted: Longs | None, *arrays: Longs) -> tuple[Longs, ...]:
-    return arrays if wanted is None else tuple(array[wanted] for array in arrays)
 
 
 def _spread(values: list[int], counts: Longs) -> Longs:
     """One value per batch to one per record."""
     return np.repeat(np.array(values, np.int64), counts)
-
-
-def _refuse(wrong: np.ndarray, message: str, counts: Longs, batches: list[Batch]) -> None:
-    if wrong.any():
-        raise _corrupt(int(wrong.argmax()), message, counts, batches)
-
-
-def _corrupt(record: int, message: str, counts: Longs, batches: list[Batch]) -> CorruptBatchError:
-    ends = np.cumsum(counts)
-    index = int(np.searchsorted(ends, record, side="right"))
-    within = record - int(ends[index] - counts[index])
-    return CorruptBatchError(batches[index].header.base_offset, f"record {within}: {message}")
 
 
 def _empty(with_headers: bool) -> Columns:

@@ -13,21 +13,13 @@ import pyarrow as pa
 
 from penstock.core.varints import VarintError, read_varint
 from penstock.records.columns_gather import gather
-from penstock.records.columns_varints import Bytes, Longs, OverlongError, read_varints
+from penstock.records.columns_varints import Bytes, LaneError, Longs, read_varints, refuse
 
 HEADER_TYPE = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS_TYPE = pa.list_(HEADER_TYPE)
 
 # Fewer lanes than this are quicker in plain Python: a numpy pass costs as much as some twenty headers.
 _LANES_MIN = 16
-
-
-class MalformedHeadersError(Exception):
-    """`lane` is the record; never leaves records/."""
-
-    def __init__(self, lane: int, message: str) -> None:
-        super().__init__(message)
-        self.lane = lane
 
 
 class _Slots(NamedTuple):
@@ -45,7 +37,7 @@ def read_headers(data: Bytes, buffer: pa.Buffer, at: Longs, counts: Longs, ends:
     wrong = (counts < 0) | (counts > (ends - at) // 2)
     if wrong.any():
         lane = int(wrong.argmax())
-        raise MalformedHeadersError(lane, f"{counts[lane]} headers in {ends[lane] - at[lane]} bytes")
+        raise LaneError(lane, f"{counts[lane]} headers in {ends[lane] - at[lane]} bytes")
     if not counts.any():
         return pa.nulls(len(counts), HEADERS_TYPE)
     offsets = np.zeros(len(counts) + 1, np.int64)
@@ -57,7 +49,7 @@ def read_headers(data: Bytes, buffer: pa.Buffer, at: Longs, counts: Longs, ends:
     short = at != ends
     if short.any():
         lane = int(short.argmax())
-        raise MalformedHeadersError(lane, f"its headers end {at[lane] - ends[lane]:+d} bytes from its length")
+        raise LaneError(lane, f"its headers end {at[lane] - ends[lane]:+d} bytes from its length")
     keys = _text(gather(buffer, slots.key_start, slots.key_length))
     values = gather(buffer, slots.value_start, slots.value_length)
     entries = pa.StructArray.from_arrays([keys, values], fields=list(HEADER_TYPE))
@@ -72,12 +64,11 @@ def _walk(data: Bytes, slots: _Slots, at: Longs, counts: Longs, first_slot: Long
         slot = first_slot[lanes] + index
         try:
             length, position = read_varints(data, at[lanes])
-            if (length < 0).any():
-                raise MalformedHeadersError(int(lanes[int(length.argmin())]), "a header without a key")
+            refuse(length < 0, "a header without a key")
             slots.key_start[slot], slots.key_length[slot] = position, length
             length, position = read_varints(data, position + length)
-        except OverlongError as error:
-            raise MalformedHeadersError(int(lanes[error.lane]), "an overlong varint in a header") from None
+        except LaneError as error:
+            raise LaneError(int(lanes[error.lane]), str(error)) from None
         slots.value_start[slot], slots.value_length[slot] = position, length
         at[lanes] = position + np.maximum(length, 0)
         index += 1
@@ -95,13 +86,13 @@ def _finish(view: memoryview, slots: _Slots, at: Longs, lane: int, rest: range) 
         for slot in rest:
             length, position = read_varint(view, position)
             if length < 0:
-                raise MalformedHeadersError(lane, "a header without a key")
+                raise LaneError(lane, "a header without a key")
             slots.key_start[slot], slots.key_length[slot] = position, length
             length, position = read_varint(view, position + length)
             slots.value_start[slot], slots.value_length[slot] = position, max(length, -1)
             position += max(length, 0)
     except (VarintError, OverflowError) as error:
-        raise MalformedHeadersError(lane, str(error)) from None
+        raise LaneError(lane, str(error)) from None
     at[lane] = min(position, np.iinfo(np.int64).max)
 
 

@@ -18,14 +18,20 @@ _MORE = np.uint8(0x80)
 _GROUP = np.uint8(0x7F)
 _GROUP_BITS = 7
 _ONE = np.uint64(1)
+_OVERLONG = "an overlong varint"
 
 
-class OverlongError(Exception):
-    """A varint that goes on after its last allowed byte; `lane` says which. Never leaves records/."""
+class LaneError(Exception):
+    """Something wrong in one record; `lane` says which. Never leaves records/."""
 
-    def __init__(self, lane: int) -> None:
-        super().__init__(lane)
+    def __init__(self, lane: int, message: str) -> None:
+        super().__init__(message)
         self.lane = lane
+
+
+def refuse(wrong: NDArray[np.bool_], message: str) -> None:
+    if wrong.any():
+        raise LaneError(int(wrong.argmax()), message)
 
 
 class Varints(NamedTuple):
@@ -48,7 +54,7 @@ def read_varints(data: Bytes, at: Longs, bytes_max: int = VARINT_BYTES_MAX) -> V
     shift = _GROUP_BITS
     while lanes.size:
         if shift == _GROUP_BITS * bytes_max:
-            raise OverlongError(int(lanes[0]))
+            raise LaneError(int(lanes[0]), _OVERLONG)
         if lanes.size == len(at):
             # All lanes go on, as lengths over 63 do in topics of like records: no need to pick some.
             byte = data.take(after, mode="clip")
@@ -60,7 +66,7 @@ def read_varints(data: Bytes, at: Longs, bytes_max: int = VARINT_BYTES_MAX) -> V
             after[lanes] += 1
         if shift == _GROUP_BITS * (VARLONG_BYTES_MAX - 1) and byte.max() > 1:
             # The tenth byte has room for one bit of a 64-bit number.
-            raise OverlongError(int(lanes[int(byte.argmax())]))
+            raise LaneError(int(lanes[int(byte.argmax())]), _OVERLONG)
         lanes = lanes[byte >= _MORE]
         shift += _GROUP_BITS
     return Varints(_unzigzag(values), after)

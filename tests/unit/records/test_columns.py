@@ -126,10 +126,9 @@ def test_parts_stay_small_and_lose_nothing() -> None:
 
 
 def test_what_one_column_cannot_hold_is_refused_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.records.columns.COLUMN_BYTES_MAX", 100_000)
-    monkeypatch.setattr("penstock.records.columns_batches.PART_BYTES_MAX", 30_000)
     data = b"".join(batch([bytes(1000)] * 30, base=30 * i, codec=Codec.LZ4) for i in range(10))
-    parts = decode_in_parts(data, first=0, end=FAR, part_bytes_max=30_000)
+    parts = list(decode_in_parts(data, first=0, end=FAR, part_bytes_max=30_000))
+    monkeypatch.setattr("penstock.records.columns.COLUMN_BYTES_MAX", 100_000)
     monkeypatch.setattr("penstock.records.columns.decode_in_parts", lambda *_, **__: parts)
     with pytest.raises(ColumnsTooLargeError, match="in parts"):
         decode(data, first=0, end=FAR)
@@ -248,6 +247,8 @@ def test_what_a_batch_may_unpack_to_is_bounded() -> None:
     with pytest.raises(CorruptBatchError, match="offset 0"):
         decode(data, first=0, end=FAR, batch_bytes_max=50_000)
     assert len(decode(data, first=0, end=FAR, batch_bytes_max=200_000).value) == 1
+    with pytest.raises(ValueError, match="must stay below"):
+        decode(data, first=0, end=FAR, batch_bytes_max=2**31)
 
 
 def test_one_record_may_have_many_headers_and_most_none() -> None:
@@ -273,3 +274,22 @@ def test_the_broker_needs_no_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_runs_of_like_records_end_where_a_size_changes() -> None:
+    """Walked by comparison, not one by one: every place where a run breaks has to be seen."""
+    sizes = [100] * 3000 + [101] + [100] * 2000 + [20_000] * 700 + [3] * 900 + list(range(300)) + [100] * 600
+    records = [Record(i, i // 3, None, bytes(size)) for i, size in enumerate(sizes)]
+    columns = decode(build_batch(records), first=0, end=FAR)
+    assert [len(value) for value in columns.value.to_pylist()] == sizes
+    assert columns.offset.to_pylist() == list(range(len(sizes)))
+
+
+def test_a_run_that_leaves_its_batch_is_refused() -> None:
+    """The bytes behind look like more of the same; the batch's own length says where it ends."""
+    first, second = (bytearray(batch([bytes(50)] * 2000, base=base)) for base in (0, 2000))
+    joined = first[:8] + (len(first) + len(second) - 12).to_bytes(4) + first[12:] + second
+    joined[57:61] = (4000).to_bytes(4)
+    joined[23:27] = (3999).to_bytes(4)
+    with pytest.raises(CorruptBatchError, match="offset 0"):
+        decode(mended(joined), first=0, end=FAR)
