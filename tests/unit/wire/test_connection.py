@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.connection import ClientConnection, ConnectionUnusableError
+from penstock.wire.kafka.connection import ClientConnection, ConnectionUnusableError, Response
 from penstock.wire.kafka.generated import api_versions, metadata, produce
 from penstock.wire.kafka.headers import decode_request_header, encode_response_header
 from penstock.wire.kafka.primitives import DecodeError
@@ -132,3 +132,44 @@ def test_a_closed_connection_takes_nothing_more() -> None:
     with pytest.raises(ConnectionUnusableError):
         ask(connection)
     assert len(connection.owed) == 1
+
+
+def fill(connection: ClientConnection, stream: bytes, step: int) -> list[Response]:
+    """Read into the connection's own buffer, `step` bytes at most at a time."""
+    responses = []
+    while stream:
+        with connection.buffer() as room:
+            count = min(step, len(room), len(stream))
+            room[:count] = stream[:count]
+        response = connection.received(count)
+        responses += [] if response is None else [response]
+        stream = stream[count:]
+    return responses
+
+
+@pytest.mark.parametrize("step", [1, 3, 50, 10_000])
+def test_responses_are_read_straight_into_their_place(step: int) -> None:
+    connection = ClientConnection("me")
+    assert [ask(connection), ask(connection)] == [0, 1]
+    first, second = fill(connection, metadata_frame(0, "a" * 200) + metadata_frame(1, "b"), step)
+    assert [one.message().cluster_id for one in (first, second)] == ["a" * 200, "b"]
+    assert first.body.readonly
+    assert connection.owed == []
+
+
+@pytest.mark.parametrize("stream", [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", metadata_frame(7, "x")])
+def test_nonsense_in_the_buffer_ends_the_connection(stream: bytes) -> None:
+    connection = ClientConnection("me")
+    ask(connection)
+    with pytest.raises(DecodeError):
+        fill(connection, stream, 100)
+    assert (connection.usable, connection.failure is not None) == (False, True)
+    assert connection.received(1) is None
+
+
+def test_a_head_announces_the_body_that_follows_it() -> None:
+    whole, in_parts = ClientConnection("me"), ClientConnection("me")
+    body = b"body of a request"
+    number, head = in_parts.send_head(ApiKey.METADATA, 12, len(body))
+    assert (number, head + body) == whole.send_body(ApiKey.METADATA, 12, body)
+    assert len(in_parts.owed) == 1

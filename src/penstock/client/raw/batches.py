@@ -28,13 +28,14 @@ def whole_batches(records: memoryview, end: int) -> Whole:
     position = 0
     last = -1
     at_end = False
-    needed = 0
+    needed = HEADER_BYTES if available else 0
     while available - position > MAGIC_POSITION:
         base_offset, length = _PLACE.unpack_from(records, position)
         if records[position + MAGIC_POSITION] != MAGIC:
             raise _no_batch(records[position + MAGIC_POSITION])
         if base_offset >= end:
             at_end = True
+            needed = 0
             break
         following = position + length + LOG_OVERHEAD_BYTES
         if following - position < HEADER_BYTES:
@@ -46,7 +47,7 @@ def whole_batches(records: memoryview, end: int) -> Whole:
         last = position
         position = following
     if last < 0:
-        return Whole(0, -1, needed or HEADER_BYTES * bool(available), at_end)
+        return Whole(0, -1, needed, at_end)
     return Whole(position, read_header(records, last).next_offset, 0, at_end)
 
 

@@ -1,0 +1,128 @@
+"""Finding brokers, topics and offsets when not everything goes well."""
+
+import dataclasses
+
+import pytest
+from tests.unit.client.raw.fake import CLOSE, QUICK, TOPIC_ID, FakePeer, offset_found
+
+from penstock.client.raw import (
+    LATEST,
+    MAX_TIMESTAMP,
+    BrokerError,
+    OffsetAt,
+    OptionError,
+    RawClient,
+    TimedOutError,
+    TopicInfo,
+    TopicPartition,
+    UnknownPartitionError,
+    UnreachableError,
+    UnsupportedError,
+)
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.list_offsets import ListOffsetsResponse
+
+AT = TopicPartition("t", 0)
+
+
+def test_a_bootstrap_that_is_none() -> None:
+    with pytest.raises(OptionError, match="write HOST:PORT"):
+        RawClient("nowhere:port")
+
+
+def test_nobody_answers() -> None:
+    with FakePeer() as peer:
+        bootstrap = peer.bootstrap
+    with (
+        RawClient(bootstrap, dataclasses.replace(QUICK, api_timeout_ms=100)) as client,
+        pytest.raises(
+            UnreachableError, match=r"listing the topics: gave up .* cannot connect to 127\.0\.0\.1"
+        ),
+    ):
+        client.topics()
+
+
+def test_the_next_bootstrap_address_is_tried() -> None:
+    with FakePeer() as gone:
+        first = gone.bootstrap
+    with FakePeer() as peer, RawClient(f"{first},{peer.bootstrap}", QUICK) as client:
+        assert client.topics() == {"t": TopicInfo("t", TOPIC_ID, (0,), internal=False)}
+
+
+def test_metadata_is_asked_for_again() -> None:
+    with FakePeer() as peer, RawClient(peer.bootstrap, QUICK) as client:
+        peer.on(ApiKey.METADATA, CLOSE, CLOSE, peer._metadata)
+        assert client.describe(["t"])["t"].partitions == (0,)
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    with FakePeer() as peer:
+        answers = [peer._metadata] * 2
+
+        def elected(request: object) -> object:
+            peer.leaders["t"] = {0: 1}
+            return peer._metadata(request)  # type: ignore[arg-type]
+
+        peer.leaders["t"] = {0: -1}
+        peer.on(ApiKey.METADATA, *answers, elected)
+        peer.on(ApiKey.LIST_OFFSETS, offset_found(5))
+        with RawClient(peer.bootstrap, QUICK) as client:
+            assert client.offsets({AT: LATEST}) == {AT: OffsetAt(5, -1)}
+        peer.leaders["t"] = {0: -1}
+        peer.on(ApiKey.METADATA, peer._metadata)
+        with (
+            RawClient(peer.bootstrap, dataclasses.replace(QUICK, api_timeout_ms=50)) as client,
+            pytest.raises(TimedOutError, match="LEADER_NOT_AVAILABLE"),
+        ):
+            client.offsets({AT: LATEST})
+
+
+def test_offsets_are_asked_for_again_until_all_are_there() -> None:
+    with FakePeer() as peer, RawClient(peer.bootstrap, QUICK) as client:
+        peer.on(
+            ApiKey.LIST_OFFSETS,
+            offset_found(-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            ListOffsetsResponse(),
+            CLOSE,
+            offset_found(5, timestamp=77),
+        )
+        assert client.offsets({AT: 70}) == {AT: OffsetAt(5, 77)}
+        assert len(peer.asked[ApiKey.LIST_OFFSETS]) == 4
+        peer.on(ApiKey.LIST_OFFSETS, offset_found(-1, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        with pytest.raises(BrokerError, match="t-0: the broker says TOPIC_AUTHORIZATION_FAILED"):
+            client.offsets({AT: 70})
+
+
+def test_several_leaders_are_asked_at_once() -> None:
+    with FakePeer() as peer, FakePeer(node=2) as other:
+        peer.nodes[2] = other
+        peer.leaders = {"t": {0: 1}, "u": {0: 2}}
+        peer.topic_ids["u"] = None
+        peer.on(ApiKey.LIST_OFFSETS, offset_found(5))
+        answer = offset_found(6)
+        answer.topics[0].name = "u"
+        other.on(ApiKey.LIST_OFFSETS, answer)
+        with RawClient(peer.bootstrap, QUICK) as client:
+            found = client.offsets({AT: LATEST, TopicPartition("u", 0): LATEST}, committed=True)
+        assert [one.offset for one in found.values()] == [5, 6]
+        assert peer.asked[ApiKey.LIST_OFFSETS][0].message.isolation_level == 1
+
+
+def test_a_broker_too_old_for_the_question() -> None:
+    with FakePeer() as peer, RawClient(peer.bootstrap, QUICK) as client:
+        peer.versions[ApiKey.LIST_OFFSETS] = (1, 6)
+        with pytest.raises(UnsupportedError, match="7 is needed: use a newer broker"):
+            client.offsets({AT: MAX_TIMESTAMP})
+
+
+def test_a_partition_that_was_added_is_found_and_one_that_was_not_is_named() -> None:
+    with FakePeer() as peer, RawClient(peer.bootstrap, QUICK) as client:
+        client.describe(["t"])
+        peer.leaders["t"] = {0: 1, 1: 1}
+        answer = offset_found(8)
+        answer.topics[0].partitions[0].partition_index = 1
+        peer.on(ApiKey.LIST_OFFSETS, answer)
+        assert client.offsets({TopicPartition("t", 1): LATEST})[TopicPartition("t", 1)].offset == 8
+        with pytest.raises(UnknownPartitionError, match="no partition 2, only 0 to 1"):
+            client.offsets({TopicPartition("t", 2): LATEST})
