@@ -25,3 +25,8 @@ RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 # Bytes a client may send in a row before the other clients, timers and finished syncs get their turn: about 1 ms.
 TURN_BYTES_MAX = 1024 * 1024
+# Large buffers of answers that our own client uses again: one with the caller, one being read, one in between.
+RESPONSE_BUFFERS_KEPT = 3
+# Smaller ones are cheap to make, larger ones too much to hold on to.
+RESPONSE_BUFFER_KEPT_BYTES_MIN = 256 * 1024
+RESPONSE_BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core import limits
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection, ConnectionUnusableError, Response
@@ -173,3 +174,24 @@ def test_a_head_announces_the_body_that_follows_it() -> None:
     number, head = in_parts.send_head(ApiKey.METADATA, 12, len(body))
     assert (number, head + body) == whole.send_body(ApiKey.METADATA, 12, body)
     assert len(in_parts.owed) == 1
+
+
+def test_a_large_buffer_is_used_again_when_nobody_looks_at_it_any_more() -> None:
+    connection = ClientConnection("me")
+    size = limits.RESPONSE_BUFFER_KEPT_BYTES_MIN
+
+    def arrive(letter: bytes, length: int = size) -> memoryview:
+        (response,) = fill(connection, framed(ask(connection), 1, letter * length), 1 << 20)
+        return response.body
+
+    first = arrive(b"a")
+    place = first.obj
+    second = arrive(b"b", size - 100)
+    assert second.obj is not place, "the first answer is still looked at"
+    assert first == b"a" * size
+    del first
+    third = arrive(b"c", size - 100)
+    assert third.obj is place
+    assert (second, third) == (b"b" * (size - 100), b"c" * (size - 100))
+    del third
+    assert arrive(b"d", 10).obj is not place, "far too large for a small answer"
