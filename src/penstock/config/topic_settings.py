@@ -148,7 +148,8 @@ _DURABILITY = (
         "`synced` for a partition with one replica and `written` where replication protects it.",
         "penstock.ack.after", valid=ACK_AFTER),
     _topic("flush.messages", SettingType.LONG, LONG_MAX,
-        "After how many records the log is synced to disk; 1 syncs before every acknowledgement.",
+        "After how many records the log is synced to disk. Any limit means that records are synced before they are "
+        "acknowledged, whatever `penstock.ack.after` says.",
         "log.flush.interval.messages", valid=at_least(1), unit="records"),
     _topic("flush.ms", SettingType.LONG, LONG_MAX,
         "How long a record may wait in the page cache before the log is synced to disk.",

@@ -103,6 +103,7 @@ def test_an_unknown_name_is_answered_with_the_nearest():
         ({"penstock.ack.after": "synced"}, 3, True),
         ({"penstock.ack.after": "written", "flush.messages": "1"}, 3, True),
         ({"flush.messages": "1"}, 3, True),
+        ({"penstock.ack.after": "written", "flush.messages": "10000"}, 1, True),
     ],
 )
 def test_when_an_acknowledgement_waits_for_the_disk(overrides, replicas, syncs):
