@@ -6,6 +6,7 @@ from datetime import datetime
 from penstock.cli.errors import WrongUseError
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_BYTES = {"b": 1, "kb": 1000, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
 def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
@@ -33,3 +34,19 @@ def parse_time(text: str, now_ms: int) -> int:
         raise WrongUseError(
             f"--since {text!r} is not a time: write 5m, 2h or 1d (ago), 2025-01-31T12:00:00, or epoch milliseconds"
         ) from error
+
+
+def parse_duration(option: str, text: str) -> float:
+    """Seconds of `500ms`, `30s`, `1m`, `2h` or `1d`; a plain number is seconds."""
+    found = re.fullmatch(r"([0-9]+)(ms|s|m|h|d)?", text.strip())
+    if not found or int(found[1]) == 0:
+        raise WrongUseError(f"{option} {text!r} is not a time: write 30s, 1m or 2h")
+    return int(found[1]) * _UNITS_MS[found[2] or "s"] / 1000
+
+
+def parse_size(option: str, text: str) -> int:
+    """Bytes of `64MB` or `1GB`; a plain number is bytes."""
+    found = re.fullmatch(r"([0-9]+)\s*(B|kB|MB|GB|TB)?", text.strip(), re.IGNORECASE)
+    if not found or int(found[1]) == 0:
+        raise WrongUseError(f"{option} {text!r} is not a size: write 64MB or 1GB")
+    return int(found[1]) * _UNITS_BYTES[(found[2] or "B").lower()]

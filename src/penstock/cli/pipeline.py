@@ -8,7 +8,7 @@ from importlib import import_module
 import typer
 
 # `penstock.cli.pipeline_<name>`, each with a `register(app)` as any command has.
-_COMMANDS: tuple[str, ...] = ()
+_COMMANDS: tuple[str, ...] = ("archive",)
 
 
 def register(app: typer.Typer) -> None:

@@ -2,3 +2,10 @@
 
 Importing this package needs neither PySpark nor Java.
 """
+
+# The function takes the name of its package here; `penstock.spark.pipelines.archive.reader` and the like are still
+# found, since modules are.
+from penstock.spark.pipelines.archive.api import archive
+from penstock.spark.pipelines.replaying.run import replay
+
+__all__ = ["archive", "replay"]

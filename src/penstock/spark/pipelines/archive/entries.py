@@ -1,0 +1,158 @@
+"""One manifest entry: what a round, a compaction or a new owner did to the lake, as JSON.
+
+{"format": 1, "number": 12, "kind": "round", "round": "0000000012-4f1c…", "written": "2025-01-31T07:00:00Z",
+ "topics": [{"topic": "orders", "id": "u8Yw…", "partitions": {"0": [1000, 2000]}, "lost": {"0": [[900, 1000]]}}],
+ "added": [{"path": "topic=orders/date=…/…parquet", "staged": "_penstock/staging/…", "topic": "orders",
+            "id": "u8Yw…", "rows": 1000, "bytes": 52044, "offsets": {"0": [1000, 1999]}}],
+ "removed": ["topic=orders/date=…/…parquet"]}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from penstock.spark.pipelines.archive.errors import ManifestError
+
+FORMAT = 1
+# What a topic is called that has no id: brokers before 2.8 have none.
+NO_ID = "-"
+
+# [first offset, the one behind the last]
+Span = tuple[int, int]
+Kind = Literal["round", "compaction", "fence"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    path: str
+    topic: str
+    topic_id: str
+    rows: int
+    size_bytes: int
+    # Per partition the first and the last offset in it.
+    offsets: Mapping[int, tuple[int, int]]
+    # Where it lies until it has moved.
+    staged: str | None = None
+
+    @property
+    def folder(self) -> str:
+        return self.path.rpartition("/")[0]
+
+    def as_json(self) -> dict[str, Any]:
+        tree: dict[str, Any] = {
+            "path": self.path,
+            "topic": self.topic,
+            "id": self.topic_id,
+            "rows": self.rows,
+            "bytes": self.size_bytes,
+            "offsets": {str(partition): list(span) for partition, span in self.offsets.items()},
+        }
+        return tree if self.staged is None else tree | {"staged": self.staged}
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> "ArchivedFile":
+        return cls(
+            path=str(tree["path"]),
+            topic=str(tree["topic"]),
+            topic_id=str(tree["id"]),
+            rows=int(tree["rows"]),
+            size_bytes=int(tree["bytes"]),
+            offsets={int(partition): _span(span) for partition, span in tree["offsets"].items()},
+            staged=tree.get("staged"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRound:
+    """What a round took of one topic; `lost` was gone from the broker before it came."""
+
+    topic: str
+    topic_id: str
+    partitions: Mapping[int, Span]
+    lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "id": self.topic_id,
+            "partitions": {str(partition): list(span) for partition, span in self.partitions.items()},
+            "lost": {
+                str(partition): [list(span) for span in spans] for partition, spans in self.lost.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> "TopicRound":
+        return cls(
+            topic=str(tree["topic"]),
+            topic_id=str(tree["id"]),
+            partitions={int(partition): _span(span) for partition, span in tree["partitions"].items()},
+            lost={int(partition): tuple(map(_span, spans)) for partition, spans in tree["lost"].items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    number: int
+    kind: Kind
+    round: str
+    written: str
+    topics: tuple[TopicRound, ...] = ()
+    added: tuple[ArchivedFile, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        tree = {
+            "format": FORMAT,
+            "number": self.number,
+            "kind": self.kind,
+            "round": self.round,
+            "written": self.written,
+            "topics": [topic.as_json() for topic in self.topics],
+            "added": [file.as_json() for file in self.added],
+            "removed": list(self.removed),
+        }
+        return json.dumps(tree, ensure_ascii=False, indent=1).encode()
+
+    @classmethod
+    def decode(cls, where: str, content: bytes) -> "Entry":
+        tree = decode_tree(where, content)
+        try:
+            return cls(
+                number=int(tree["number"]),
+                kind=tree["kind"],
+                round=str(tree["round"]),
+                written=str(tree["written"]),
+                topics=tuple(map(TopicRound.from_json, tree["topics"])),
+                added=tuple(map(ArchivedFile.from_json, tree["added"])),
+                removed=tuple(map(str, tree["removed"])),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(where, f"{type(error).__name__}: {error}") from error
+
+
+def decode_tree(where: str, content: bytes) -> dict[str, Any]:
+    """JSON of a format that we know; ManifestError names the file."""
+    try:
+        tree = json.loads(content)
+    except ValueError as error:
+        raise _damaged(where, str(error)) from error
+    if not isinstance(tree, dict) or not isinstance(tree.get("format"), int):
+        raise _damaged(where, "it is no manifest entry")
+    if tree["format"] > FORMAT:
+        raise ManifestError(
+            f"{where} was written by a later version (format {tree['format']}): upgrade penstock to read it"
+        )
+    return tree
+
+
+def _damaged(where: str, why: str) -> ManifestError:
+    return ManifestError(
+        f"the manifest file {where} is damaged ({why}): bring it back from a copy of the lake"
+    )
+
+
+def _span(pair: Any) -> Span:
+    first, last = pair
+    return int(first), int(last)

@@ -1,0 +1,129 @@
+"""A lake anywhere that Spark's Hadoop reaches: hdfs:, s3a: and whatever the session has jars for.
+
+What can be promised is what the file system promises. HDFS renames atomically and never over another file, so its
+manifest is as safe as a folder's. S3 knows no rename: an entry is written whole, but two archivers at the very same
+moment are kept apart only by the lock.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.spark.pipelines.archive.errors import LakeError
+from penstock.spark.pipelines.archive.failures import spark_errors
+from penstock.spark.pipelines.archive.lake import Stored
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class HadoopLake:
+    def __init__(self, uri: str, spark: "SparkSession") -> None:
+        self._uri = uri.rstrip("/")
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop
+        with spark_errors(uri):
+            top = self._path("")
+            configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+            self._fs: Any = top.getFileSystem(configuration)
+            # Says now, and not after a round of work, that nothing answers there.
+            self._fs.exists(top)
+            self._top = str(self._fs.makeQualified(top).toString()).rstrip("/")
+
+    @property
+    def uri(self) -> str:
+        return self._uri
+
+    def url(self, path: str = "") -> str:
+        return f"{self._uri}/{path}" if path else self._uri
+
+    def list(self, path: str) -> list[Stored]:
+        found = []
+        try:
+            with self._errors(path):
+                files = self._fs.listFiles(self._path(path), True)
+                while files.hasNext():
+                    status = files.next()
+                    where = str(status.getPath().toString())
+                    found.append(Stored(where.removeprefix(self._top).lstrip("/"), int(status.getLen())))
+        except FileNotFoundError:
+            return []
+        return sorted(found)
+
+    def read(self, path: str) -> bytes:
+        with self._errors(path):
+            stream = self._fs.open(self._path(path))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def create(self, path: str, content: bytes) -> None:
+        part = self._write_part(path, content)
+        with self._errors(path):
+            final = self._path(path)
+            try:
+                if self._fs.exists(final) or not self._fs.rename(part, final):
+                    raise FileExistsError(path)
+            finally:
+                self._fs.delete(part, False)
+
+    def replace(self, path: str, content: bytes) -> None:
+        """Not atomic: Hadoop has no rename over a file. Readers of what is replaced can do without it for a moment."""
+        part = self._write_part(path, content)
+        with self._errors(path):
+            final = self._path(path)
+            self._fs.delete(final, False)
+            if not self._fs.rename(part, final):
+                raise LakeError(f"{self.url(path)} could not be written: see that nobody else does")
+
+    def _write_part(self, path: str, content: bytes) -> Any:
+        folder, _, name = path.rpartition("/")
+        part = self._path(f"{folder}/.{name}.{uuid.uuid4().hex}")
+        with self._errors(path):
+            stream = self._fs.create(part, False)
+            try:
+                stream.write(bytearray(content))
+                if stream.hasCapability("hsync"):
+                    stream.hsync()
+            finally:
+                stream.close()
+        return part
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """A closed file is as durable as HDFS or S3 make it; there is nothing to ask for afterwards."""
+
+    def move(self, source: str, target: str) -> None:
+        with self._errors(target):
+            old, new = self._path(source), self._path(target)
+            if self._fs.exists(old):
+                self._fs.mkdirs(new.getParent())
+                if self._fs.rename(old, new):
+                    return
+            if not self._fs.exists(new):
+                raise FileNotFoundError(source)
+
+    def delete(self, path: str) -> None:
+        with self._errors(path):
+            self._fs.delete(self._path(path), True)
+
+    def _path(self, path: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self.url(path))
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        with spark_errors(self._uri):
+            try:
+                yield
+            except Exception as error:
+                name = _java_class(error)
+                if name == "java.io.FileNotFoundException":
+                    raise FileNotFoundError(path) from error
+                if name.endswith("FileAlreadyExistsException"):
+                    raise FileExistsError(path) from error
+                raise
+
+
+def _java_class(error: Exception) -> str:
+    java = getattr(error, "java_exception", None)
+    return "" if java is None else str(java.getClass().getName())

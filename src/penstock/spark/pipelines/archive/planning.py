@@ -1,0 +1,176 @@
+"""What the next round takes: from what is archived and what the broker has, by arithmetic alone."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from penstock.client.raw import TopicPartition
+from penstock.spark.pipelines.archive.entries import Span, TopicRound
+from penstock.spark.planning import Range, limit_rows
+
+# A round of this much takes a quarter of a minute on two cores: little is lost when it fails.
+ROUND_BYTES = 1_000_000_000
+ROUND_ROWS = 20_000_000
+# What one task writes, and so about the size of a file before compression.
+TASK_BYTES = 128_000_000
+# Less than this is not worth another task, and another file.
+TASK_BYTES_MIN = 16_000_000
+# Taken for a partition whose records nobody has looked at yet.
+RECORD_BYTES = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How large a round may get."""
+
+    bytes_max: int = ROUND_BYTES
+    rows_max: int = ROUND_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One partition as the broker has it: offsets `earliest` to `latest` (not included)."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets that were gone before the archive came, or (`cut_off`) archived ones that the log no longer has."""
+
+    at: TopicPartition
+    start: int
+    end: int
+    cut_off: bool = False
+
+    def __str__(self) -> str:
+        if self.cut_off:
+            return (
+                f"{self.at} ends at offset {self.start}, but is archived up to {self.end}: its end was cut off, "
+                f"and what is written there until offset {self.end} is reached again cannot be archived"
+            )
+        return f"{self.at} has lost the offsets {self.start} to {self.end - 1} before they were archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    ranges: tuple[Range, ...]
+    gaps: tuple[Gap, ...]
+    ids: Mapping[str, str]
+    # Offsets that are there but wait for a later round.
+    left: int = 0
+    # Partitions that are new to the archive and have nothing to read now: from here on nothing may get lost.
+    empty: Mapping[TopicPartition, int] = field(default_factory=dict)
+    record_bytes: Mapping[TopicPartition, float] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """At most: offsets of transaction markers and compacted records are counted, too."""
+        return sum(part.size for part in self.ranges)
+
+    @property
+    def size_bytes(self) -> float:
+        return sum(part.size * self.record_bytes.get(part.at, RECORD_BYTES) for part in self.ranges)
+
+    @property
+    def lost(self) -> tuple[Gap, ...]:
+        return tuple(gap for gap in self.gaps if not gap.cut_off)
+
+    def __bool__(self) -> bool:
+        return bool(self.ranges or self.lost)
+
+    def topics(self) -> tuple[TopicRound, ...]:
+        """For the manifest."""
+        spans: dict[str, dict[int, Span]] = {}
+        lost: dict[str, dict[int, tuple[Span, ...]]] = {}
+        for gap in self.lost:
+            lost.setdefault(gap.at.topic, {})[gap.at.partition] = ((gap.start, gap.end),)
+        for at, start, end in self.ranges:
+            spans.setdefault(at.topic, {})[at.partition] = (start, end)
+        for at, start in self.empty.items():
+            if at.topic in spans:
+                spans[at.topic][at.partition] = (start, start)
+        return tuple(
+            TopicRound(topic, self.ids[topic], spans.get(topic, {}), lost.get(topic, {}))
+            for topic in sorted(spans.keys() | lost.keys())
+        )
+
+
+def gaps_and_starts(
+    logs: Mapping[TopicPartition, Log], archived: Mapping[TopicPartition, int]
+) -> tuple[list[Gap], dict[TopicPartition, int]]:
+    """Where each partition goes on.
+
+    A topic that is new to the archive starts where its log does, and what was before was never promised to anybody:
+    no gap. A partition that came to a known topic is archived from offset 0.
+    """
+    gaps, starts = [], {}
+    known = {at.topic for at in archived}
+    for at, log in sorted(logs.items()):
+        start = archived.get(at, 0 if at.topic in known else log.earliest)
+        if start > log.latest:
+            gaps.append(Gap(at, log.latest, start, cut_off=True))
+            continue
+        if start < log.earliest:
+            gaps.append(Gap(at, start, log.earliest))
+            start = log.earliest
+        starts[at] = start
+    return gaps, starts
+
+
+def plan(
+    logs: Mapping[TopicPartition, Log],
+    archived: Mapping[TopicPartition, int],
+    ids: Mapping[str, str],
+    *,
+    record_bytes: Mapping[TopicPartition, float] | None = None,
+    bounds: Bounds | None = None,
+    until: Mapping[TopicPartition, int] | None = None,
+) -> Plan:
+    """`until`: no further than this, for a run that ends where the topics ended when it began."""
+    bounds = bounds or Bounds()
+    sizes = dict(record_bytes or {})
+    gaps, starts = gaps_and_starts(logs, archived)
+    ends = {at: max(start, _end(at, logs[at], until)) for at, start in starts.items()}
+    taken = limit_rows(starts, ends, bounds.rows_max)
+    total = sum((taken[at] - starts[at]) * sizes.get(at, RECORD_BYTES) for at in starts)
+    if total > bounds.bytes_max:
+        share = bounds.bytes_max / total
+        # At least one offset each: a partition never starves beside large ones.
+        taken = {at: starts[at] + math.ceil((end - starts[at]) * share) for at, end in taken.items()}
+    ranges = tuple(Range(at, starts[at], end) for at, end in taken.items() if end > starts[at])
+    left = sum(ends[at] - end for at, end in taken.items())
+    empty = {at: start for at, start in starts.items() if at not in archived and taken[at] == start}
+    return Plan(ranges, tuple(gaps), dict(ids), left, empty, sizes)
+
+
+def _end(at: TopicPartition, log: Log, until: Mapping[TopicPartition, int] | None) -> int:
+    # A partition that came later than the run began waits for the next one.
+    return log.latest if until is None else min(log.latest, until.get(at, 0))
+
+
+def rows_per_task(plan: Plan, cores: int) -> int:
+    """So that tasks are about TASK_BYTES, and a round that is worth it keeps every core busy."""
+    if not plan.rows:
+        return 1
+    mean = max(1.0, plan.size_bytes / plan.rows)
+    wanted = min(TASK_BYTES, max(TASK_BYTES_MIN, plan.size_bytes / max(1, cores)))
+    return max(1, math.ceil(wanted / mean))
+
+
+def tasks_wanted(plan: Plan, cores: int) -> int:
+    """How many tasks write: small partitions share one, or a round of a thousand would leave a thousand files."""
+    by_size = math.ceil(plan.size_bytes / TASK_BYTES_MIN)
+    return max(1, min(by_size, max(cores, math.ceil(plan.size_bytes / TASK_BYTES))))
+
+
+def worth_a_look(
+    logs: Mapping[TopicPartition, Log], starts: Mapping[TopicPartition, int], rows_min: int
+) -> list[TopicPartition]:
+    """Partitions with so much to read that a guess at the size of their records would not do."""
+    return [at for at, start in starts.items() if logs[at].latest - start >= rows_min]
+
+
+def named(ats: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, ats))

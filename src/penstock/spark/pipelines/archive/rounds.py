@@ -1,0 +1,296 @@
+"""One round: plan, write to staging, commit, move, tell the broker. And what a run that was killed left behind."""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
+from penstock.spark.pipelines.archive.errors import ArchiveError, CorruptFileError, GapError
+from penstock.spark.pipelines.archive.failures import ReadLostError
+from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
+from penstock.spark.pipelines.archive.lake import Lake
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
+from penstock.spark.pipelines.archive.planning import (
+    RECORD_BYTES,
+    Bounds,
+    Plan,
+    gaps_and_starts,
+    plan,
+    worth_a_look,
+)
+from penstock.spark.pipelines.archive.source import Source, id_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Retention may run between the plan and the reading; that it does so three times in a row is no accident.
+_LOST_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to archive, whatever is archived."""
+
+    compression: str = "zstd"
+    bounds: Bounds = field(default_factory=Bounds)
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDone:
+    """What a round did."""
+
+    entry: Entry
+    plan: Plan
+    payload_bytes: int
+    seconds: float
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.entry.added)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.entry.added)
+
+
+class Rounds:
+    """The rounds of one run over one lake, which it owns."""
+
+    def __init__(
+        self,
+        session: "SparkSession",
+        lake: Lake,
+        source: Source,
+        settings: Settings,
+        *,
+        still_owner: Callable[[], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.session = session
+        self.settings = settings
+        self.still_owner = still_owner
+        self.warn = warn
+        self._lake = lake
+        self._source = source
+        self._warned: set[str] = set()
+        self.manifest = Manifest.load(lake)
+
+    def recover(self) -> None:
+        """Finish what was committed, remove what was not."""
+        recover(self.manifest)
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the topics end now, for a run that ends there."""
+        return {at: log.latest for at, log in self._source.logs(self._found().values()).items()}
+
+    def run(self, until: Mapping[TopicPartition, int] | None = None) -> RoundDone | None:
+        """One round, or None when there is nothing to archive."""
+        for attempt in range(_LOST_TRIES):
+            started = time.monotonic()
+            planned = self.plan(until)
+            if not planned:
+                return None
+            try:
+                return self._run(planned, started)
+            except ReadLostError:
+                if attempt == _LOST_TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def plan(self, until: Mapping[TopicPartition, int] | None = None) -> Plan:
+        found = self._found()
+        ids = {name: id_of(info) for name, info in found.items()}
+        archived = self._archived(ids)
+        logs = self._source.logs(found.values())
+        _, starts = gaps_and_starts(logs, archived)
+        bounds = self.settings.bounds
+        # Half of what fits with records of the usual size: from there on their real size matters.
+        many = min(bounds.rows_max, int(bounds.bytes_max / RECORD_BYTES / 2)) // max(1, len(logs))
+        looked = {at: starts[at] for at in worth_a_look(logs, starts, max(1, many))}
+        sizes = self._source.record_bytes(looked)
+        made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until)
+        self._judge(made)
+        return made
+
+    def _found(self) -> dict[str, TopicInfo]:
+        found, missing = check_topics(self._source, self.manifest)
+        for name in missing:
+            self._warn_once(f"topic {name} is gone from the broker; what is archived of it stays")
+        if not found and not missing:
+            self._warn_once("no topic matches the pattern yet")
+        return found
+
+    def _archived(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        archived: dict[TopicPartition, int] = {}
+        for name, topic_id in ids.items():
+            archive = self.manifest.topic(name, topic_id)
+            if archive is not None:
+                archived |= {
+                    TopicPartition(name, partition): offset
+                    for partition, offset in archive.next_offsets.items()
+                }
+            elif self.manifest.topic(name) is not None:
+                self._warn_once(
+                    f"topic {name} was deleted and made anew: it is archived from its start, "
+                    "beside what is archived of the old one"
+                )
+        return archived
+
+    def _judge(self, made: Plan) -> None:
+        if made.gaps and self.settings.fail_on_data_loss:
+            raise GapError("; ".join(map(str, made.gaps)))
+        for gap in made.gaps:
+            self._warn_once(f"{gap}: noted as lost" if not gap.cut_off else str(gap))
+
+    def _run(self, planned: Plan, started: float) -> RoundDone:
+        number = self.manifest.number + 1
+        name = f"{number:010}-{uuid.uuid4().hex}"
+        staging = f"{STAGING}/{name}"
+        payload_bytes, added = 0, []
+        try:
+            if planned.ranges:
+                written = write_round(
+                    self.session,
+                    self._lake,
+                    staging,
+                    planned,
+                    bootstrap=self._source.bootstrap,
+                    kafka=self._source.kafka,
+                    compression=self.settings.compression,
+                )
+                files = read_back(self.session, self._lake, staging, written)
+                check_ranges(planned, files)
+                self._check_ids(planned)
+                payload_bytes = written.payload_bytes
+                added = archived_files(self._lake, staging, number, files, planned.ids)
+            entry = Entry(number, "round", name, now_text(), planned.topics(), tuple(added))
+            self._lake.sync(file.staged for file in added if file.staged is not None)
+            self.still_owner()
+            self.manifest.commit(entry)
+        except BaseException:
+            # Also for Ctrl-C: what is not committed is of no use to anybody.
+            self._lake.delete(staging)
+            raise
+        settle(self._lake, entry)
+        self.manifest.tidy()
+        return RoundDone(entry, planned, payload_bytes, time.monotonic() - started)
+
+    def _check_ids(self, planned: Plan) -> None:
+        """Ids are never used twice: the same one before and after means the same topic all the time in between."""
+        topics = dict.fromkeys(part.at.topic for part in planned.ranges)
+        now = self._source.ids(topics)
+        for topic in topics:
+            if now.get(topic) != planned.ids[topic]:
+                raise ReadLostError(f"topic {topic} was deleted while it was archived")
+
+    def ids(self) -> dict[str, str]:
+        return {name: id_of(info) for name, info in self._source.find()[0].items()}
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """Up to where each topic that is at the broker is archived."""
+        archives = [self.manifest.topic(name, topic_id) for name, topic_id in self.ids().items()]
+        return {archive.topic: archive.next_offsets for archive in archives if archive is not None}
+
+    def tell(self) -> None:
+        """Let the broker know how far its topics are archived; again after a crash, since it may not have heard."""
+        archived = {}
+        found, _ = self._source.find()
+        for name, info in found.items():
+            archive = self.manifest.topic(name, id_of(info))
+            if archive is not None:
+                there = set(info.partitions)
+                offsets = {at: offset for at, offset in archive.next_offsets.items() if at in there}
+                archived[name] = (archive.topic_id, offsets)
+        for trouble in self._source.tell(archived):
+            self.warn(trouble)
+
+    def _warn_once(self, line: str) -> None:
+        if line not in self._warned:
+            self._warned.add(line)
+            self.warn(line)
+
+
+def check_topics(source: Source, manifest: Manifest) -> tuple[dict[str, TopicInfo], list[str]]:
+    """As `Source.find`; but a topic that is neither at the broker nor in the archive is a mistake."""
+    found, missing = source.find()
+    unknown = [name for name in missing if name not in manifest.topics]
+    if unknown:
+        raise ArchiveError(
+            f"there is no topic {', '.join(unknown)}: see `penstock topic list`, or make it with "
+            "`penstock topic create`"
+        )
+    return found, missing
+
+
+def recover(manifest: Manifest) -> None:
+    """Only for the owner of the lake."""
+    lake = manifest.lake
+    entries = {entry.round: entry for entry in manifest.entries}
+    names = dict.fromkeys(stored.path.split("/")[2] for stored in lake.list(STAGING))
+    orphans = []
+    for name in names:
+        if name in entries:
+            settle(lake, entries[name])
+        else:
+            orphans.append(name)
+    if any(_number(name) > manifest.number for name in orphans):
+        # Its owner may be alive somewhere and about to commit: take the number that it would commit under, so that
+        # it cannot any more, and only then remove its files.
+        fence = Entry(manifest.number + 1, "fence", f"{manifest.number + 1:010}-fence", now_text())
+        manifest.commit(fence)
+    for name in orphans:
+        lake.delete(f"{STAGING}/{name}")
+    # Folders without files are in no listing; whoever owns the lake has no use for any of them.
+    lake.delete(STAGING)
+    manifest.tidy()
+
+
+def _number(name: str) -> int:
+    number = name.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else 0
+
+
+def settle(lake: Lake, entry: Entry) -> None:
+    """Move what a committed entry added, delete what it removed; as often as it takes."""
+    for file in entry.added:
+        if file.staged is not None:
+            try:
+                lake.move(file.staged, file.path)
+            except FileNotFoundError:
+                raise CorruptFileError(lake.url(file.path), "is missing, and not in staging either") from None
+    for path in entry.removed:
+        lake.delete(path)
+    lake.delete(f"{STAGING}/{entry.round}")
+
+
+def archived_files(
+    lake: Lake, staging: str, number: int, files: list[FoundFile], ids: Mapping[str, str]
+) -> list[ArchivedFile]:
+    """Staged files under the names that they get; the number of the entry makes them unlike any other."""
+    sizes = {stored.path: stored.size_bytes for stored in lake.list(staging)}
+    added = []
+    for index, file in enumerate(files):
+        folder, _, _ = file.path.rpartition("/")
+        topic = folder.partition("/")[0].removeprefix("topic=")
+        staged = f"{staging}/{file.path}"
+        added.append(
+            ArchivedFile(
+                path=f"{folder}/{number:010}-{index:04}.parquet",
+                topic=topic,
+                topic_id=ids[topic],
+                rows=file.rows,
+                size_bytes=sizes[staged],
+                offsets=file.offsets,
+                staged=staged,
+            )
+        )
+    return added
+
+
+def now_text() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
