@@ -90,6 +90,7 @@ class _Stream:
 
     def next(self) -> Fetched | None:
         """The next batches, however often that must be tried; None at the end."""
+        self._patience.renew()
         while self._position < self._end:
             try:
                 answer = self._answer()
@@ -118,7 +119,10 @@ class _Stream:
         assert self._asked is not None
         link, ticket = self._asked
         self._asked = None
-        answer: FetchResponse = link.response(ticket)
+        options = self._cluster.options
+        # The broker may take its time where there is nothing to send.
+        patience_s = (options.request_timeout_ms + options.fetch_wait_ms) / 1000
+        answer: FetchResponse = link.response(ticket, patience_s)
         if answer.error_code:
             raise BrokerError(answer.error_code, str(self._at))
         for topic in answer.responses:
@@ -178,7 +182,6 @@ class _Stream:
         self._position = self._end if whole.at_end else whole.next_offset
         self._bytes = self._cluster.options.fetch_bytes
         self._corrupt = self._out_of_range = 0
-        self._patience.renew()
         aborted = tuple(
             AbortedRange(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()
         )
@@ -212,7 +215,7 @@ class _Stream:
                 raise CorruptDataError(self._at, self._position, why)
             self._bytes = whole.needed_bytes
             return
-        if self._patience.over:
+        if not self._patience.left_s:
             limit = answer.last_stable_offset if self._committed else answer.high_watermark
             raise TimedOutError(
                 f"{self._at} can be read to offset {limit} only, {self._end} was asked for and "

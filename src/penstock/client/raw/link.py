@@ -190,6 +190,10 @@ class Link:
             raise self._lose(_words(error)) from error
         except DecodeError as error:
             raise self._lose(f"it sent nonsense: {error}") from error
+        except BaseException:
+            # Interrupted between two steps: where we are in the stream is not known any more.
+            self._lose("interrupted while reading")
+            raise
         if response is not None:
             ticket = response.request.correlation_id
             if ticket in self._forgotten:
@@ -200,6 +204,14 @@ class Link:
 
     def _write(self, parts: list[memoryview]) -> None:
         """All of it, reading meanwhile."""
+        try:
+            self._write_all(parts)
+        except BaseException:
+            # Interrupted, it may be, in the middle of a request: nothing can follow it.
+            self._lose("interrupted while writing")
+            raise
+
+    def _write_all(self, parts: list[memoryview]) -> None:
         deadline = time.monotonic() + self._request_timeout_s
         while parts:
             try:

@@ -27,7 +27,7 @@ class Patience:
 
     @property
     def over(self) -> bool:
-        return time.monotonic() >= self._deadline
+        return time.monotonic() >= self._deadline or self.retries >= self._retries_max
 
     def renew(self) -> None:
         """Something went right: the next trouble gets the whole time again."""
@@ -38,7 +38,7 @@ class Patience:
         """Wait before the next try; raises when there is none, or when trying again would not help."""
         if not cause.retriable:
             raise cause
-        if self.over or self.retries >= self._retries_max:
+        if self.over:
             raise self.given_up(cause) from cause
         self.retries += 1
         time.sleep(min(self.next_pause_s(), self.left_s))

@@ -9,6 +9,8 @@ producer, because those behind it could only be stored out of order.
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +30,7 @@ from penstock.client.raw.patience import Patience
 from penstock.client.raw.produce_request import TopicKey, request_parts, topic_key
 from penstock.client.raw.stamping import Batch, Delivery, Producer, checked, following, stamped_head
 from penstock.core.error_codes import ErrorCode
+from penstock.records.batch import BatchHeader
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.kafka.generated.produce import PartitionProduceResponse, ProduceResponse
@@ -68,6 +71,9 @@ class RawProducer:
         self._flights: list[Flight] = []
         self._held_bytes = 0
         self._failure: RawError | None = None
+        # Time runs for the batches only while the producer is at work: there is no thread to work meanwhile.
+        self._left_at = time.monotonic()
+        self._away_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -94,12 +100,18 @@ class RawProducer:
         """Take one whole batch, not to be changed by the caller until `flush`; raises the first failure so far."""
         self._check()
         header, view = checked(at, batch)
+        with self._at_work():
+            delivery = self._send(at, header, view)
+        self._check()
+        return delivery
+
+    def _send(self, at: TopicPartition, header: BatchHeader, view: memoryview) -> Delivery:
         lane = self._lanes.get(at)
         if lane is None:
             lane = self._lanes[at] = Lane(at)
         head = stamped_head(view, self._identity(), lane.sequence)
         lane.sequence = following(lane.sequence, header.record_count)
-        deadline = time.monotonic() + self._options.delivery_timeout_ms / 1000
+        deadline = self._now() + self._options.delivery_timeout_ms / 1000
         one = Batch(Delivery(at), head, view[len(head) :], deadline)
         lane.waiting.append(one)
         self._held_bytes += one.size_bytes
@@ -107,15 +119,27 @@ class RawProducer:
         self._collect()
         while self._held_bytes > self._options.in_flight_bytes_max:
             self._advance()
-        self._check()
         return one.delivery
 
     def flush(self) -> None:
         """Until every batch given is acknowledged; raises the first failure."""
         self._check()
-        while self._held_bytes:
-            self._advance()
+        with self._at_work():
+            while self._held_bytes:
+                self._advance()
         self._check()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._away_s += time.monotonic() - self._left_at
+        try:
+            yield
+        finally:
+            self._left_at = time.monotonic()
+
+    def _now(self) -> float:
+        """The clock of deadlines, which stands still while nobody calls."""
+        return time.monotonic() - self._away_s
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -174,7 +198,7 @@ class RawProducer:
         return route
 
     def _left_ms(self, batch: Batch) -> int:
-        return max(0, int((batch.deadline - time.monotonic()) * 1000))
+        return max(0, int((batch.deadline - self._now()) * 1000))
 
     def _send_request(self, link: Link, lanes: list[tuple[Lane, Route]]) -> None:
         """One request with the next batch of each lane, as far as they fit; a first one that is larger goes alone."""
@@ -209,19 +233,23 @@ class RawProducer:
         """Wait for something to happen, and take it in; the failure is raised once nothing is held any more."""
         now = time.monotonic()
         self._dispatch(now)
+        if self._collect():
+            # Also answers that came while something else was written or waited for on the same connection.
+            return
         wake_at = [flight.sent_at + self._options.request_timeout_ms / 1000 for flight in self._flights]
         wake_at += [lane.not_before for lane in self._lanes.values() if lane.ready and lane.not_before > now]
         links = list(dict.fromkeys(flight.link for flight in self._flights))
         Link.await_any(links, min(wake_at, default=now) - now)
         self._collect()
 
-    def _collect(self) -> None:
-        """Take in the answers that are here, and give up on those that are late."""
+    def _collect(self) -> bool:
+        """Take in the answers that are here, and give up on those that are late; whether there were any."""
+        found = False
         now = time.monotonic()
         patience_s = self._options.request_timeout_ms / 1000
         for flight in list(self._flights):
             if self._failure is not None:
-                return
+                break
             try:
                 answer: ProduceResponse | None = flight.link.take(flight.ticket)
                 if answer is None:
@@ -231,9 +259,11 @@ class RawProducer:
             except ConnectionLostError as error:
                 self._flights.remove(flight)
                 self._lost(flight.batches, error)
-                continue
-            self._flights.remove(flight)
-            self._land(flight, answer)
+            else:
+                self._flights.remove(flight)
+                self._land(flight, answer)
+            found = True
+        return found
 
     def _land(self, flight: Flight, answer: ProduceResponse) -> None:
         left = dict(flight.batches)
@@ -283,7 +313,7 @@ class RawProducer:
         gap = isinstance(error, ProduceError) and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if not error.retriable and not gap:
             self._fail(error)
-        elif time.monotonic() >= batch.deadline or tries > self._options.retries_max:
+        elif self._now() >= batch.deadline or tries > self._options.retries_max:
             self._fail(patience.given_up(error))
         else:
             lane.not_before = time.monotonic() + patience.next_pause_s()

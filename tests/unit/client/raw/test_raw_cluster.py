@@ -16,6 +16,7 @@ from penstock.client.raw import (
     TopicInfo,
     TopicPartition,
     UnknownPartitionError,
+    UnknownTopicError,
     UnreachableError,
     UnsupportedError,
 )
@@ -126,3 +127,23 @@ def test_a_partition_that_was_added_is_found_and_one_that_was_not_is_named() -> 
         assert client.offsets({TopicPartition("t", 1): LATEST})[TopicPartition("t", 1)].offset == 8
         with pytest.raises(UnknownPartitionError, match="no partition 2, only 0 to 1"):
             client.offsets({TopicPartition("t", 2): LATEST})
+
+
+def test_an_answer_that_always_leaves_a_partition_out_is_given_up() -> None:
+    with FakePeer() as peer:
+        peer.on(ApiKey.LIST_OFFSETS, ListOffsetsResponse())
+        with (
+            RawClient(peer.bootstrap, dataclasses.replace(QUICK, api_timeout_ms=50)) as client,
+            pytest.raises(UnreachableError, match="left partitions out"),
+        ):
+            client.offsets({AT: LATEST})
+
+
+def test_without_retries_a_missing_topic_is_still_called_so() -> None:
+    with FakePeer() as peer:
+        options = dataclasses.replace(QUICK, retries_max=0)
+        with (
+            RawClient(peer.bootstrap, options) as client,
+            pytest.raises(UnknownTopicError, match="no topic nix"),
+        ):
+            client.describe(["nix"])

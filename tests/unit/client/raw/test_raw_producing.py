@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from tests.unit.client.raw.fake import (
     TOPIC_ID,
     FakePeer,
     batch_at,
+    offset_found,
     produced,
 )
 
@@ -300,3 +302,46 @@ def test_what_this_client_does_not_write(peer: FakePeer) -> None:
                 client.produce(AT, given)
     with open_client(peer, acks=0) as client, pytest.raises(OptionError, match="needs answers"):
         client.producer()
+
+
+def test_an_answer_that_came_with_another_one_is_not_waited_for(peer: FakePeer) -> None:
+    sent = threading.Event()
+
+    def late(_: Any) -> Any:
+        assert sent.wait(60)
+        return produced(6)
+
+    peer.on(ApiKey.PRODUCE, late)
+    peer.on(ApiKey.LIST_OFFSETS, offset_found(7))
+    # Without a wake-up call: so long would the test take.
+    with open_client(peer, request_timeout_ms=3_600_000) as client:
+        producer = client.producer()
+        delivery = producer.send(AT, batch_of(1))
+        sent.set()
+        assert client.offsets({AT: -1})[AT].offset == 7
+        producer.flush()
+    assert delivery.offset == 6
+
+
+def test_time_runs_only_while_the_producer_is_at_work(
+    peer: FakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller who takes minutes for his next batch has not used up the time of the last one."""
+    peer.on(ApiKey.PRODUCE, SILENCE, produced(1))
+    with open_client(peer) as client:
+        producer = client.producer()
+        delivery = producer.send(AT, batch_of(1))
+        away_s = QUICK.delivery_timeout_ms / 1000 + QUICK.request_timeout_ms / 1000
+        monkeypatch.setattr("penstock.client.raw.producing.time", _Later(away_s))
+        producer.flush()
+    assert delivery.offset == 1
+
+
+class _Later:
+    """The clock, some time later."""
+
+    def __init__(self, later_s: float) -> None:
+        self._later_s = later_s
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._later_s
