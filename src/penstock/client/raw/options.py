@@ -1,6 +1,6 @@
 """The raw client's settings, under the names that Kafka's clients have for them.
 
-Three kinds of names (see `docs` of each table below): honoured, accepted without effect, and refused because the
+Three kinds of names (the tables below): honoured, accepted without effect, and refused because the
 client would silently do something else than was asked. Any other name is refused with the nearest known one.
 """
 
