@@ -1,0 +1,94 @@
+"""After a kill, at any step: what was committed is finished, what was not is removed, nothing is there twice."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.spark.archive.lakes import HOUR, committed, entry, file, round_name
+
+from penstock.spark.pipelines.archive.entries import ArchivedFile
+from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
+from penstock.spark.pipelines.archive.lake import FolderLake
+from penstock.spark.pipelines.archive.manifest import FOLDER, STAGING, Manifest
+from penstock.spark.pipelines.archive.rounds import recover
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> FolderLake:
+    return FolderLake(tmp_path / "lake")
+
+
+def stage(lake: FolderLake, one: ArchivedFile) -> None:
+    assert one.staged is not None
+    lake.create(one.staged, b"data")
+
+
+def data(lake: FolderLake) -> list[str]:
+    return [stored.path for stored in lake.list("") if not stored.path.startswith(FOLDER)]
+
+
+def test_a_round_that_was_not_committed_is_removed(lake: FolderLake) -> None:
+    committed(lake, entry(1, {0: (0, 10)}))
+    stage(lake, file(2))
+    recover(Manifest.load(lake))
+    assert data(lake) == []
+    assert Manifest.load(lake).topic("t").next_offsets == {0: 10}  # type: ignore[union-attr]
+
+
+def test_its_owner_cannot_commit_it_any_more(lake: FolderLake) -> None:
+    asleep = committed(lake, entry(1, {0: (0, 10)}))
+    stage(lake, file(2))
+    recover(Manifest.load(lake))
+    with pytest.raises(ConflictError):
+        asleep.commit(entry(2, {0: (10, 20)}, added=(file(2),)))
+
+
+def test_moves_that_were_interrupted_are_finished(lake: FolderLake) -> None:
+    moved, waiting = file(1), file(2)
+    waiting = ArchivedFile(
+        waiting.path,
+        "t",
+        waiting.topic_id,
+        10,
+        4,
+        {0: (10, 19)},
+        f"{STAGING}/{round_name(1)}/topic=t/{HOUR}/p",
+    )
+    lake.create(moved.path, b"data")
+    stage(lake, waiting)
+    committed(lake, entry(1, {0: (0, 20)}, added=(moved, waiting)))
+    recover(Manifest.load(lake))
+    assert data(lake) == [moved.path, waiting.path]
+    recover(Manifest.load(lake))
+    assert data(lake) == [moved.path, waiting.path]
+    assert Manifest.load(lake).number == 1
+
+
+def test_a_compaction_that_was_interrupted_ends_without_the_old_files(lake: FolderLake) -> None:
+    old = [file(1), file(2)]
+    for one in old:
+        lake.create(one.path, b"data")
+    merged = file(3)
+    stage(lake, merged)
+    committed(
+        lake,
+        entry(1, {0: (0, 10)}, added=(old[0],)),
+        entry(2, {0: (10, 20)}, added=(old[1],)),
+        entry(3, kind="compaction", added=(merged,), removed=tuple(one.path for one in old)),
+    )
+    recover(Manifest.load(lake))
+    assert data(lake) == [merged.path]
+
+
+def test_a_committed_file_that_is_nowhere_is_named(lake: FolderLake) -> None:
+    gone, there = file(1), file(1, topic="u")
+    stage(lake, there)
+    committed(lake, entry(1, {0: (0, 10)}, added=(gone,)))
+    with pytest.raises(CorruptFileError, match=gone.path):
+        recover(Manifest.load(lake))
+
+
+def test_nothing_to_recover_changes_nothing(lake: FolderLake) -> None:
+    committed(lake, entry(1, {0: (0, 10)}))
+    before = lake.list("")
+    recover(Manifest.load(lake))
+    assert lake.list("") == before
