@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +39,7 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-def refuse_overwrite(overwrite: bool) -> None:  # noqa: FBT001 - as PySpark hands it over
+def refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
         raise OptionError('a topic can only be appended to: use mode("append")')
 
@@ -141,7 +142,7 @@ class Spread:
         order = np.argsort(partitions, kind="stable")
         ordered = partitions[order]
         cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             yield TopicPartition(topic, int(ordered[start])), batch.take(pa.array(order[start:stop]))
 
     def _assign(self, topic: str, batch: pa.RecordBatch, columns: SinkColumns) -> NDArray[np.int32]:

@@ -1,0 +1,54 @@
+"""One Spark and one broker for all tests here: a session takes five seconds and half a gigabyte to start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.integration.spark.topics import Topics
+
+import penstock.spark
+from penstock.testing import BrokerProcess, broker
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            # All in one worker where xdist distributes by group: one session instead of several.
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            # py4j leaves its sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings(
+                    "ignore:Exception ignored in.*:pytest.PytestUnraisableExceptionWarning"
+                )
+            )
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = penstock.spark.session(
+        "tests",
+        master="local[2]",
+        config={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            "spark.sql.session.timeZone": "Europe/Paris",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[BrokerProcess]:
+    with broker() as process:
+        yield process
+
+
+@pytest.fixture
+def topics(running: BrokerProcess, request: pytest.FixtureRequest) -> Topics:
+    """Topics of the shared broker, with names that no other test has."""
+    return Topics(running.bootstrap, prefix=request.node.name)

@@ -1,0 +1,129 @@
+"""The stream reader between Spark's questions and the cluster's answers, without a Spark."""
+
+import pickle
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from tests.unit.spark.fake_cluster import FakeCluster, FakeLog
+
+from penstock.client.raw import TopicPartition
+from penstock.spark.options import read_options
+from penstock.spark.planning import Range
+from penstock.spark.schema import source_schema
+from penstock.spark.streaming import StreamReader
+
+EVERYTHING = ReadAllAvailable()
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    made = FakeCluster()
+    made.create("t", FakeLog(0, 10))
+    return made
+
+
+def reader(cluster: FakeCluster, **given: str) -> StreamReader:
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "startingOffsets": "earliest"} | given
+    made = StreamReader(read_options(options, streaming=True), source_schema(headers=False))
+    made._client = cluster  # type: ignore[assignment]
+    return made
+
+
+def ranges(stream: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+    return [partition.value for partition in stream.partitions(start, end)]
+
+
+def test_batches_follow_each_other(cluster: FakeCluster) -> None:
+    stream = reader(cluster)
+    start = stream.initialOffset()
+    first = stream.latestOffset(start, EVERYTHING)
+    assert ranges(stream, start, first) == [Range(T0, 0, 10)]
+    assert stream.latestOffset(first, EVERYTHING) == first, "nothing new"
+    cluster.logs[T0].end = 15
+    second = stream.latestOffset(first, EVERYTHING)
+    assert ranges(stream, first, second) == [Range(T0, 10, 15)]
+    assert stream.reportLatestOffset() == {"t": {"0": 15}}
+
+
+def test_the_first_batch_pins_the_beginning_even_when_it_is_empty(cluster: FakeCluster) -> None:
+    stream = reader(cluster, startingOffsets="latest")
+    start = stream.initialOffset()
+    first = stream.latestOffset(start, EVERYTHING)
+    assert first != start, "Spark writes no offsets for a batch that does not move"
+    assert ranges(stream, start, first) == []
+    cluster.logs[T0].end = 12
+    replayed_with = stream.initialOffset()
+    assert ranges(stream, replayed_with, first) == []
+
+
+def test_a_batch_for_another_source_of_the_query_reads_nothing_again(cluster: FakeCluster) -> None:
+    stream = reader(cluster)
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    assert ranges(stream, first, first) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({}, EVERYTHING),
+        ({"maxOffsetsPerTrigger": "5"}, ReadMaxRows(5)),
+        ({"minOffsetsPerTrigger": "5"}, ReadMinRows(5)),
+        ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "6"}, ReadMaxRows(6)),
+    ],
+)
+def test_what_spark_is_told_of_limits(cluster: FakeCluster, given: dict[str, str], limit: object) -> None:
+    assert reader(cluster, **given).getDefaultReadLimit() == limit
+
+
+def test_a_limit_is_kept_and_all_means_all(cluster: FakeCluster) -> None:
+    stream = reader(cluster, maxOffsetsPerTrigger="4")
+    start = stream.initialOffset()
+    assert stream.latestOffset(start, ReadMaxRows(4))["t"] == {"0": 4}
+    assert stream.latestOffset(start, EVERYTHING)["t"] == {"0": 10}
+
+
+def test_a_minimum_holds_back_until_enough_or_long_enough(cluster: FakeCluster) -> None:
+    stream = reader(cluster, minOffsetsPerTrigger="5", maxTriggerDelay="1h")
+    limit = stream.getDefaultReadLimit()
+    first = stream.latestOffset(stream.initialOffset(), limit)
+    cluster.logs[T0].end = 14
+    assert stream.latestOffset(first, limit) == first
+    assert stream._last_trigger_s is not None
+    stream._last_trigger_s -= 3601
+    assert stream.latestOffset(first, limit)["t"] == {"0": 14}
+    cluster.logs[T0].end = 19
+    assert stream.latestOffset(first, limit)["t"] == {"0": 19}
+
+
+def test_available_now_ends_though_the_topic_grows(cluster: FakeCluster) -> None:
+    stream = reader(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="5")
+    limit = stream.getDefaultReadLimit()
+    stream.prepareForTriggerAvailableNow()
+    at, ends = stream.initialOffset(), []
+    while True:
+        cluster.logs[T0].end += 3
+        cluster.logs[T1] = FakeLog(0, 4)
+        following = stream.latestOffset(at, limit)
+        if following == at:
+            break
+        at = following
+        ends.append(at["t"])
+    assert ends == [{"0": 6}, {"0": 10}], "neither what came later nor the partition that did"
+
+
+def test_available_now_of_a_topic_that_is_gone(cluster: FakeCluster) -> None:
+    stream = reader(cluster, failOnDataLoss="false")
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.delete("t")
+    again = reader(cluster, failOnDataLoss="false")
+    again.prepareForTriggerAvailableNow()
+    assert again.latestOffset(first, EVERYTHING) == first
+
+
+def test_tasks_get_no_connection(cluster: FakeCluster) -> None:
+    stream = reader(cluster)
+    stream.initialOffset()
+    travelled = pickle.loads(pickle.dumps(stream))
+    assert travelled._client is None
