@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.records.batch import HEADER_BYTES, InvalidBatch, stamp_crc, validate_batch
@@ -18,6 +18,9 @@ from penstock.records.reader import Record, read_all, read_records, verify_recor
 
 FAR = 2**62
 MEGABYTE = 1024 * 1024
+
+# How long an example takes is no property of the code.
+calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 codecs = st.sampled_from(list(Codec))
 small_fields = st.none() | st.binary(max_size=80)
@@ -81,7 +84,7 @@ def without_type(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(*row[:4], row[5]) for row in rows]
 
 
-@settings(max_examples=300)
+@settings(calm, max_examples=300)
 @given(fetches(), st.data())
 def test_rows_are_those_of_the_record_reader(
     fetch: list[tuple[BatchOptions, list[Record]]], data: st.DataObject
@@ -101,6 +104,7 @@ def test_rows_are_those_of_the_record_reader(
         column.validate(full=True)
 
 
+@calm
 @given(record_lists(base=0), codecs)
 @pytest.mark.parametrize("library", ["aiokafka.record.default_records", "kafka.record.default_records"])
 def test_what_another_client_writes_is_decoded(library: str, records: list[Record], codec: Codec) -> None:
@@ -137,7 +141,7 @@ def contents(records: list[Record]) -> list[tuple[Any, ...]]:
     return [(r.key, r.value, r.timestamp, r.headers) for r in records]
 
 
-@settings(max_examples=300)
+@settings(calm, max_examples=300)
 @given(record_lists(base=0), codecs, st.sampled_from([62, 200, 5000, MEGABYTE]))
 def test_encoded_columns_read_back(records: list[Record], codec: Codec, limit: int) -> None:
     batches = encoded(records, compression=codec.name.lower(), batch_bytes_max=limit)
@@ -154,6 +158,7 @@ def test_encoded_columns_read_back(records: list[Record], codec: Codec, limit: i
         assert batches[0] == build_batch(records)
 
 
+@calm
 @given(record_lists(base=0), codecs)
 @pytest.mark.parametrize("library", ["aiokafka.record.default_records", "kafka.record.default_records"])
 def test_another_client_reads_what_is_encoded(library: str, records: list[Record], codec: Codec) -> None:
@@ -165,6 +170,7 @@ def test_another_client_reads_what_is_encoded(library: str, records: list[Record
     assert read == [(index, *row) for index, row in enumerate(contents(records))]
 
 
+@calm
 @given(st.lists(st.none() | st.binary(max_size=70), max_size=60), st.integers(1, 2**31 - 1))
 def test_partitions_are_those_of_the_partitioner(keys: list[bytes | None], partitions: int) -> None:
     expected = [-1 if key is None else partition_for(key, partitions) for key in keys]
@@ -204,7 +210,7 @@ def mend(data: bytearray) -> None:
         stamp_crc(view, 0, len(data))
 
 
-@settings(max_examples=1500)
+@settings(calm, max_examples=1500)
 @given(
     record_lists(), st.sampled_from([Codec.NONE, Codec.NONE, *Codec]), st.integers(0, 2**32), st.booleans()
 )
@@ -230,7 +236,7 @@ def shown(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-@settings(max_examples=300)
+@settings(calm, max_examples=300)
 @given(record_lists(), st.integers(0, 2**32))
 def test_a_batch_whose_lengths_are_right_is_not_refused(records: list[Record], seed: int) -> None:
     """The other way round: what the reader takes, columns take, unless a number is written in too many bytes."""

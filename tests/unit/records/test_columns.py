@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.core.varints import encode_varint
 from penstock.records.batch import stamp_crc
 from penstock.records.builder import BatchBuilder, BatchOptions, build_batch
 from penstock.records.columns import (
@@ -278,7 +279,17 @@ def test_the_broker_needs_no_arrow() -> None:
 
 def test_runs_of_like_records_end_where_a_size_changes() -> None:
     """Walked by comparison, not one by one: every place where a run breaks has to be seen."""
-    sizes = [100] * 3000 + [101] + [100] * 2000 + [20_000] * 700 + [3] * 900 + list(range(300)) + [100] * 600
+    sizes = (
+        [100] * 3000
+        + [101]
+        + [100] * 2000
+        + [164]
+        + [100] * 900
+        + [20_000] * 700
+        + [3] * 900
+        + list(range(300))
+        + [100] * 600
+    )
     records = [Record(i, i // 3, None, bytes(size)) for i, size in enumerate(sizes)]
     columns = decode(build_batch(records), first=0, end=FAR)
     assert [len(value) for value in columns.value.to_pylist()] == sizes
@@ -293,3 +304,72 @@ def test_a_run_that_leaves_its_batch_is_refused() -> None:
     joined[23:27] = (3999).to_bytes(4)
     with pytest.raises(CorruptBatchError, match="offset 0"):
         decode(mended(joined), first=0, end=FAR)
+
+
+def by_hand(*records: bytes) -> bytearray:
+    """A batch of hand-made records, each without its length."""
+    payload = b"".join(encode_varint(len(record)) + record for record in records)
+    made = bytearray(batch([b""] * len(records))[:61]) + payload
+    made[8:12] = (len(made) - 12).to_bytes(4)
+    return mended(made)
+
+
+# Attributes, timestamp delta, offset delta, null key, null value.
+PLAIN = b"\x00\x00\x00\x01\x01"
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(PLAIN + b"\x00\x00", id="bytes behind the last field"),
+        pytest.param(PLAIN + b"\x80", id="the bytes end inside a varint"),
+        pytest.param(PLAIN + b"\x01", id="fewer than no headers"),
+        pytest.param(b"\x00\x00\x06\x01\x01\x00", id="an offset beyond the batch's last"),
+        pytest.param(b"\x00\x00\x01\x01\x01\x00", id="an offset before the batch's first"),
+        pytest.param(b"\x00\x00\x80\x80\x80\x80\x80\x00\x01\x01\x00", id="a varint of six bytes"),
+        pytest.param(b"\x00" + b"\x80" * 9 + b"\x02" + b"\x00\x01\x01\x00", id="a varlong of 65 bits"),
+        pytest.param(b"\x00\xfe" + b"\xff" * 8 + b"\x01" + b"\x00\x01\x01\x00", id="a time beyond 64 bits"),
+        pytest.param(b"\x00\x00\x00\x20\x01\x00", id="a key longer than the record"),
+        pytest.param(b"\x00\x00\x00\xfe\xff\xff\xff\x0f\x01\x00", id="a key longer than anything"),
+    ],
+)
+def test_a_record_that_contradicts_itself_is_refused(wrong: bytes, headers: bool) -> None:
+    fine = PLAIN + b"\x02\x02h\x02v"
+    assert len(decode(by_hand(fine, fine), first=0, end=FAR, headers=headers).value) == 2
+    for records in ((wrong, fine), (fine, wrong), (wrong,)):
+        with pytest.raises(CorruptBatchError, match=f"record {records.index(wrong)}: "):
+            decode(by_hand(*records), first=0, end=FAR, headers=headers)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (b"\x02\x01\x04xx", "a header without a key"),
+        (b"\xfe\xff\xff\xff\x0f\x02h\x02v", "headers in"),
+        (b"\x04\x02h\x02v", "record [0-9]+: "),
+        (b"\x02\x02h\x08v", "its headers end"),
+        (b"\x02\x02h\x02vv", "its headers end"),
+        (b"\x02\x02h" + b"\xff" * 12, "varint"),
+    ],
+)
+def test_headers_that_contradict_themselves_are_refused(wrong: bytes, says: str, count: int) -> None:
+    """One record alone is walked in Python, forty together in numpy."""
+    with pytest.raises(CorruptBatchError, match=says):
+        decode(by_hand(*[PLAIN + wrong] * count), first=0, end=FAR, headers=True)
+
+
+def test_an_error_far_inside_a_large_fetch_is_named_exactly() -> None:
+    fine = PLAIN + b"\x00"
+    data = bytes(batch([b"x"] * 5000)) + bytes(by_hand(*[fine] * 9000, PLAIN + b"\x00\x00", fine))
+    with pytest.raises(CorruptBatchError, match="record 9000: "):
+        decode(data, first=0, end=FAR)
+
+
+def test_lengths_that_go_nowhere_are_refused() -> None:
+    """A length of -3, written in three bytes: a walk that believed it would stand still."""
+    data = bytearray(batch([b""] * 2000)[:61]) + b"\x85\x80\x00" * 6000
+    data[8:12] = (len(data) - 12).to_bytes(4)
+    with pytest.raises(CorruptBatchError, match="offset 0"):
+        decode(mended(data), first=0, end=FAR)
