@@ -30,7 +30,7 @@ def batch_ranges(cluster: Cluster, options: ReadOptions) -> tuple[list[Range], F
     _check_order(options, start, end)
     earliest = edges(cluster, found.partitions, EARLIEST)
     latest = edges(cluster, found.partitions, LATEST, committed=committed)
-    loss = LossPolicy(options.fail_on_data_loss)
+    loss = LossPolicy(fail=options.fail_on_data_loss)
     ranges = []
     for at in found.partitions:
         begin, until = start[at], end[at]

@@ -48,7 +48,7 @@ class RangeReader:
         # Spark hands out InputPartition(None) when there was nothing to plan.
         if not isinstance(partition, RangePartition):
             return
-        part, loss = partition.part, LossPolicy(self.options.fail_on_data_loss)
+        part, loss = partition.part, LossPolicy(fail=self.options.fail_on_data_loss)
         with RawClient(self.options.bootstrap, RawOptions.from_kafka(self.options.client)) as client:
             try:
                 yield from self._read(client, part, partition.topic_id)

@@ -40,6 +40,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_schema(schema, headers=options.headers)
         self._options = options
         self._schema = schema
+        self._loss = LossPolicy(fail=options.fail_on_data_loss)
         self._client: RawClient | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
@@ -74,10 +75,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         begin_at = StreamOffset.from_json(start)
         now = self._find()
-        loss = LossPolicy(self._options.fail_on_data_loss)
         self._latest = self._latest_of(now)
         earliest = edges(self._cluster, fresh(begin_at, now), EARLIEST)
-        begins, ends, ids = advance(begin_at, now, earliest, self._latest, loss)
+        begins, ends, ids = advance(begin_at, now, earliest, self._latest, self._loss)
         if self._target is not None:
             ends = _capped(begin_at, begins, ends, self._target)
         if self._should_wait(begin_at, begins, ends, limit):
@@ -115,9 +115,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = self._find()
         there = [at for at in now.partitions if at in end_at.at]
         earliest = edges(self._cluster, there, EARLIEST)
-        loss = LossPolicy(self._options.fail_on_data_loss)
         cut = split(
-            stream_ranges(begin_at, end_at, now, earliest, loss),
+            stream_ranges(begin_at, end_at, now, earliest, self._loss),
             partitions_min=self._options.partitions_min,
             records_max=self._options.records_per_partition_max,
         )

@@ -218,3 +218,11 @@ def test_brokers_without_topic_ids(cluster: FakeCluster) -> None:
     start = StreamOffset({T0: 12, T1: 5})
     begins, ends, ids = advance(start, now, {}, {T0: 20, T1: 5}, STRICT)
     assert (begins[T0], ends[T0], ids) == (12, 20, {})
+
+
+def test_a_loss_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream meets the same gap at every trigger, many times a second."""
+    loss = LossPolicy(fail=False)
+    for what in ("t-0 is gone", "t-0 is gone", "t-1 is gone"):
+        loss.report(what)
+    assert [record.args for record in caplog.records] == [("t-0 is gone",), ("t-1 is gone",)]
