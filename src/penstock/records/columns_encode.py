@@ -187,9 +187,12 @@ def _join(rows: _Rows, timestamp_delta: Longs, offset_delta: Longs) -> pa.Binary
     # The attributes byte is 0, as is the varint of 0.
     attributes = np.zeros(len(length), np.uint64)
     head = [zigzag(length), attributes, *deltas, zigzag(rows.key_length)]
-    pieces = [numbers_column(*head), rows.key, numbers_column(zigzag(rows.value_length)), rows.value]
     if rows.key.null_count == len(rows.key):
+        # One piece less to join for topics without keys.
         pieces = [numbers_column(*head, zigzag(rows.value_length)), rows.value]
+    else:
+        value_length = numbers_column(zigzag(rows.value_length))
+        pieces = [numbers_column(*head), rows.key, value_length, rows.value]
     if rows.headers is None:
         pieces.append(pa.scalar(b"\x00"))
     else:
@@ -199,10 +202,7 @@ def _join(rows: _Rows, timestamp_delta: Longs, offset_delta: Longs) -> pa.Binary
 
 def _batch(payload: Buffer, codec: Codec, count: int, base_timestamp: int, max_timestamp: int) -> bytearray:
     size_bytes = HEADER_BYTES + len(payload)
-    out = bytearray(size_bytes)
-    HEADER.pack_into(
-        out,
-        0,
+    header = HEADER.pack(
         0,
         size_bytes - LOG_OVERHEAD_BYTES,
         NO_LEADER_EPOCH,
@@ -217,7 +217,8 @@ def _batch(payload: Buffer, codec: Codec, count: int, base_timestamp: int, max_t
         NO_SEQUENCE,
         count,
     )
-    out[HEADER_BYTES:] = payload
+    # Joined rather than filled in: a new bytearray of a given size is zeroed first, which costs half as much again.
+    out = bytearray().join((header, payload))
     with memoryview(out) as view:
         stamp_crc(view, 0, size_bytes)
     return out
