@@ -1,7 +1,7 @@
 """What the next round takes: from what is archived and what the broker has, by arithmetic alone."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.client.raw import TopicPartition
@@ -17,6 +17,10 @@ TASK_BYTES = 128_000_000
 TASK_BYTES_MIN = 16_000_000
 # Taken for a partition whose records nobody has looked at yet.
 RECORD_BYTES = 1_000.0
+# As large as most brokers let a batch get.
+RECORD_BYTES_LARGE = 1_000_000.0
+# Each look is a request; the largest partitions decide how large the round gets.
+LOOKS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +170,10 @@ def tasks_wanted(plan: Plan, cores: int) -> int:
 
 
 def worth_a_look(
-    logs: Mapping[TopicPartition, Log], starts: Mapping[TopicPartition, int], rows_min: int
-) -> list[TopicPartition]:
-    """Partitions with so much to read that a guess at the size of their records would not do."""
-    return [at for at, start in starts.items() if logs[at].latest - start >= rows_min]
-
-
-def named(ats: Iterable[TopicPartition]) -> str:
-    return ", ".join(map(str, ats))
+    logs: Mapping[TopicPartition, Log], starts: Mapping[TopicPartition, int], bounds: Bounds
+) -> dict[TopicPartition, int]:
+    """The starts of partitions with so many records that the round might get too large if they are large ones."""
+    waiting = {at: logs[at].latest - start for at, start in starts.items()}
+    rows_min = max(1.0, bounds.bytes_max / RECORD_BYTES_LARGE / max(1, len(starts)))
+    largest = sorted(waiting, key=lambda at: waiting[at], reverse=True)[:LOOKS_MAX]
+    return {at: starts[at] for at in largest if waiting[at] >= rows_min}

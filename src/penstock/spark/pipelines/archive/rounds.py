@@ -14,14 +14,7 @@ from penstock.spark.pipelines.archive.failures import ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
-from penstock.spark.pipelines.archive.planning import (
-    RECORD_BYTES,
-    Bounds,
-    Plan,
-    gaps_and_starts,
-    plan,
-    worth_a_look,
-)
+from penstock.spark.pipelines.archive.planning import Bounds, Plan, gaps_and_starts, plan, worth_a_look
 from penstock.spark.pipelines.archive.source import Source, id_of
 
 if TYPE_CHECKING:
@@ -109,10 +102,7 @@ class Rounds:
         logs = self._source.logs(found.values())
         _, starts = gaps_and_starts(logs, archived)
         bounds = self.settings.bounds
-        # Half of what fits with records of the usual size: from there on their real size matters.
-        many = min(bounds.rows_max, int(bounds.bytes_max / RECORD_BYTES / 2)) // max(1, len(logs))
-        looked = {at: starts[at] for at in worth_a_look(logs, starts, max(1, many))}
-        sizes = self._source.record_bytes(looked)
+        sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
         made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until)
         self._judge(made)
         return made

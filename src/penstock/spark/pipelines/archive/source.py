@@ -20,7 +20,6 @@ REQUIRED = "penstock.archive.required"
 PROGRESS = "penstock.archive.progress"
 # Enough records to know their size, few enough to ask for before every large round.
 SAMPLE_BYTES = 65_536
-SAMPLE_PARTITIONS_MAX = 64
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ class Source:
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """About how many bytes an offset takes at the broker, by a look at the first batches to be read."""
         sizes = {}
-        for at, start in list(starts.items())[:SAMPLE_PARTITIONS_MAX]:
+        for at, start in starts.items():
             try:
                 with closing(self._sampler.fetch(at, start, start + 1, committed=True)) as answers:  # type: ignore[type-var]
                     first = next(iter(answers), None)
