@@ -59,7 +59,7 @@ def topic_key(topic: Any, version: int, since: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_produce_requests_decode_as_generated(version: int, data: st.DataObject) -> None:
     request = data.draw(produce_requests(version))
@@ -87,7 +87,7 @@ def test_produce_requests_decode_as_generated(version: int, data: st.DataObject)
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_produce_responses_are_what_generated_codecs_read(version: int, data: st.DataObject) -> None:
     key = ids if version >= produce.TOPIC_IDS_SINCE else names.map(str.encode)
@@ -155,7 +155,7 @@ def fetch_requests(draw: st.DrawFn, version: int) -> generated_fetch.FetchReques
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_fetch_requests_decode_as_generated(version: int, data: st.DataObject) -> None:
     request = data.draw(fetch_requests(version))
@@ -217,7 +217,7 @@ def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.DataObject) -> None:
     key = ids if version >= fetch.TOPIC_IDS_SINCE else names.map(str.encode)
@@ -253,7 +253,7 @@ def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.D
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_damaged_produce_frames_raise_only_decode_errors(
     version: int, data: st.DataObject, seed: int
@@ -269,7 +269,7 @@ def test_damaged_produce_frames_raise_only_decode_errors(
 
 
 @pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 15, 18])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_damaged_fetch_frames_raise_only_decode_errors(version: int, data: st.DataObject, seed: int) -> None:
     frame = _damaged(generated_fetch.encode_request(data.draw(fetch_requests(version)), version), seed)
@@ -299,7 +299,7 @@ def _damaged(frame: bytes, seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("version", range(produce.FLEXIBLE_SINCE, produce.MAX_VERSION + 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_short_cut_for_one_batch_agrees_with_the_long_way(version: int, data: st.DataObject) -> None:
     request = data.draw(produce_requests(version))

@@ -378,5 +378,5 @@ class LogModel(RuleBasedStateMachine):
 
 TestLogModel = LogModel.TestCase
 TestLogModel.settings = settings(
-    max_examples=int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100")), stateful_step_count=30, deadline=None
+    max_examples=int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "100")), stateful_step_count=30
 )

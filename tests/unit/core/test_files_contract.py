@@ -191,7 +191,7 @@ class _Actions:
     lists = st.lists(st.one_of(write, write, cut), max_size=25)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=_Actions.lists)
 def test_a_file_is_a_byte_array(files: Files, root: Path, actions: list[tuple[str, int, bytes]]) -> None:
     files.unlink(root / "model")

@@ -163,7 +163,7 @@ def test_an_unlink_is_not_durable_before_the_directory_sync() -> None:
     assert outcomes == {True, False}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     seed=st.integers(0, 2**32), versions=st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=4)
 )
@@ -179,7 +179,7 @@ _changes = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(seed=st.integers(0, 2**32), changes=st.lists(_changes, max_size=12))
 def test_bytes_below_the_first_unsynced_change_survive(
     seed: int, changes: list[tuple[str, int, bytes]]
