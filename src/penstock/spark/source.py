@@ -19,6 +19,10 @@ from penstock.spark.checks import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+# Set by `penstock pipeline replay` alone. A source of its own would have to be registered, and Spark looks for
+# registered ones in whatever session is active in the thread.
+REPLAY_OPTION = "penstock.replay"
+
 
 class PenstockSource(DataSource):
     """Reads topics into DataFrames and writes DataFrames to topics, with the options of Spark's Kafka source."""
@@ -54,6 +58,10 @@ class PenstockSource(DataSource):
         from penstock.spark.writing import BatchWriter, refuse_overwrite  # noqa: PLC0415
 
         refuse_overwrite(overwrite)
+        if REPLAY_OPTION in self.options:
+            from penstock.spark.pipelines.replaying.sink import ReplayWriter  # noqa: PLC0415
+
+            return ReplayWriter.of(self.options[REPLAY_OPTION])
         return BatchWriter(write_options(self.options), schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802

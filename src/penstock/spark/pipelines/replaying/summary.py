@@ -1,0 +1,58 @@
+"""What a replay did, for people and for machines."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class PartitionReplayed:
+    rows: int = 0
+    skipped: int = 0  # were there already
+    # The original offset of the last one that is there.
+    last: int = -1
+
+
+@dataclass(slots=True)
+class Replayed:
+    uri: str
+    source_topic: str
+    source_topic_id: str
+    topic: str
+    created: bool = False
+    finished: bool = True
+    seconds: float = 0.0
+    size_bytes: int = 0  # of record batches, as they were sent
+    partitions: dict[int, PartitionReplayed] = field(default_factory=dict)
+    corrupt: list[str] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.partitions.values())
+
+    @property
+    def skipped(self) -> int:
+        return sum(one.skipped for one in self.partitions.values())
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "from": self.uri,
+            "source_topic": self.source_topic,
+            "source_topic_id": self.source_topic_id,
+            "topic": self.topic,
+            "created": self.created,
+            "finished": self.finished,
+            "rows": self.rows,
+            "skipped": self.skipped,
+            "bytes": self.size_bytes,
+            "seconds": round(self.seconds, 3),
+            "rows_per_s": round(self.rows_per_s, 1),
+            "partitions": {
+                str(number): {"rows": one.rows, "skipped": one.skipped, "last_offset": one.last}
+                for number, one in sorted(self.partitions.items())
+            },
+            "corrupt": self.corrupt,
+        }

@@ -1,0 +1,68 @@
+"""The end of a target partition, which says how far a replay has got there."""
+
+from typing import NamedTuple
+
+from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicPartition
+from penstock.records.columns import decode_in_parts
+from penstock.spark.pipelines.replaying.errors import OtherRecordsError
+from penstock.spark.pipelines.replaying.headers import origin
+
+# How far back the last record is looked for at first: there may be markers of transactions behind it.
+LOOK_BACK_OFFSETS = 64
+LOOK_BACK_OFFSETS_MAX = 16_384
+
+
+class Tail(NamedTuple):
+    end: int  # where the next record goes
+    done: int  # the original offset of the last record that this replay has written here; -1: none yet
+
+
+def look(client: RawClient, at: TopicPartition, source: str, *, append: bool) -> Tail:
+    """OtherRecordsError when the last record is not of this replay.
+
+    With `append` other records are nothing special: the last one of this replay is looked for among them, however far
+    back that is.
+    """
+    earliest = client.offsets({at: EARLIEST})[at].offset
+    end = client.offsets({at: LATEST})[at].offset
+    if end == 0:
+        return Tail(0, -1)
+    high, step = end, LOOK_BACK_OFFSETS
+    while high > earliest:
+        low = max(earliest, high - step)
+        found = _last_of(client, at, low, high, source, append=append)
+        if found is not None:
+            if not append and found[0] != source:
+                raise OtherRecordsError(str(at), _what(found[0]))
+            return Tail(end, found[1])
+        high, step = low, min(step * 4, LOOK_BACK_OFFSETS_MAX)
+    if not append:
+        # Deleted by retention, most likely: nobody can say what was here.
+        raise OtherRecordsError(str(at), f"no record below its end at offset {end} that says how far it got")
+    return Tail(end, -1)
+
+
+def _what(source: str | None) -> str:
+    if source is None:
+        return "other records"
+    return f"records of another replay ({source})"
+
+
+def _last_of(
+    client: RawClient, at: TopicPartition, low: int, high: int, source: str, *, append: bool
+) -> tuple[str | None, int] | None:
+    """Where the last record is from, with `append` the last one of `source`; None when there is none."""
+    last: tuple[str | None, int] | None = None
+    for fetched in client.fetch(at, low, high):
+        for columns in decode_in_parts(fetched.records, first=low, end=high, headers=True):
+            headers = columns.headers
+            assert headers is not None
+            for index in range(len(headers) - 1, -1, -1):
+                known = origin(headers[index].as_py())
+                if not append:
+                    last = known or (None, -1)
+                    break
+                if known is not None and known[0] == source:
+                    last = known
+                    break
+    return last

@@ -1,0 +1,127 @@
+"""What a task does: rows of a few partitions, in order, to the same partitions of the target.
+
+Spark may run a task again, or end its rows early when it is cancelled. Either way what has arrived is a beginning of
+what should, and the next attempt finds its end by looking there.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.client.raw import Delivery, RawClient, RawOptions, RawProducer, TopicPartition
+from penstock.records.batch import read_header
+from penstock.records.columns_encode import encode
+from penstock.spark.pipelines.replaying.errors import OtherWriterError
+from penstock.spark.pipelines.replaying.headers import with_origin
+from penstock.spark.pipelines.replaying.tail import look
+
+
+@dataclass(slots=True)
+class Done:
+    """What a task did for one partition; `last` is the original offset of the last row, -1 when there was none."""
+
+    partition: int
+    rows: int = 0
+    skipped: int = 0
+    size_bytes: int = 0
+    last: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Picklable: it travels to the executors with the job."""
+
+    bootstrap: str
+    topic: str
+    source: str  # what the records say that they are from
+    append: bool
+    kafka: dict[str, str] = field(default_factory=dict)
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> list[Done]:
+        """Rows by partition and offset."""
+        options = RawOptions.from_kafka(self.kafka)
+        lane: _Lane | None = None
+        done: list[Done] = []
+        with RawClient(self.bootstrap, options) as client, client.producer() as producer:
+            for batch in batches:
+                for partition, part in _by_partition(batch):
+                    if lane is None or lane.at.partition != partition:
+                        if lane is not None:
+                            done.append(lane.finish())
+                        lane = _Lane(self, options, client, producer, TopicPartition(self.topic, partition))
+                    lane.write(part)
+            if lane is not None:
+                done.append(lane.finish())
+        return done
+
+
+class _Lane:
+    """One partition of the target while its rows come."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        options: RawOptions,
+        client: RawClient,
+        producer: RawProducer,
+        at: TopicPartition,
+    ) -> None:
+        self.at = at
+        self._writer = writer
+        self._options = options
+        self._producer = producer
+        self._tail = look(client, at, writer.source, append=writer.append)
+        self._done = Done(at.partition)
+        self._next = self._tail.end
+        self._sent: list[tuple[Delivery, int]] = []
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        offsets = rows.column("offset")
+        there = int(np.searchsorted(offsets.to_numpy(), self._tail.done, side="right"))
+        self._done.skipped += there
+        self._done.last = offsets[-1].as_py()
+        rows = rows.slice(there)
+        if not rows.num_rows:
+            return
+        in_ms = rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC"), safe=False).cast(pa.int64())
+        headers = with_origin(rows.column("headers"), rows.column("offset"), in_ms, self._writer.source)
+        for encoded in encode(
+            rows.column("key"),
+            rows.column("value"),
+            timestamp=in_ms,
+            headers=headers,
+            compression=self._options.compression,
+            batch_bytes_max=self._options.batch_bytes,
+        ):
+            count = read_header(encoded).record_count
+            self._sent.append((self._producer.send(self.at, encoded), count))
+            self._done.size_bytes += len(encoded)
+        self._done.rows += rows.num_rows
+        self._check()
+
+    def finish(self) -> Done:
+        self._producer.flush()
+        self._check()
+        return self._done
+
+    def _check(self) -> None:
+        """Every acknowledged batch stands right behind the one before it: nobody else writes here."""
+        while self._sent and self._sent[0][0].offset is not None:
+            delivery, count = self._sent.pop(0)
+            offset = delivery.offset
+            # -1: a repeat that the broker no longer remembers the place of.
+            if offset != -1 and offset != self._next and not self._writer.append:
+                raise OtherWriterError(str(self.at))
+            self._next += count
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    partitions = batch.column("partition").to_numpy()
+    if not len(partitions):
+        return
+    cuts = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    for start, stop in pairwise(cuts):
+        yield int(partitions[start]), batch.slice(start, stop - start)
