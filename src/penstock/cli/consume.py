@@ -8,7 +8,7 @@ import stat
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
@@ -17,14 +17,16 @@ from penstock.cli.errors import WrongUseError
 from penstock.cli.options import parse_time
 
 if TYPE_CHECKING:
-    from confluent_kafka import Message
+    from collections.abc import Iterator
 
     from penstock.client.console_reader import ConsoleReader
+    from penstock.client.console_row import ConsoleRow
 
 _EXAMPLES = (
     "penstock consume greetings --from-beginning",
     "penstock consume orders --since 15m --no-follow --format json",
     "penstock consume orders --partition 0 --offset -10 --max 10",
+    "penstock consume orders --from-archive /data/lake",
 )
 # How long one wait for messages lasts: Ctrl-C and a closed pipe are noticed in between.
 _WAIT_SECONDS = 0.2
@@ -55,6 +57,16 @@ def consume(
             metavar="TIME", help="Start at a time: 5m, 2h or 1d ago, 2025-01-31T12:00, or epoch ms."
         ),
     ] = None,
+    from_archive: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="Start with what `penstock pipeline archive` put there, then go on with the broker.",
+        ),
+    ] = None,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="With --from-archive: leave out files that are damaged.")
+    ] = False,
     partition: Annotated[
         list[int] | None, typer.Option(min=0, metavar="P", help="Only this partition; may be repeated.")
     ] = None,
@@ -71,26 +83,95 @@ def consume(
     """Print the messages of a topic; without a place to start, those that arrive from now on.
 
     Nothing is committed and no group is joined: reading disturbs nobody and can be repeated. Order holds within
-    a partition.
+    a partition. With --from-archive nothing is missing or there twice where the archive and the broker meet.
     """
+    if sum((from_beginning, offset is not None, since is not None, from_archive is not None)) > 1:
+        raise WrongUseError("give one of --from-beginning, --offset, --since and --from-archive")
+    if skip_corrupt and from_archive is None:
+        raise WrongUseError("--skip-corrupt is about archived files: give it with --from-archive")
+    as_json = session.json or format_ is Format.JSON
+    if from_archive is not None:
+        from penstock.cli.consume_archive import archive_then_live
+
+        with archive_then_live(
+            session, from_archive, topic, partition, follow=follow, skip_corrupt=skip_corrupt
+        ) as archived:
+            _until_interrupted(archived, as_json=as_json, most=max_)
+        return
+    _until_interrupted(
+        _live(session, topic, partition, from_beginning, offset, since, follow=follow),
+        as_json=as_json,
+        most=max_,
+    )
+
+
+def _live(
+    session: Session,
+    topic: str,
+    partition: list[int] | None,
+    from_beginning: bool,
+    offset: int | None,
+    since: str | None,
+    *,
+    follow: bool,
+) -> "_LiveRows":
     from penstock.client.admin import Admin
     from penstock.client.console_reader import ConsoleReader, Place, ranges
 
-    if sum((from_beginning, offset is not None, since is not None)) > 1:
-        raise WrongUseError("give one of --from-beginning, --offset and --since")
     since_ms = None if since is None else parse_time(since, time.time_ns() // 1_000_000)
     place = Place(from_beginning, offset, since_ms)
     wanted = ranges(Admin(session.bootstrap, debug=session.debug), topic, partition, place)
-    reader = ConsoleReader(session.bootstrap, topic, wanted, follow=follow, debug=session.debug)
+    return _LiveRows(ConsoleReader(session.bootstrap, topic, wanted, follow=follow, debug=session.debug))
+
+
+class Reader(Protocol):
+    """Whatever messages come from."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def broker_lost(self) -> bool: ...
+
+    def read(self, timeout: float) -> "Iterator[ConsoleRow]": ...
+
+    def close(self) -> None: ...
+
+
+class _LiveRows:
+    """The broker alone."""
+
+    def __init__(self, reader: "ConsoleReader") -> None:
+        from penstock.client.console_row import ConsoleRow
+
+        self._reader = reader
+        self._row = ConsoleRow.of
+
+    @property
+    def done(self) -> bool:
+        return self._reader.done
+
+    @property
+    def broker_lost(self) -> bool:
+        return self._reader.broker_lost
+
+    def read(self, timeout: float) -> "Iterator[ConsoleRow]":
+        return map(self._row, self._reader.read(timeout))
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def _until_interrupted(reader: Reader, *, as_json: bool, most: int | None) -> None:
     try:
-        _copy(reader, as_json=session.json or format_ is Format.JSON, most=max_)
+        _copy(reader, as_json=as_json, most=most)
     except KeyboardInterrupt:
         pass  # the ordinary way to stop following
     finally:
         reader.close()
 
 
-def _copy(reader: "ConsoleReader", *, as_json: bool, most: int | None) -> None:
+def _copy(reader: Reader, *, as_json: bool, most: int | None) -> None:
     out = sys.stdout.buffer
     render = _json_line if as_json else _text_line
     pipe = _Pipe()
@@ -124,31 +205,28 @@ class _Pipe:
         return self._poll is not None and bool(self._poll.poll(0))
 
 
-def _text_line(message: "Message") -> bytes:
-    return (message.value() or b"") + b"\n"
+def _text_line(row: "ConsoleRow") -> bytes:
+    return (row.value or b"") + b"\n"
 
 
-def _json_line(message: "Message") -> bytes:
-    kind, timestamp_ms = message.timestamp()
-    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+def _json_line(row: "ConsoleRow") -> bytes:
     line: dict[str, Any] = {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp_ms": timestamp_ms if kind else None,
-        **_as_text("key", message.key()),
-        **_as_text("value", message.value()),
-        "headers": [{"name": name, **_as_text("value", value)} for name, value in headers],
+        "topic": row.topic,
+        "partition": row.partition,
+        "offset": row.offset,
+        "timestamp_ms": row.timestamp_ms,
+        **_as_text("key", row.key),
+        **_as_text("value", row.value),
+        "headers": [{"name": name, **_as_text("value", value)} for name, value in row.headers],
     }
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
-def _as_text(name: str, data: str | bytes | None) -> dict[str, str | None]:
+def _as_text(name: str, data: bytes | None) -> dict[str, str | None]:
     """Text where the bytes are text; base64 under another name where they are not, so that nothing is lost."""
     if data is None:
         return {name: None}
-    raw = data.encode() if isinstance(data, str) else data
     try:
-        return {name: raw.decode()}
+        return {name: data.decode()}
     except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(raw).decode()}
+        return {f"{name}_base64": base64.b64encode(data).decode()}
