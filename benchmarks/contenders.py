@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from tools.peers import ApacheKafka, BrokerProcess, PenstockPeer
 
@@ -18,9 +18,11 @@ from benchmarks import topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
     from types import TracebackType
 
+Kept = TypeVar("Kept")
 PEERS: dict[str, Callable[[Path | None], BrokerProcess]] = {
     "penstock": lambda work_dir: PenstockPeer(work_dir=work_dir),
     "kafka": lambda work_dir: ApacheKafka(work_dir=work_dir),
@@ -58,6 +60,7 @@ class Bench:
         self._stack = ExitStack()
         self._running: dict[str, BrokerProcess] = {}
         self._names = itertools.count(1)
+        self._shared: dict[str, Any] = {}
 
     def broker(self, contender: Contender) -> BrokerProcess:
         """The running broker that serves this contender."""
@@ -79,6 +82,13 @@ class Bench:
 
     def delete_topic(self, contender: Contender, name: str) -> None:
         topics.delete_topic(self.broker(contender).bootstrap, name)
+
+    def shared(self, name: str, make: Callable[[], AbstractContextManager[Kept]]) -> Kept:
+        """Something else that the run keeps up from its first use to the end."""
+        if name not in self._shared:
+            self._shared[name] = self._stack.enter_context(make())
+        kept: Kept = self._shared[name]
+        return kept
 
     def __enter__(self) -> Self:
         return self

@@ -46,11 +46,13 @@ def process_tree(pid: int) -> Iterator[int]:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of the process and its live descendants."""
-    ticks = 0
-    for member in process_tree(pid):
-        fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[UTIME_FIELD]) + int(fields[STIME_FIELD])
-    return ticks / CLOCK_TICKS_PER_S
+    return sum(own_cpu_seconds(member) for member in process_tree(pid))
+
+
+def own_cpu_seconds(pid: int) -> float:
+    """User and system time of one process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[UTIME_FIELD]) + int(fields[STIME_FIELD])) / CLOCK_TICKS_PER_S
 
 
 def memory_bytes(pid: int, field: str) -> int:

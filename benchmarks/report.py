@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.growth import GROWTH_ROWS
 from benchmarks.rows import LIMIT, SYNCED, UNSYNCED, Row
+from benchmarks.spark import SPARK_ROWS
 
 if TYPE_CHECKING:
     from benchmarks.results import Result
@@ -14,30 +15,53 @@ if TYPE_CHECKING:
 DOCS_DIR = Path(__file__).parents[1] / "docs"
 PAGE = DOCS_DIR / "benchmarks.md"
 PLOT = DOCS_DIR / "benchmarks.png"
+SPARK_PLOT = DOCS_DIR / "benchmarks-spark.png"
+HEAD = "| | Penstock | Apache Kafka | ratio | target | met |\n|---|---|---|---|---|---|"
+SPARK_HEAD = (
+    "| | Penstock's source | Spark's Kafka connector | ratio | target | met |\n|---|---|---|---|---|---|"
+)
+LIMIT_HEAD = "| | plain loop |\n|---|---|"
+
+
+class Section(NamedTuple):
+    title: str
+    remark: str
+    rows: tuple[Row, ...]
+    head: str = HEAD
+
+
 SECTIONS = (
-    (
+    Section(
         "Acknowledged from the page cache",
         "Kafka as it comes; Penstock with `penstock.ack.after=written`.",
         UNSYNCED,
     ),
-    (
+    Section(
         "Acknowledged after fdatasync",
         "Penstock's default on one node, beside Kafka unsynced and synced.",
         SYNCED,
     ),
-    (
+    Section(
+        "Spark",
+        "The data source `penstock` beside Spark's official Kafka connector, as it comes and tuned\n"
+        "(`max.partition.fetch.bytes` 8 MB, `max.poll.records` 5,000, `receive.buffer.bytes` 4 MB): one Spark,\n"
+        "`local[2]`, and one broker, Penstock, for all.\n\n"
+        "![ratios to Spark's Kafka connector](benchmarks-spark.png)",
+        SPARK_ROWS,
+        SPARK_HEAD,
+    ),
+    Section(
         "Growth",
         "One run each, on a broker of its own. Targets with a unit, or of 0 or 1, are on Penstock's figure.",
         GROWTH_ROWS,
     ),
-    (
+    Section(
         "The machine's own limit",
         "The simplest loop that copies a socket to a file: no protocol, no checks.",
         LIMIT,
+        LIMIT_HEAD,
     ),
 )
-HEAD = "| | Penstock | Apache Kafka | ratio | target | met |\n|---|---|---|---|---|---|"
-LIMIT_HEAD = "| | plain loop |\n|---|---|"
 INTRODUCTION = """\
 # Benchmarks
 
@@ -59,19 +83,23 @@ METHOD = """\
 - One round of everybody is thrown away, so that the JVM has compiled its hot paths.
 - CPU seconds are the broker's alone (user and system, from `/proc`), per GB of payload.
 - End-to-end latency counts from the moment a message was due, so a stall counts against all it delayed.
+- Spark: topics of four partitions, written once and read by all contenders in turn; values are half noise, half
+  repetition. A read is a job that writes every column to Spark's `noop` format; a write is of rows that Spark makes
+  as it goes. Once per contender its rows are counted and hashed over all columns: all agree, or the run is void.
 - Starts are on a data directory with one topic, up to the first acknowledged message.
 
 Again: `make bench`, or one part of it: `make bench PART=produce` (`consume`, `requests`, `latency`, `start`,
-`memory`, `limit`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1` to try it in small.
+`memory`, `limit`, `spark`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1` to try it in small.
 """
 
 
 def complete(found: dict[str, Result]) -> bool:
-    """True when both brokers took part in what there is."""
+    """True when all who are compared took part in what there is."""
     return bool(found) and all(
-        {"penstock", "kafka"} <= result.rounds.keys()
-        for result in found.values()
-        if "machine" not in result.rounds
+        {row.ours, row.theirs or row.ours} <= found[row.measurement].rounds.keys()
+        for section in SECTIONS
+        for row in section.rows
+        if row.measurement in found
     )
 
 
@@ -116,11 +144,11 @@ def line(result: Result, row: Row) -> str:
 
 def tables(found: dict[str, Result]) -> str:
     parts = []
-    for title, remark, rows in SECTIONS:
-        lines = [line(found[row.measurement], row) for row in rows if row.measurement in found]
+    for section in SECTIONS:
+        lines = [line(found[row.measurement], row) for row in section.rows if row.measurement in found]
         if lines:
-            head = LIMIT_HEAD if rows is LIMIT else HEAD
-            parts.append(f"## {title}\n{remark}\n\n{head}\n" + "\n".join(lines) + "\n")
+            head = f"## {section.title}\n{section.remark}\n\n{section.head}\n"
+            parts.append(head + "\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -128,23 +156,29 @@ def circumstances(found: dict[str, Result]) -> str:
     machine = next(iter(found.values())).machine
     dates = sorted({result.date for result in found.values()})
     versions = found[max(found, key=lambda key: found[key].date)].versions
+    spark = next((result.versions for result in found.values() if "pyspark" in result.versions), None)
+    with_spark = f", PySpark {spark['pyspark']} and its connector {spark['connector']}" if spark else ""
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     return (
         "## Where and when\n"
         f"- {when}; Penstock {versions['penstock']} ({versions['python']}), Apache Kafka {versions['kafka']} "
-        f"({versions['java']}), load through librdkafka {versions['librdkafka']}\n"
+        f"({versions['java']}), load through librdkafka {versions['librdkafka']}{with_spark}\n"
         f"- {machine['cpu']}; {machine['memory']} memory; {machine['system']}; load and brokers share the machine\n"
     )
 
 
 def write(found: dict[str, Result]) -> list[str]:
-    """Write the page and its plot; the paths written."""
-    plot(found)
+    """Write the page and its plots; the paths written."""
+    written = [PAGE, PLOT]
+    plot(found, (*UNSYNCED, *SYNCED), "Apache Kafka", PLOT)
+    if any(row.measurement in found for row in SPARK_ROWS):
+        plot(found, SPARK_ROWS, "Spark's Kafka connector", SPARK_PLOT)
+        written.append(SPARK_PLOT)
     PAGE.write_text("\n".join((INTRODUCTION, tables(found), METHOD, circumstances(found))))
-    return [str(path.relative_to(DOCS_DIR.parent)) for path in (PAGE, PLOT)]
+    return [str(path.relative_to(DOCS_DIR.parent)) for path in written]
 
 
-def plot(found: dict[str, Result]) -> None:
+def plot(found: dict[str, Result], rows: tuple[Row, ...], other: str, path: Path) -> None:
     """Bars of Penstock's advantage: the ratio, turned over where lower is better, on a logarithmic scale."""
     # Imported here: measuring and reading results must work without matplotlib.
     import matplotlib as mpl
@@ -153,7 +187,7 @@ def plot(found: dict[str, Result]) -> None:
     from matplotlib import pyplot as plt
 
     bars = []
-    for row in (*UNSYNCED, *SYNCED):
+    for row in rows:
         result = found.get(row.measurement)
         ratio = result.ratio(row.metric, row.ours, row.theirs or "") if result else None
         if ratio and row.target:
@@ -175,8 +209,8 @@ def plot(found: dict[str, Result]) -> None:
     axes.xaxis.set_major_formatter("{x:g}")
     axes.margins(y=0.01)
     axes.set_xlim(left=0.5, right=max((max(a, w) for _, a, w in bars), default=1) * 1.6)
-    axes.set_xlabel("times better than Apache Kafka (black: target; log scale)")
+    axes.set_xlabel(f"times better than {other} (black: target; log scale)")
     axes.spines[["top", "right"]].set_visible(False)
     drawing.tight_layout()
-    drawing.savefig(PLOT, dpi=110)
+    drawing.savefig(path, dpi=110)
     plt.close(drawing)

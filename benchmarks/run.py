@@ -16,22 +16,24 @@ import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
-from tools.peers import ApacheKafka, PeerError, PenstockPeer
+from tools.peers import ApacheKafka, PeerError, PenstockPeer, maven, spark_kafka
 
 from benchmarks import load, machine, report, results
 from benchmarks.contenders import PEERS, Bench
 from benchmarks.growth import GROWTH
 from benchmarks.measurements import SHOW, Measurement
 from benchmarks.results import Result
+from benchmarks.spark import SPARK
 
 if TYPE_CHECKING:
     from benchmarks.load import Metrics
 
-MEASUREMENTS = (*SHOW, *GROWTH)
+MEASUREMENTS = (*SHOW, *SPARK, *GROWTH)
 QUICK_SCALE = 0.2
 QUICK_ROUNDS = 2
 
@@ -95,6 +97,8 @@ def installed_versions() -> dict[str, str]:
         "penstock": PenstockPeer.installed_version(),
         "python": f"Python {platform.python_version()}",
         "kafka": ApacheKafka.installed_version(),
+        "pyspark": metadata.version("pyspark"),
+        "connector": maven.pinned(spark_kafka.POM, "connector.version"),
         "java": first_line("java", "-version").replace('"', ""),
         "librdkafka": first_line("pkg-config", "--modversion", "rdkafka"),
     }
@@ -117,6 +121,9 @@ def run(options: argparse.Namespace) -> None:
             rounds = options.rounds or (min(QUICK_ROUNDS, item.rounds) if options.quick else item.rounds)
             say(f"{item.key}: {rounds} rounds")
             collected = measure(bench, item, rounds, item.warmup_rounds)
+            if not collected:
+                say(f"  nobody takes part in {item.key} with these peers")
+                continue
             date = datetime.now(UTC).date().isoformat()
             result = Result(item.key, date, scale, versions, machine.description(), collected)
             results.save(result)
@@ -137,7 +144,7 @@ def main(command_line: list[str] | None = None) -> int:
     asked_for = {item.key for item in chosen(options.part, quick=options.quick)}
     say("\n" + report.tables({key: result for key, result in found.items() if key in asked_for}))
     if shrunken or not report.complete(found):
-        say("docs/benchmarks.md is left as it was: it takes full-size results of both brokers")
+        say("docs/benchmarks.md is left as it was: it takes full-size results of all contenders")
     else:
         say(f"written: {', '.join(report.write(found))}")
     return 0

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 from benchmarks import report
 from benchmarks.growth import GROWTH, GROWTH_ROWS
+from benchmarks.load import LoadError
 from benchmarks.measurements import SHOW
 from benchmarks.metrics import histogram_quantile
 from benchmarks.results import Result
 from benchmarks.rows import LIMIT, SYNCED, UNSYNCED, Row
+from benchmarks.spark import SPARK, SPARK_ROWS, Checks
 
 VERSIONS = {"penstock": "1", "kafka": "4", "python": "Python 3", "java": "java 17", "librdkafka": "2"}
 MACHINE = {"cpu": "two", "memory": "8 GB", "system": "Linux 6"}
@@ -56,12 +58,31 @@ def test_an_absolute_target_is_held_against_our_own_figure() -> None:
 def test_a_missing_contender_is_shown_as_missing_and_not_judged() -> None:
     line = report.line(result([], [200]), row())
     assert line == "| title | - | 200 MB/s | - | ≥ 1.4 |  |"
-    assert not report.complete({"m": replace(result([], [1]), rounds={"kafka": [{"x": 1}]})})
+
+
+@pytest.mark.parametrize("each", [UNSYNCED[0], SPARK_ROWS[1]], ids=lambda each: each.title)
+def test_the_report_waits_for_everybody_who_is_compared(each: Row) -> None:
+    both = result([1], [1], each.measurement)
+    everybody = ["penstock", "penstock-synced", "kafka", "kafka-flush", "spark-kafka", "spark-kafka-tuned"]
+    assert report.complete({each.measurement: replace(both, rounds={key: [{"x": 1}] for key in everybody})})
+    everybody.remove(each.theirs or "")
+    assert not report.complete(
+        {each.measurement: replace(both, rounds={key: [{"x": 1}] for key in everybody})}
+    )
+
+
+def test_contenders_that_find_different_rows_void_the_run() -> None:
+    checks = Checks()
+    checks.once("topic", "ours", lambda: (3, 77))
+    checks.once("topic", "theirs", lambda: (3, 77))
+    checks.once("another topic", "ours", lambda: (4, 1))
+    with pytest.raises(LoadError, match="a third has rows of its own"):
+        checks.once("topic", "a third", lambda: (3, 78))
 
 
 def test_every_row_names_a_measurement_and_contenders_that_take_part_in_it() -> None:
-    taking_part = {item.key: {who.key for who in item.contenders} for item in (*SHOW, *GROWTH)}
-    for each in (*UNSYNCED, *SYNCED, *GROWTH_ROWS, *LIMIT):
+    taking_part = {item.key: {who.key for who in item.contenders} for item in (*SHOW, *SPARK, *GROWTH)}
+    for each in (*UNSYNCED, *SYNCED, *SPARK_ROWS, *GROWTH_ROWS, *LIMIT):
         assert {each.ours, each.theirs or each.ours} <= taking_part[each.measurement], each.title
 
 
