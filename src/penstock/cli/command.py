@@ -57,7 +57,11 @@ class RootOptions:
 
 
 def command(
-    app: typer.Typer, name: str, *, examples: tuple[str, ...] = ()
+    app: typer.Typer,
+    name: str,
+    *,
+    examples: tuple[str, ...] = (),
+    context_settings: dict[str, Any] | None = None,
 ) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
     """Register a function as `penstock … name`; its docstring is the help, followed by the examples."""
 
@@ -67,7 +71,10 @@ def command(
         text = inspect.cleandoc(function.__doc__ or "")
         if examples:
             text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
-        app.command(name, help=text, short_help=text.partition("\n")[0])(_with_globals(function))
+        made = app.command(
+            name, help=text, short_help=text.partition("\n")[0], context_settings=context_settings
+        )
+        made(_with_globals(function))
         return function
 
     return register

@@ -8,7 +8,7 @@ from importlib import import_module
 import typer
 
 # `penstock.cli.pipeline_<name>`, each with a `register(app)` as any command has.
-_COMMANDS: tuple[str, ...] = ("archive",)
+_COMMANDS: tuple[str, ...] = ("archive", "replay", "sql", "run", "status")
 
 
 def register(app: typer.Typer) -> None:

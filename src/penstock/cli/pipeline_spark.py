@@ -1,11 +1,15 @@
 """Spark under a command: its start without the chatter, its end when the user says so."""
 
+import logging
 import os
 import signal
 import sys
 import threading
 from types import FrameType
 from typing import Self
+
+# PySpark writes every failed analysis there, with its Java stack, besides raising it.
+_CHATTY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class SparkUser:
@@ -39,6 +43,9 @@ class SparkUser:
 
     def started(self) -> None:
         self._speak()
+        if not self._debug:
+            for name in _CHATTY_LOGGERS:
+                logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         # Not before: Spark takes Ctrl-C for itself when it starts, and until then there is nothing to finish.
         for number in self._before:
             signal.signal(number, self._ask)

@@ -7,5 +7,6 @@ Importing this package needs neither PySpark nor Java.
 # found, since modules are.
 from penstock.spark.pipelines.archive.api import archive
 from penstock.spark.pipelines.replaying.run import replay
+from penstock.spark.pipelines.sql.running import sql
 
-__all__ = ["archive", "replay"]
+__all__ = ["archive", "replay", "sql"]

@@ -1,6 +1,5 @@
 """One query, from its text to its last batch."""
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.raw import RawClient, RawOptions, TopicInfo
-from penstock.spark.offsets import from_tree
+from penstock.spark.pipelines.progress import QueryProgress
 from penstock.spark.pipelines.sql.explain import explained
 from penstock.spark.pipelines.sql.memory import Place, forget
 from penstock.spark.pipelines.sql.settings import EVERY_MS, MALFORMED_METRIC, SqlSettings, parse_settings
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # A wrong address should be told quickly, before Spark is started.
-BROKER_TIMEOUT_MS = 10_000
+BROKER_TIMEOUT_MS = 5_000
 POLL_SECONDS = 0.2
 STATUS_SECONDS = 5.0
 NAME_CHARACTERS = 80
@@ -118,14 +117,16 @@ class RunningSql:
         bootstrap: str,
         topics: list[str],
         inferred: dict[str, str],
+        stop: threading.Event | None = None,
     ) -> None:
+        """`stop`, when it is set, ends `wait`; for signal handlers."""
         self.query = query
         self.summary = Summary(checkpoint=None if place.temporary else place.uri, schemas=inferred)
         self._asked = asked
         self._place = place
         self._started_s = time.monotonic()
-        self._batch = -1
-        self._stop = threading.Event()
+        self._progress = QueryProgress(query)
+        self._stop = stop or threading.Event()
         name = " ".join(asked.query.split())[:NAME_CHARACTERS]
         self._status = StatusFile("sql", name, bootstrap=bootstrap, topics=topics)
         self._status.__enter__()
@@ -168,17 +169,12 @@ class RunningSql:
             raise explained(error, self._asked.query, mode=self._asked.mode)
 
     def _read_progress(self) -> int:
-        """Batches since the last look; rows that they read."""
         rows = 0
         self.summary.seconds = time.monotonic() - self._started_s
-        for progress in self.query.recentProgress:
-            # While nothing arrives, Spark tells the number of the next batch again and again.
-            if progress["batchId"] <= self._batch or progress["numInputRows"] == 0:
-                continue
-            self._batch = progress["batchId"]
+        for batch in self._progress.new_batches():
             self.summary.batches += 1
-            rows += progress["numInputRows"]
-            self._count_malformed(progress.get("observedMetrics") or {})
+            rows += batch["numInputRows"]
+            self._count_malformed(batch.get("observedMetrics") or {})
         self.summary.rows += rows
         return rows
 
@@ -190,21 +186,4 @@ class RunningSql:
                 self.summary.malformed[topic] = known + row["malformed"]
 
     def _tell_status(self, rows: int) -> None:
-        self._status.update(offsets=read_offsets(self.query), rows=rows)
-
-
-def read_offsets(query: "StreamingQuery") -> dict[str, dict[int, int]]:
-    """How far a query has read, by topic and partition: the least of its sources, where several read one topic."""
-    progress: Any = query.lastProgress
-    found: dict[str, dict[int, int]] = {}
-    for source in [] if progress is None else progress["sources"]:
-        tree = source.get("endOffset")
-        try:
-            tree = json.loads(tree) if isinstance(tree, str) else tree
-            offsets = from_tree(tree)
-        except (ValueError, TypeError, AttributeError):
-            continue  # not a source of ours
-        for at, offset in offsets.items():
-            of_topic = found.setdefault(at.topic, {})
-            of_topic[at.partition] = min(offset, of_topic.get(at.partition, offset))
-    return found
+        self._status.update(offsets=self._progress.offsets(), rows=rows)

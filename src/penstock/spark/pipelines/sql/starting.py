@@ -1,6 +1,7 @@
 """From the text of a query to a running one: its topics, their columns, the checkpoint, the sink."""
 
 import json
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def start_sql(
-    spark: "SparkSession", asked: SqlSettings, *, bootstrap: str, screen: Screen | None = None
+    spark: "SparkSession",
+    asked: SqlSettings,
+    *,
+    bootstrap: str,
+    screen: Screen | None = None,
+    stop: threading.Event | None = None,
 ) -> RunningSql:
     """The query, started. `wait` for it, and `close` it."""
     topics = _topics(spark, asked, bootstrap)
@@ -42,7 +48,7 @@ def start_sql(
     except BaseException:
         forget(place)
         raise
-    return RunningSql(query, asked, place, bootstrap, list(topics), inferred)
+    return RunningSql(query, asked, place, bootstrap, list(topics), inferred, stop)
 
 
 def _topics(spark: "SparkSession", asked: SqlSettings, bootstrap: str) -> dict[str, TopicInfo]:

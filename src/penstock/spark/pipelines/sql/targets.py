@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One micro batch for the screen; at most `rows_max` rows of it, each as a mapping."""
+    """One micro batch for the screen; at most `rows_max` rows of it."""
 
     number: int
     columns: tuple[str, ...]
-    rows: list[dict[str, Any]]
+    rows: list[tuple[Any, ...]]
     total: int
 
 
@@ -64,15 +64,26 @@ def start_query(
     frame: "DataFrame", settings: SqlSettings, mode: Mode, checkpoint: str, bootstrap: str, screen: Screen
 ) -> "StreamingQuery":
     kind = settings.target.kind
-    if kind is TargetKind.TOPIC:
+    if kind is TargetKind.TOPIC and mode is Mode.APPEND:
         writer = as_records(frame).writeStream.format("penstock")
         writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", settings.target.name)
+    elif kind is TargetKind.TOPIC:
+        # Spark lets no Python sink have changed rows; batch by batch they are as good as new ones to a topic.
+        writer = as_records(frame).writeStream.foreachBatch(_written_to(settings.target.name, bootstrap))
     elif kind is TargetKind.LAKE:
         _check_names(frame)
         writer = frame.writeStream.format("parquet").option("path", settings.target.name)
     else:
         writer = frame.writeStream.foreachBatch(_shown_by(screen))
     return _started(writer, settings, mode, checkpoint)
+
+
+def _written_to(topic: str, bootstrap: str) -> Callable[["DataFrame", int], None]:
+    def write(batch: "DataFrame", _: int) -> None:
+        writer = batch.write.format("penstock").mode("append").option("topic", topic)
+        writer.option("kafka.bootstrap.servers", bootstrap).save()
+
+    return write
 
 
 def _started(
@@ -144,9 +155,8 @@ def _shown_by(screen: Screen) -> Callable[["DataFrame", int], None]:
                 for row in numbered.select(line).toLocalIterator():
                     screen.show_line(row[0])
             if screen.show is not None:
-                names = tuple(batch.columns)
-                rows = [dict(zip(names, row, strict=True)) for row in batch.take(screen.rows_max)]
-                screen.show(Batch(number, names, rows, total))
+                rows: list[tuple[Any, ...]] = list(batch.take(screen.rows_max))
+                screen.show(Batch(number, tuple(batch.columns), rows, total))
         finally:
             batch.unpersist()
 
