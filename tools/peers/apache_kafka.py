@@ -6,14 +6,11 @@ per version, so only the first use needs the network.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.peers import maven
 from tools.peers.process import HOST, BrokerProcess, PeerError, free_ports
 
 if TYPE_CHECKING:
@@ -21,7 +18,6 @@ if TYPE_CHECKING:
 
 POM = Path(__file__).with_name("kafka-pom.xml")
 CLUSTER_ID = "UGVuc3RvY2tQZWVyS2Fma2"  # 16 bytes, URL-safe base64 without padding
-INSTALLED_MARK = ".complete"
 # What bin/kafka-server-start.sh of the distribution passes to the JVM.
 JVM_OPTIONS = (
     "-Xmx1G",
@@ -59,51 +55,12 @@ Configuration:
 
 def pinned_version() -> str:
     """The server version that `kafka-pom.xml` names."""
-    found = re.search(r"<kafka\.version>([^<]+)<", POM.read_text())
-    if found is None:
-        raise PeerError(f"no kafka.version in {POM}")
-    return found.group(1)
-
-
-def _executable(name: str, hint: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        raise PeerError(f"Apache Kafka as a peer needs `{name}`: {hint}")
-    return path
-
-
-def java() -> str:
-    return _executable("java", "install a Java runtime, 17 or newer (Debian: openjdk-17-jre-headless)")
-
-
-def cache_dir() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(root) / "penstock" / f"apache-kafka-{pinned_version()}"
+    return maven.pinned(POM, "kafka.version")
 
 
 def install() -> Path:
     """The directory with the server's jars; downloads them when they are not there yet."""
-    target = cache_dir()
-    if (target / INSTALLED_MARK).exists():
-        return target
-    maven = _executable("mvn", "install Apache Maven (Debian: maven)")
-    target.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f"{target.name}.lock").open("w") as lock:
-        # Two test runs may come here at once; the second finds the jars complete.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (target / INSTALLED_MARK).exists():
-            _copy_jars(maven, target)
-            (target / INSTALLED_MARK).touch()
-    return target
-
-
-def _copy_jars(maven: str, target: Path) -> None:
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        lines = [line for line in done.stdout.splitlines() if "ERROR" in line]
-        raise PeerError(f"Maven could not download Apache Kafka: {lines[0] if lines else done.stderr}")
+    return maven.jars(POM, f"apache-kafka-{pinned_version()}")
 
 
 class ApacheKafka(BrokerProcess):
@@ -127,7 +84,7 @@ class ApacheKafka(BrokerProcess):
         return self.work_dir / "server.properties"
 
     def prepare(self) -> None:
-        java()
+        maven.java()
         install()
         self.config_file.write_text("".join(f"{key}={value}\n" for key, value in self.config().items()))
         (self.work_dir / "log4j2.yaml").write_text(LOG4J)
@@ -151,7 +108,7 @@ class ApacheKafka(BrokerProcess):
 
     def java_command(self, main_class: str, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self.work_dir / 'log4j2.yaml'}"
-        return [java(), *JVM_OPTIONS, logging, "-cp", f"{install()}/*", main_class, *arguments]
+        return [maven.java(), *JVM_OPTIONS, logging, "-cp", f"{install()}/*", main_class, *arguments]
 
     def _format_storage(self) -> None:
         arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(self.config_file))

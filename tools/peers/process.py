@@ -1,6 +1,6 @@
-"""A broker as a child process: free ports, a directory of its own, readiness, and what /proc tells about it.
+"""A server as a child process: free ports, a directory of its own, and readiness.
 
-A peer is ready when it answers ApiVersions: an open port alone is too early for Kafka, whose listener
+A broker is ready when it answers ApiVersions: an open port alone is too early for Kafka, whose listener
 accepts connections before its request handlers run.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
 HOST = "127.0.0.1"
@@ -62,8 +63,8 @@ def answers_api_versions(port: int, timeout_s: float = 1.0) -> bool:
         return False
 
 
-class BrokerProcess(ABC):
-    """One broker process. `with Peer() as peer:` starts it ready to serve and leaves nothing behind."""
+class PeerProcess(ABC):
+    """One server process. `with Peer() as peer:` starts it ready to serve and leaves nothing behind."""
 
     name: str
 
@@ -72,14 +73,9 @@ class BrokerProcess(ABC):
         self._own_work_dir = work_dir is None
         self.work_dir = Path(tempfile.mkdtemp(prefix=f"{self.name}-")) if work_dir is None else work_dir
         self.work_dir.mkdir(parents=True, exist_ok=True)
-        self.port = free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
 
-    # What a subclass says about its broker.
-
-    @classmethod
-    @abstractmethod
-    def installed_version(cls) -> str: ...
+    # What a subclass says about its server.
 
     @abstractmethod
     def prepare(self) -> None:
@@ -87,17 +83,21 @@ class BrokerProcess(ABC):
 
     @abstractmethod
     def command(self) -> list[str]:
-        """The command that runs the broker in the foreground."""
+        """The command that runs the server in the foreground."""
 
-    # What every broker shares.
+    def environment(self) -> Mapping[str, str]:
+        """What it gets on top of ours."""
+        return {}
 
-    @property
-    def bootstrap(self) -> str:
-        return f"{HOST}:{self.port}"
+    @abstractmethod
+    def is_ready(self) -> bool:
+        """Whether it serves; asked again and again until it does."""
+
+    # What every server shares.
 
     @property
     def log_file(self) -> Path:
-        return self.work_dir / "broker.log"
+        return self.work_dir / f"{self.name}.log"
 
     @property
     def data_dir(self) -> Path:
@@ -119,12 +119,17 @@ class BrokerProcess(ABC):
             raise PeerError(f"{self.name} runs already, as pid {self.pid}")
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.work_dir
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.work_dir,
+                env=os.environ | self.environment(),
             )
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         deadline = time.monotonic() + timeout_s
-        while not answers_api_versions(self.port):
+        while not self.is_ready():
             if not self.alive:
                 raise PeerError(f"{self.name} ended while starting; its log ends with:\n{self.log_tail()}")
             if time.monotonic() > deadline:
@@ -191,3 +196,22 @@ class BrokerProcess(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class BrokerProcess(PeerProcess):
+    """One broker of those that are compared."""
+
+    def __init__(self, work_dir: Path | None = None) -> None:
+        super().__init__(work_dir)
+        self.port = free_ports(1)[0]
+
+    @classmethod
+    @abstractmethod
+    def installed_version(cls) -> str: ...
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def is_ready(self) -> bool:
+        return answers_api_versions(self.port)
