@@ -1,9 +1,10 @@
-# make soak PART=sim|model|crash|overload    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|model|crash|overload|roundtrip    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
 SOAK_FIRST_SEED ?= 0
 SOAK_EXAMPLES ?= 50000
+SOAK_RECORDS ?= 10000000
 
 # A failing part must fail the verb, although its output goes through tee.
 soak: SHELL := /bin/bash
@@ -16,5 +17,7 @@ soak: $(VENV)/.dev
 		tests/property/test_log_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests ;; \
-	*) echo "no such part: $(PART); there are sim, model, crash, overload"; exit 2 ;; \
+	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
+		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
+	*) echo "no such part: $(PART); there are sim, model, crash, overload, roundtrip"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

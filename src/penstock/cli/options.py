@@ -20,7 +20,7 @@ def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
-def parse_time(text: str, now_ms: int) -> int:
+def parse_time(text: str, now_ms: int, option: str = "--since") -> int:
     """Epoch milliseconds: as such, as an ISO time (local unless it says), or as `5m`, meaning five minutes ago."""
     text = text.strip()
     relative = re.fullmatch(r"([0-9]+)(ms|s|m|h|d)", text)
@@ -32,7 +32,7 @@ def parse_time(text: str, now_ms: int) -> int:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except ValueError as error:
         raise WrongUseError(
-            f"--since {text!r} is not a time: write 5m, 2h or 1d (ago), 2025-01-31T12:00:00, or epoch milliseconds"
+            f"{option} {text!r} is not a time: write 5m, 2h or 1d (ago), 2025-01-31T12:00:00, or epoch milliseconds"
         ) from error
 
 

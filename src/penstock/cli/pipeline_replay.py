@@ -172,7 +172,7 @@ def replay(
         raise WrongUseError("--tags names no tag: write --tags a,b")
     now_ms = time.time_ns() // 1_000_000
     since_ms = None if since is None else parse_time(since, now_ms)
-    until_ms = None if until is None else parse_time(until, now_ms)
+    until_ms = None if until is None else parse_time(until, now_ms, "--until")
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise WrongUseError("--since is not before --until: nothing would be replayed")
     from penstock.spark.pipelines import replay as run

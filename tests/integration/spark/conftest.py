@@ -44,7 +44,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[BrokerProcess]:
-    with broker() as process:
+    # Many tests write records with old timestamps: retention would take them away when it next looks.
+    with broker({"log.retention.ms": "-1"}) as process:
         yield process
 
 

@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from tests.integration.commands import COMMAND, Done, environment, penstock
 from tests.integration.spark.hand_lake import HandLake
 from tests.integration.spark.topics import Sent, Topics
 
 from penstock.client.console_row import ConsoleRow
 from penstock.spark.pipelines.archive.lake import FolderLake
-from penstock.spark.pipelines.from_archive.files import LocalRows
+from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.tables import own_session
+from penstock.spark.pipelines.from_archive.archived import console_rows
+from penstock.spark.pipelines.from_archive.files import LocalRows, SparkRows
 from penstock.spark.pipelines.from_archive.handover import ArchiveThenLive
 
 NOON_MS = 1_700_000_000_000
@@ -280,3 +284,26 @@ def test_following_goes_on_with_what_arrives(topics: Topics, lake: HandLake) -> 
         out, err = process.communicate()
     assert out == b"".join(b"%d\n" % n for n in range(10, 15))
     assert (process.returncode, err) == (0, b"")
+
+
+def test_through_spark_it_is_the_same(
+    spark: SparkSession, topics: Topics, lake: HandLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for hdfs: and s3a:, here on a folder, in steps that are smaller than the archive."""
+    monkeypatch.setattr("penstock.spark.pipelines.from_archive.files._WAVE_ROWS", 60)
+    topic = topics.create(partitions=2)
+    for first in (0, 100):
+        topics.produce(topic, messages(first, 100))
+        lake.take(topic)
+    folder = FolderLake(lake.folder)
+    archive = Manifest.load(folder).topic(topic)
+    assert archive is not None
+    files = archive.files.values()
+    through = SparkRows(folder, own_session(spark))
+    for partition, start, end in ((0, 0, 100), (1, 13, 77)):
+        local = list(LocalRows(folder).batches(files, partition, start, end))
+        found = list(through.batches(files, partition, start, end))
+        assert [row for batch in found for row in console_rows(topic, batch)] == [
+            row for batch in local for row in console_rows(topic, batch)
+        ]
+        assert sum(batch.num_rows for batch in found) == end - start
