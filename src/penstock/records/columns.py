@@ -33,7 +33,7 @@ from penstock.records.columns_gather import COLUMN_BYTES_MAX, gather
 from penstock.records.columns_headers import HEADERS_TYPE, read_headers
 from penstock.records.columns_varints import Bytes, LaneError, Longs, refuse
 from penstock.records.columns_walk import record_starts
-from penstock.records.compression import DECOMPRESSED_BYTES_MAX
+from penstock.records.compression import DECOMPRESSED_BYTES_MAX, Unpacker
 
 __all__ = [
     "HEADERS_TYPE",
@@ -71,16 +71,24 @@ def decode(
     aborted: Sequence[tuple[int, int]] = (),
     headers: bool = False,
     batch_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    unpacker: Unpacker | None = None,
 ) -> Columns:
     """Every record with `first <= offset < end` that a consumer sees; whole batches, back to back.
 
     `aborted` has producer ids with the first offset of their aborted transaction, as the Fetch answer
-    has them under read_committed. `batch_bytes_max` bounds what one batch may unpack to.
+    has them under read_committed. `batch_bytes_max` bounds what one batch may unpack to. `unpacker`: see
+    `decode_in_parts`.
     """
     parts: list[Columns] = []
     size_bytes = 0
     for columns in decode_in_parts(
-        records, first=first, end=end, aborted=aborted, headers=headers, batch_bytes_max=batch_bytes_max
+        records,
+        first=first,
+        end=end,
+        aborted=aborted,
+        headers=headers,
+        batch_bytes_max=batch_bytes_max,
+        unpacker=unpacker,
     ):
         size_bytes += sum(column.nbytes for column in columns if column is not None)
         if parts and size_bytes > COLUMN_BYTES_MAX:
@@ -106,8 +114,13 @@ def decode_in_parts(
     headers: bool = False,
     batch_bytes_max: int = DECOMPRESSED_BYTES_MAX,
     part_bytes_max: int = PART_BYTES_MAX,
+    unpacker: Unpacker | None = None,
 ) -> Iterator[Columns]:
-    """As `decode`, a part at a time: one for what is not compressed, more for what unpacks to a lot."""
+    """As `decode`, a part at a time: one for what is not compressed, more for what unpacks to a lot.
+
+    `unpacker`: memory for compressed batches, for callers who decode one Fetch answer after the other; columns are
+    copies and stay what they are when it is used again.
+    """
     if part_bytes_max + batch_bytes_max > COLUMN_BYTES_MAX:
         raise ValueError(f"a part and one more batch must stay below {COLUMN_BYTES_MAX} bytes")
     for part in open_parts(
@@ -117,6 +130,7 @@ def decode_in_parts(
         aborted=aborted,
         batch_bytes_max=batch_bytes_max,
         part_bytes_max=part_bytes_max,
+        unpacker=unpacker,
     ):
         batches = [batch for batch in part.batches if batch.header.record_count]
         if batches:

@@ -25,7 +25,7 @@ from penstock.records.batch import (
     read_header,
     size_at,
 )
-from penstock.records.compression import Codec, decompress
+from penstock.records.compression import Codec, Unpacker
 from penstock.records.reader import RECORD_BYTES_MIN, read_records
 
 # Arrow columns come in parts of about this many bytes of records, so that a few megabytes which unpack to
@@ -76,17 +76,22 @@ def open_parts(
     aborted: Sequence[tuple[int, int]],
     batch_bytes_max: int,
     part_bytes_max: int = PART_BYTES_MAX,
+    unpacker: Unpacker | None = None,
 ) -> Iterator[Part]:
-    """The batches with records in `[first, end)`, uncompressed, as few parts as the bound allows."""
+    """The batches with records in `[first, end)`, uncompressed, as few parts as the bound allows.
+
+    A part is good until the next one is asked for: its bytes may lie in `unpacker`.
+    """
     view = memoryview(records).cast("B")
+    unpacker = unpacker or Unpacker()
+    unpacker.restart()
     batches: list[Batch] = []
-    opened: list[Buffer] = []
     size_bytes = 0
     compressed = False
 
     def part() -> Part:
         if compressed:
-            return Part(memoryview(b"".join(opened)), batches)
+            return Part(unpacker.view(), batches)
         # Nothing to unpack: the columns are copied straight out of the Fetch answer.
         origin = batches[0].start
         moved = [Batch(header, start - origin, stop - origin) for header, start, stop in batches]
@@ -98,18 +103,19 @@ def open_parts(
         # Parts are of one kind; an uncompressed batch is counted before it is taken, as its size is known.
         if batches and (packed != compressed or (not packed and size_bytes + stop - start > part_bytes_max)):
             yield part()
-            batches, opened, size_bytes = [], [], 0
+            batches, size_bytes = [], 0
+            unpacker.restart()
         compressed = packed
         if packed:
-            payload = _open(view[start:stop], header, batch_bytes_max)
-            opened.append(payload)
-            start, stop = size_bytes, size_bytes + len(payload)
+            added = _unpack(unpacker, view[start:stop], header, batch_bytes_max)
+            start, stop = size_bytes, size_bytes + added
         _check_count(header, stop - start)
         batches.append(Batch(header, start, stop))
         size_bytes = stop if packed else stop - batches[0].start
         if size_bytes >= part_bytes_max:
             yield part()
-            batches, opened, size_bytes = [], [], 0
+            batches, size_bytes = [], 0
+            unpacker.restart()
     if batches:
         yield part()
 
@@ -163,9 +169,9 @@ def _offset_at(view: memoryview, position: int) -> int:
     return int.from_bytes(view[position : position + 8], "big", signed=True)
 
 
-def _open(packed: memoryview, header: BatchHeader, batch_bytes_max: int) -> Buffer:
+def _unpack(unpacker: Unpacker, packed: memoryview, header: BatchHeader, batch_bytes_max: int) -> int:
     try:
-        return decompress(header.codec, packed, batch_bytes_max)
+        return unpacker.add(header.codec, packed, batch_bytes_max)
     except InvalidBatch as error:
         raise CorruptBatchError(header.base_offset, str(error)) from None
 

@@ -94,32 +94,105 @@ def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_M
         return data
     if codec == Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), limit_bytes)
+    module = _stream_module(codec)
+    if module is None:
+        raise DecompressionError(f"unknown compression codec {codec}")
+    return _decompress_stream(module, data, limit_bytes)
+
+
+class Unpacker:
+    """Batches unpacked one behind the other into one buffer, which is used again after `restart`.
+
+    For readers of many batches: a new buffer is zeroed and mapped page by page for each, and what was unpacked must be
+    joined, which together costs more than unpacking lz4 does. Whoever restarts has no use for older views.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self.size_bytes = 0
+
+    def restart(self) -> None:
+        self.size_bytes = 0
+
+    def view(self) -> memoryview:
+        """All that was added since the start."""
+        return memoryview(self._buffer)[: self.size_bytes].toreadonly()
+
+    def add(self, codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> int:
+        """What the bytes behind `data` took, at most `limit_bytes`, or DecompressionError, which adds nothing."""
+        module = _stream_module(codec)
+        if module is None:
+            piece = decompress(codec, data, limit_bytes)
+            added = len(piece)
+            self._room(added)[:added] = piece
+        else:
+            added = self._add_stream(module, data, limit_bytes)
+        self.size_bytes += added
+        return added
+
+    def _add_stream(self, module: Any, data: Buffer, limit_bytes: int) -> int:
+        wanted_bytes = min(limit_bytes, _likely_bytes(data))
+        while True:
+            with self._room(wanted_bytes)[:limit_bytes] as output:
+                written = _decompress_into(module, data, output, limit_bytes)
+                if written is not None:
+                    return written
+                wanted_bytes = min(limit_bytes, len(output) * _GROWTH)
+
+    def _room(self, wanted_bytes: int) -> memoryview:
+        """The free end of the buffer, at least so large."""
+        needed_bytes = self.size_bytes + wanted_bytes
+        if needed_bytes > len(self._buffer):
+            # A new one, so that a view of the old one, should there be any, stays what it was. Half as much again: a
+            # part grows batch by batch.
+            larger = bytearray(needed_bytes + needed_bytes // 2)
+            larger[: self.size_bytes] = memoryview(self._buffer)[: self.size_bytes]
+            self._buffer = larger
+        return memoryview(self._buffer)[self.size_bytes :]
+
+
+def _stream_module(codec: int) -> Any:
+    """cramjam's module for a codec that says nothing of its size before it is unpacked; None for the others."""
     if codec == Codec.GZIP:
-        return _decompress_stream(_cramjam().gzip, data, limit_bytes)
+        return _cramjam().gzip
     if codec == Codec.LZ4:
-        return _decompress_stream(_cramjam().lz4, data, limit_bytes)
+        return _cramjam().lz4
     if codec == Codec.ZSTD:
-        return _decompress_stream(_cramjam().zstd, data, limit_bytes)
-    raise DecompressionError(f"unknown compression codec {codec}")
+        return _cramjam().zstd
+    return None
+
+
+def _likely_bytes(data: Buffer) -> int:
+    return max(_OUTPUT_BYTES_MIN, _GROWTH * len(data))
 
 
 def _decompress_stream(module: Any, data: Buffer, limit_bytes: int) -> bytearray:
-    # cramjam raises the same error for a full buffer and for damaged input, but only a full buffer has
-    # lost the mark at its end. So damage is refused at once instead of being retried up to the limit.
-    size_bytes = min(limit_bytes, max(_OUTPUT_BYTES_MIN, _GROWTH * len(data)))
+    size_bytes = min(limit_bytes, _likely_bytes(data))
     while True:
         output = bytearray(size_bytes)
-        output[-len(_UNTOUCHED) :] = _UNTOUCHED[:size_bytes]
-        try:
-            written = module.decompress_into(data, output)
-        except _cramjam().DecompressionError as error:
-            if size_bytes >= limit_bytes or output.endswith(_UNTOUCHED):
-                raise DecompressionError(f"cannot decompress within {limit_bytes} bytes: {error}") from None
-        else:
+        written = _decompress_into(module, data, output, limit_bytes)
+        if written is not None:
             del output[written:]
             return output
         del output  # before its successor is allocated, so that the two never add up
         size_bytes = min(limit_bytes, size_bytes * _GROWTH)
+
+
+def _decompress_into(
+    module: Any, data: Buffer, output: bytearray | memoryview, limit_bytes: int
+) -> int | None:
+    """The bytes written; None when `output` is too small and a larger one may do."""
+    # cramjam raises the same error for a full buffer and for damaged input, but only a full buffer has
+    # lost the mark at its end. So damage is refused at once instead of being retried up to the limit.
+    size_bytes = len(output)
+    mark = _UNTOUCHED[:size_bytes]
+    output[size_bytes - len(mark) :] = mark
+    try:
+        return cast(int, module.decompress_into(data, output))
+    except _cramjam().DecompressionError as error:
+        if size_bytes >= limit_bytes or bytes(output[size_bytes - len(mark) :]) == mark:
+            raise DecompressionError(f"cannot decompress within {limit_bytes} bytes: {error}") from None
+        return None
 
 
 def _compress_xerial(data: memoryview) -> bytes:

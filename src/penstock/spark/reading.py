@@ -18,6 +18,7 @@ from penstock.client.raw import (
     UnknownTopicError,
 )
 from penstock.records.columns import Columns, decode_in_parts
+from penstock.records.compression import Unpacker
 from penstock.spark.loss import LossPolicy
 from penstock.spark.planning import Range
 from penstock.spark.schema import ARROW_HEADERS, ARROW_TYPES
@@ -70,11 +71,17 @@ class RangeReader:
     def _read(self, client: RawClient, part: Range, topic_id: str | None) -> Iterator[pa.RecordBatch]:
         with_headers = "headers" in self.schema.names
         wanted = None if topic_id is None else uuid.UUID(topic_id)
+        unpacker = Unpacker()
         for fetched in client.fetch(
             part.at, part.start, part.end, committed=self.options.committed, topic_id=wanted
         ):
             for columns in decode_in_parts(
-                fetched.records, first=part.start, end=part.end, aborted=fetched.aborted, headers=with_headers
+                fetched.records,
+                first=part.start,
+                end=part.end,
+                aborted=fetched.aborted,
+                headers=with_headers,
+                unpacker=unpacker,
             ):
                 batch = to_batch(columns, part.at, self.schema)
                 if self.keep is not None:

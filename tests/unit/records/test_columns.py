@@ -18,7 +18,7 @@ from penstock.records.columns import (
     decode,
     decode_in_parts,
 )
-from penstock.records.compression import Codec
+from penstock.records.compression import Codec, Unpacker
 from penstock.records.reader import Header, Record
 
 ABORT = b"\x00\x00\x00\x00"
@@ -92,6 +92,27 @@ def test_nothing_gives_empty_columns_of_the_same_types() -> None:
     ):
         assert [len(column) for column in none if column is not None] == [0] * 6
         assert [c.type for c in none if c is not None] == [c.type for c in some if c is not None]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_columns_stay_what_they_are_when_their_memory_is_used_again(codec: Codec) -> None:
+    unpacker = Unpacker()
+    answers = [
+        build_batch(
+            [Record(i, i, letter * 9, letter * 99, (("h", letter),))],
+            BatchOptions(base_offset=i, codec=codec),
+        )
+        for i, letter in enumerate((b"a", b"b", b"c"))
+    ]
+    decoded = [decode(one, first=0, end=FAR, headers=True, unpacker=unpacker) for one in answers]
+    # In parts of one batch each, too: the second is unpacked over the first.
+    decoded += decode_in_parts(
+        b"".join(answers), first=0, end=FAR, headers=True, unpacker=unpacker, part_bytes_max=1
+    )
+    for columns, letter in zip(decoded, (b"a", b"b", b"c") * 2, strict=True):
+        assert (columns.key.to_pylist(), values(columns)) == ([letter * 9], [letter * 99])
+        assert columns.headers is not None
+        assert columns.headers.to_pylist() == [[{"key": "h", "value": letter}]]
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import InvalidBatch
-from penstock.records.compression import Codec, DecompressionError, compress, decompress
+from penstock.records.compression import Codec, DecompressionError, Unpacker, compress, decompress
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 MEGABYTE = 1024 * 1024
@@ -40,6 +40,34 @@ def test_the_limit_is_exact(codec: Codec) -> None:
     with pytest.raises(DecompressionError) as caught:
         decompress(codec, packed, len(data) - 1)
     assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_batches_unpack_one_behind_the_other_and_again_into_the_same_memory(codec: Codec) -> None:
+    unpacker = Unpacker()
+    # From well below the first guess to far beyond it, and back.
+    for pieces in ([b"a", b"", b"abc" * 50_000], [bytes(3 * MEGABYTE), b"x"], [b"penstock" * 300] * 3):
+        unpacker.restart()
+        assert [unpacker.add(codec, compress(codec, piece)) for piece in pieces] == [len(p) for p in pieces]
+        assert bytes(unpacker.view()) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_unpacking_into_used_memory_has_the_same_limits(codec: Codec) -> None:
+    data, unpacker = b"penstock" * 5000, Unpacker()
+    packed = compress(codec, data)
+    unpacker.add(codec, compress(codec, bytes(MEGABYTE)))
+    unpacker.restart()
+    for _ in range(2):
+        unpacker.add(codec, packed, len(data))
+        with pytest.raises(DecompressionError):
+            unpacker.add(codec, packed, len(data) - 1)
+        if codec is not Codec.NONE:
+            with pytest.raises(DecompressionError):
+                unpacker.add(codec, packed[: len(packed) // 2])
+    with pytest.raises(DecompressionError, match="unknown"):
+        unpacker.add(7, packed)
+    assert bytes(unpacker.view()) == data * 2
 
 
 @pytest.mark.parametrize("level", [-1, 1, 6, 9])
