@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.core.errors import PenstockError
 from penstock.spark.errors import reason
-from penstock.spark.pipelines.archive.errors import ArchiveError
+from penstock.spark.pipelines.archive.errors import ArchiveError, LakeFullError
 from penstock.spark.pipelines.archive.failures import explained
 from penstock.spark.pipelines.archive.tables import own_session, read_files
 from penstock.spark.pipelines.replaying.errors import ReplayError
@@ -63,9 +64,19 @@ def run_wave(
     try:
         return sink.write(ordered, writer)
     except Exception as error:
-        said = explained(error, lake_uri)
-        # What is no trouble of the lake is one of the target: its own words are the better ones.
-        raise ReplayError(reason(error)) if type(said) is ArchiveError else said from error
+        raise _said(error, lake_uri) from error
+
+
+def _said(error: Exception, lake_uri: str) -> PenstockError:
+    said = explained(error, lake_uri)
+    if isinstance(said, LakeFullError):
+        # Nothing is written to the lake here: it is the disk that the rows are sorted on.
+        return ReplayError(
+            "no space is left where Spark sorts the rows: name another folder with --conf spark.local.dir=FOLDER, and "
+            "run again"
+        )
+    # What is no trouble of the lake is one of the target: its own words are the better ones.
+    return ReplayError(reason(error)) if type(said) is ArchiveError else said
 
 
 def rows_of(session: "SparkSession", urls: list[str], slices: "Mapping[int, Slice]") -> "DataFrame":
