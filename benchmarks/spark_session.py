@@ -12,7 +12,7 @@ from benchmarks import machine
 from benchmarks.contenders import Contender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -32,7 +32,9 @@ TUNED = {
 
 
 @contextmanager
-def session(work_dir: Path, *, heap: str = HEAP, connector: bool = True) -> Iterator[SparkSession]:
+def session(
+    work_dir: Path, *, heap: str = HEAP, connector: bool = True, more: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
     import penstock.spark
 
     config = {
@@ -43,7 +45,7 @@ def session(work_dir: Path, *, heap: str = HEAP, connector: bool = True) -> Iter
     }
     if connector:
         config["spark.jars"] = ",".join(str(jar) for jar in spark_kafka.jars())
-    spark = penstock.spark.session("benchmark", master=MASTER, config=config)
+    spark = penstock.spark.session("benchmark", master=MASTER, config=config | dict(more or {}))
     try:
         yield spark
     finally:

@@ -1,4 +1,4 @@
-# make soak PART=sim|model|crash|overload|roundtrip    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|model|crash|overload|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -19,5 +19,6 @@ soak: $(VENV)/.dev
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests ;; \
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
-	*) echo "no such part: $(PART); there are sim, model, crash, overload, roundtrip"; exit 2 ;; \
+	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
+	*) echo "no such part: $(PART); there are sim, model, crash, overload, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt
