@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
     from penstock.spark.options import WriteOptions
 
-# Rows without a key go to one partition for so long, then to the next: full batches, and an even spread.
+# Rows without a key go to one partition for at least so long, then to the next: full batches, and an even spread.
 _STICKY_ROWS = 1_000
+# A batch in few runs is sent run by run, as it lies.
+_RUNS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,11 @@ def _bytes(column: pa.Array) -> pa.Array:
     return column if column.type == pa.binary() else column.cast(pa.binary())
 
 
+def _cuts(partitions: NDArray[np.int32]) -> list[int]:
+    """Where runs of the same partition begin, and the end."""
+    return [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+
+
 class Spread:
     """Which row goes to which partition; remembers, for one task, how many each topic has."""
 
@@ -136,13 +143,15 @@ class Spread:
         partitions = self._assign(topic, batch, columns)
         if len(partitions) == 0:
             return
-        if (partitions == partitions[0]).all():
-            yield TopicPartition(topic, int(partitions[0])), batch
+        if len(cuts := _cuts(partitions)) <= _RUNS_MAX:
+            for start, stop in pairwise(
+                cuts
+            ):  # slices copy nothing; putting rows together costs as much as encoding
+                yield TopicPartition(topic, int(partitions[start])), batch.slice(start, stop - start)
             return
         order = np.argsort(partitions, kind="stable")
         ordered = partitions[order]
-        cuts = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(ordered)]
-        for start, stop in pairwise(cuts):
+        for start, stop in pairwise(_cuts(ordered)):
             yield TopicPartition(topic, int(ordered[start])), batch.take(pa.array(order[start:stop]))
 
     def _assign(self, topic: str, batch: pa.RecordBatch, columns: SinkColumns) -> NDArray[np.int32]:
@@ -155,8 +164,10 @@ class Spread:
             partitions = self._as_told(topic, batch.column(columns.partition), partitions, count)
         nowhere = np.flatnonzero(partitions < 0)
         if len(nowhere):
-            turns = (self._without_key + np.arange(len(nowhere))) // _STICKY_ROWS
-            partitions[nowhere] = turns % count
+            sticky = max(_STICKY_ROWS, -(-len(nowhere) // count))
+            partitions[nowhere] = (
+                self._without_key // _STICKY_ROWS + np.arange(len(nowhere)) // sticky
+            ) % count
             self._without_key += len(nowhere)
         return partitions
 
