@@ -1,7 +1,9 @@
 """Replay: what was archived comes back as it was, where it was, once."""
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from penstock.spark.pipelines import archive, replay
 from penstock.spark.pipelines.replaying.errors import OtherRecordsError, OtherWriterError
 from penstock.spark.pipelines.replaying.summary import Replayed
 from penstock.spark.pipelines.replaying.tail import Tail, look
+from penstock.spark.pipelines.replaying.waves import next_wave
 from penstock.spark.pipelines.replaying.writing import Writer
 from penstock.spark.schema import ARROW_TYPES
 
@@ -143,6 +146,32 @@ def test_a_replay_that_was_cut_off_goes_on_where_each_partition_stopped(topics: 
     }
     assert own(topics.consume(target, 400)) == topics.consume(source, 400)
     assert held(topics, target) == 400
+
+
+def test_many_steps_and_a_stop_between_them(
+    topics: Topics, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps smaller than the archive, whose files overlap: no row is in two of them, or in none."""
+    monkeypatch.setattr("penstock.spark.pipelines.replaying.run.next_wave", partial(next_wave, rows_max=60))
+    source, target = topics.create("source", partitions=3), f"{topics.prefix}.target"
+    for first in range(0, 300, 100):
+        topics.produce(source, mixed(100, first=first))
+        lake.take(source)
+    stop = threading.Event()
+
+    class StopSoon(Warnings):
+        def wave_done(self, so_far: Replayed, rows_left: int) -> None:
+            assert rows_left > 0
+            stop.set()
+
+    begun = lake.replay(target, listener=StopSoon(), stop=stop)
+    assert not begun.finished
+    assert 0 < begun.rows < 300
+    done = lake.replay(target)
+    assert done.finished
+    assert begun.rows + done.rows == 300
+    assert own(topics.consume(target, 300)) == topics.consume(source, 300)
+    assert held(topics, target) == 300
 
 
 def test_a_task_that_spark_repeats_adds_nothing(topics: Topics, lake: Lake) -> None:
