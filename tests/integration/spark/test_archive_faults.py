@@ -24,7 +24,10 @@ from penstock.spark.pipelines.archive.hadoop_lake import HadoopLake
 from penstock.spark.pipelines.archive.lake import FolderLake, Stored
 from penstock.spark.pipelines.archive.lock import PATH as LOCK
 from penstock.spark.pipelines.archive.lock import Owner, process_space
+from penstock.spark.pipelines.archive.rounds import RoundDone
+from penstock.spark.pipelines.archive.summary import Summary
 from penstock.spark.pipelines.status import process_started
+from penstock.testing import BrokerProcess
 
 
 @pytest.fixture
@@ -272,3 +275,35 @@ def test_a_lake_can_be_moved_elsewhere(lake: ALake, topics: Topics, tmp_path: Pa
     topics.count_up(topic, 10, 5)
     assert copy.archive(topic).rows == 5
     assert len(copy.rows(topic)) == 15
+
+
+def test_an_archive_that_goes_on_outlives_its_broker(spark: SparkSession, tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path / "data")
+    process.start()
+    lake, topics = ALake(spark, process.bootstrap, tmp_path / "lake"), Topics(process.bootstrap)
+    topic = topics.create()
+    topics.count_up(topic, 0, 10)
+
+    class Killer(Watcher):
+        """The broker is killed after the first round, and comes back when that has been noticed."""
+
+        def round_done(self, done: RoundDone, summary: Summary) -> None:
+            super().round_done(done, summary)
+            if len(self.rounds) == 1:
+                process.kill()
+
+        def warn(self, line: str) -> None:
+            super().warn(line)
+            if len(self.warnings) == 1:
+                process.start()
+                topics.count_up(topic, 10, 10)
+
+    killer = Killer(stop_after_rounds=2)
+    try:
+        summary = lake.archive(topic, every_s=0.05, listener=killer, kafka={"default.api.timeout.ms": "1000"})
+        assert "; trying again in 0.05 s" in killer.warnings[0]
+        assert summary.rows == 20
+        assert [int(row.value) for row in lake.rows(topic)] == list(range(20))
+        lake.check()
+    finally:
+        process.stop()

@@ -11,10 +11,16 @@ from penstock.spark.pipelines.archive.errors import ArchiveError, CorruptFileErr
 _FULL = re.compile(
     r"No space left on device|Disk quota exceeded|File too large|DSQuotaExceeded|QuotaExceeded"
 )
+# Where Spark keeps rows that do not fit into memory: its own folder, not the lake.
+_SPILL = re.compile(r"SpillWriter|DiskBlockObjectWriter|DiskStore|ExternalSorter|spark\.storage\.")
 _LOST = re.compile(r"penstock\.spark\.errors\.DataLossError: (?P<what>.+)")
 # Spark names the file that it could not read; what is wrong with it stands further down, in the cause.
 _UNREADABLE = re.compile(r"FAILED_READ_FILE[^\]]*\] Encountered error while reading file (?P<file>\S+?)\.? ")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException")
+# A task that waited for a broker until it had no more time.
+_BROKER = re.compile(
+    r"penstock\.client\.raw\.errors\.(?:TimedOut|Unreachable|ConnectionLost)Error: (?P<message>.+)"
+)
 _NO_SCHEME = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)"?')
 _NO_CLASS = re.compile(r"Class (?P<name>org\.apache\.hadoop\.fs\.s3a?\S+) not found|NoClassDefFoundError")
 _UNREACHABLE = re.compile(
@@ -24,6 +30,10 @@ _UNREACHABLE = re.compile(
 
 class ReadLostError(ArchiveError):
     """Records went away between the plan of a round and its reading: plan again."""
+
+
+class BrokerLostError(ArchiveError):
+    """The broker went away while a round was read: it can be tried again when it is back."""
 
 
 @contextmanager
@@ -43,8 +53,16 @@ def explained(error: Exception, lake_uri: str) -> PenstockError:
     if lost:
         return ReadLostError(lost["what"].strip())
     full = _FULL.search(text)
+    if full and _SPILL.search(text):
+        return ArchiveError(
+            f"no space is left where Spark sorts ({full[0]}): nothing of this round was archived; name another folder "
+            "with --conf spark.local.dir=FOLDER and run the same command again"
+        )
     if full:
         return LakeFullError(lake_uri, full[0])
+    broker = _BROKER.search(text)
+    if broker:
+        return BrokerLostError(broker["message"].strip())
     unreadable = _UNREADABLE.search(text)
     if unreadable:
         why = "is missing" if _MISSING.search(text) else "is damaged"

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.pipelines.archive.errors import LakeError
 from penstock.spark.pipelines.archive.failures import spark_errors
 from penstock.spark.pipelines.archive.lake import Stored
 
@@ -22,10 +21,11 @@ class HadoopLake:
     def __init__(self, uri: str, spark: "SparkSession") -> None:
         self._uri = uri.rstrip("/")
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no other way to Hadoop
+        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
         with spark_errors(uri):
             top = self._path("")
-            configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
-            self._fs: Any = top.getFileSystem(configuration)
+            self._configuration: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+            self._fs: Any = top.getFileSystem(self._configuration)
             # Says now, and not after a round of work, that nothing answers there.
             self._fs.exists(top)
             self._top = str(self._fs.makeQualified(top).toString()).rstrip("/")
@@ -69,26 +69,38 @@ class HadoopLake:
                 self._fs.delete(part, False)
 
     def replace(self, path: str, content: bytes) -> None:
-        """Not atomic: Hadoop has no rename over a file. Readers of what is replaced can do without it for a moment."""
+        """Nobody sees it half-written, or missing in between."""
+        if self._fs.getScheme() == "s3a":
+            # An object appears whole when it is closed, in the place of the one before; a rename would be a copy.
+            with self._errors(path):
+                self._write(self._path(path), content, overwrite=True)
+            return
         part = self._write_part(path, content)
         with self._errors(path):
-            final = self._path(path)
-            self._fs.delete(final, False)
-            if not self._fs.rename(part, final):
-                raise LakeError(f"{self.url(path)} could not be written: see that nobody else does")
+            # Only a file context renames over a file that is there.
+            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+                part.toUri(), self._configuration
+            )
+            rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+            options = self._gateway.new_array(rename, 1)
+            options[0] = rename.OVERWRITE
+            context.rename(self._qualified(part), self._qualified(self._path(path)), options)
 
     def _write_part(self, path: str, content: bytes) -> Any:
         folder, _, name = path.rpartition("/")
         part = self._path(f"{folder}/.{name}.{uuid.uuid4().hex}")
         with self._errors(path):
-            stream = self._fs.create(part, False)
-            try:
-                stream.write(bytearray(content))
-                if stream.hasCapability("hsync"):
-                    stream.hsync()
-            finally:
-                stream.close()
+            self._write(part, content, overwrite=False)
         return part
+
+    def _write(self, path: Any, content: bytes, *, overwrite: bool) -> None:
+        stream = self._fs.create(path, overwrite)
+        try:
+            stream.write(bytearray(content))
+            if stream.hasCapability("hsync"):
+                stream.hsync()
+        finally:
+            stream.close()
 
     def sync(self, paths: Iterable[str]) -> None:
         """A closed file is as durable as HDFS or S3 make it; there is nothing to ask for afterwards."""
@@ -106,6 +118,9 @@ class HadoopLake:
     def delete(self, path: str) -> None:
         with self._errors(path):
             self._fs.delete(self._path(path), True)
+
+    def _qualified(self, path: Any) -> Any:
+        return self._fs.makeQualified(path)
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.url(path))

@@ -65,6 +65,7 @@ class Lock:
         self._seconds = heartbeat_seconds
         self._stop = threading.Event()
         self._lost = threading.Event()
+        self._mutex = threading.Lock()  # a look at the file does not fall into a heartbeat
         self._thread = threading.Thread(target=self._beat, name="archive-lock", daemon=True)
 
     @property
@@ -92,7 +93,8 @@ class Lock:
 
     def check(self) -> None:
         """ConflictError when somebody has taken over."""
-        owner = self._holder()
+        with self._mutex:
+            owner = self._holder()
         if self._lost.is_set() or owner is None or owner.token != self._token:
             raise ConflictError(self._lake.uri)
 
@@ -128,7 +130,7 @@ class Lock:
     def _beat(self) -> None:
         while not self._stop.wait(self._seconds):
             # A lake that cannot be written now may be back for the next beat; the commit decides in the end.
-            with suppress(PenstockError, OSError):
+            with suppress(PenstockError, OSError), self._mutex:
                 owner = self._holder()
                 if owner is None or owner.token != self._token:
                     self._lost.set()

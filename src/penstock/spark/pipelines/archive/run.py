@@ -4,13 +4,14 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.client.raw import RawError, TopicPartition
 from penstock.spark.pipelines.archive.compaction import compact
 from penstock.spark.pipelines.archive.errors import ArchiveError
+from penstock.spark.pipelines.archive.failures import BrokerLostError
 from penstock.spark.pipelines.archive.lake import local_folder, open_lake
 from penstock.spark.pipelines.archive.lock import Lock
 from penstock.spark.pipelines.archive.manifest import Manifest
@@ -146,14 +147,15 @@ class _Run:
             try:
                 self._catch_up(until)
                 self._compact()
-            except RawError as error:
+            except (RawError, BrokerLostError) as error:
                 # A broker that restarts is no reason to end what runs for ever; the lake is as it was.
                 if every_s is None:
                     raise
                 self._listener.warn(f"{error}; trying again in {every_s:g} s")
             if every_s is None or self._stop.wait(max(0.0, next_at - time.monotonic())):
                 break
-        self._summary.finish(rounds.manifest, rounds.ids())
+        with suppress(RawError):  # what was archived is archived, whether the broker is there or not
+            self._summary.finish(rounds.manifest, rounds.ids())
         return self._summary
 
     def _catch_up(self, until: Mapping[TopicPartition, int] | None) -> None:
