@@ -155,7 +155,10 @@ def test_many_steps_and_a_stop_between_them(
     monkeypatch.setattr("penstock.spark.pipelines.replaying.run.next_wave", partial(next_wave, rows_max=60))
     source, target = topics.create("source", partitions=3), f"{topics.prefix}.target"
     for first in range(0, 300, 100):
-        topics.produce(source, mixed(100, first=first))
+        # One partition is ahead of the other, so that a step ends at another offset in each.
+        ahead = 80 if first == 0 else 0
+        sent = mixed(100, first=first)
+        topics.produce(source, [one._replace(partition=1) for one in sent[:ahead]] + sent[ahead:])
         lake.take(source)
     stop = threading.Event()
 
