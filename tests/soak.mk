@@ -16,9 +16,10 @@ soak: $(VENV)/.dev
 	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
 		tests/property/test_log_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
-	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests ;; \
+	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests --ignore=tests/integration/spark ;; \
+	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark ;; \
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, model, crash, overload, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, model, crash, overload, spark, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

@@ -16,8 +16,6 @@ _HERE = Path(__file__).parent
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
-            # All in one worker where xdist distributes by group: one session instead of several.
-            item.add_marker(pytest.mark.xdist_group("spark"))
             # py4j leaves its sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))
             item.add_marker(

@@ -96,6 +96,7 @@ def test_kill_9_in_the_middle_loses_nothing_and_doubles_nothing(lake: ALake, top
     lake.check()
 
 
+@pytest.mark.soak
 def test_a_full_disk_is_one_line_and_the_same_command_goes_on_later(lake: ALake, topics: Topics) -> None:
     topic = topics.create()
     noise = random.Random(1)
@@ -120,6 +121,7 @@ def test_a_full_disk_is_one_line_and_the_same_command_goes_on_later(lake: ALake,
     lake.check()
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_it_between_rounds_with_a_summary(lake: ALake, topics: Topics) -> None:
     topic = topics.create()
     topics.count_up(topic, 0, 1000)

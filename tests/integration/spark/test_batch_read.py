@@ -179,6 +179,6 @@ def test_a_registered_source_works_too(spark: SparkSession, topics: Topics) -> N
 def test_sql_over_a_topic(spark: SparkSession, topics: Topics) -> None:
     topic = topics.create()
     topics.count_up(topic, 0, 10)
-    topics.read(spark, topic).load().createOrReplaceTempView("orders")
-    (row,) = spark.sql("SELECT sum(CAST(CAST(value AS STRING) AS INT)) AS total FROM orders").collect()
+    topics.read(spark, topic).load().createOrReplaceTempView("numbers")
+    (row,) = spark.sql("SELECT sum(CAST(CAST(value AS STRING) AS INT)) AS total FROM numbers").collect()
     assert row.total == 45

@@ -180,6 +180,7 @@ class Reader:
             )
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("spark")
 @pytest.mark.timeout(1800)  # five Sparks one after another, on a machine that may be busy with others
 def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
