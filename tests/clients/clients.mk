@@ -1,4 +1,5 @@
-# `make clients`: foreign clients, each from its own registry, and the differential oracle beside Apache Kafka.
+# `make clients`: foreign clients, each from its own registry; the differential oracle beside Apache Kafka; the Spark
+# source beside Spark's own connector, on a standalone cluster, on HDFS and on S3.
 CLIENTS := tests/clients
 JAVA_RUNNER := $(CLIENTS)/java/target/.built
 JS_RUNNER := $(CLIENTS)/js/node_modules/.package-lock.json

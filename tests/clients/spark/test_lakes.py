@@ -88,6 +88,9 @@ def test_killed_and_run_again(world_of: Callable[[str], World], topics: Topics, 
         while not any("/staging/" in name for name in place.files()):
             assert process.poll() is None, process.communicate()
         process.kill()
+    assert not [name for name in place.files() if "/manifest/" in name], (
+        "it had committed before it was killed"
+    )
     assert pipeline(world.bootstrap, *to_lake, conf=place.conf)["topics"][0]["rows_total"] == ROWS
     pipeline(world.bootstrap, "replay", "--from", place.uri, "--topic", again, conf=place.conf)
     assert content(world.there(again)) == content(world.there(topic))
