@@ -19,7 +19,8 @@ class Batches:
     def __init__(self, frame: DataFrame, checkpoint: Path) -> None:
         self.checkpoint = checkpoint
         self._frame = frame
-        # Batch id and its values, in the order Spark ran them; a replayed batch is there twice.
+        # Batch id and its values, in the order Spark ran them; a replayed batch is there twice. Spark replays the
+        # last one whenever a query is stopped between the batch and the note in the checkpoint that it is done.
         self.seen: list[tuple[int, list[int]]] = []
         self.before_batch: Callable[[int], None] = lambda _: None
 
@@ -40,11 +41,12 @@ class Batches:
 
     @property
     def values(self) -> list[int]:
-        return sorted(value for _, values in self.seen for value in values)
+        """Of all batches, each counted once, as `foreachBatch` leaves it to its user to do."""
+        return sorted(value for values in dict(self.seen).values() for value in values)
 
     @property
     def sizes(self) -> list[int]:
-        return [len(values) for _, values in self.seen]
+        return [len(values) for values in dict(self.seen).values()]
 
     def rewind(self, batch_id: int) -> None:
         """As if the driver had died after this batch was planned and before it was recorded as done."""
