@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _BROKER_DEFAULT = -1
+
+
+def topic_id_text(topic_id: Uuid) -> str:
+    """As Kafka prints it, and as it may stand in a setting: librdkafka's own text has `+` and `/` in it."""
+    return str(topic_id).replace("+", "-").replace("/", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ class Admin:
             )
             for p in sorted(found.partitions, key=lambda one: one.id)
         )
-        return TopicInfo(name, partitions, str(found.topic_id), self._configs(name))
+        return TopicInfo(name, partitions, topic_id_text(found.topic_id), self._configs(name))
 
     def _description(self, name: str) -> Any:
         wanted = TopicCollection([name])

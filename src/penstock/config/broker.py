@@ -36,6 +36,7 @@ class BrokerConfig:
     penstock_console_port: int
     penstock_ack_after: str
     penstock_archive_held_bytes_alarm: int
+    penstock_idle_poll_us: int
     socket_request_max_bytes: int
     socket_receive_buffer_bytes: int
     socket_send_buffer_bytes: int

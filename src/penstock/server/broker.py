@@ -138,6 +138,7 @@ class Broker:
             connections_max=config.max_connections,
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=config.connections_max_idle_ms,
+            awake_seconds=config.penstock_idle_poll_us / 1e6,
         )
 
     async def start(self) -> None:

@@ -18,6 +18,7 @@ from penstock.core.clock import stopwatch
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import (
     ANSWER_GATHERED_BYTES_MAX,
+    ANSWERS_AHEAD_MAX,
     ANSWERS_GATHERED_MAX,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BUFFER_GROWN_BYTES,
@@ -25,9 +26,11 @@ from penstock.core.limits import (
     REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
+    SMALL_READ_BYTES_MAX,
     TURN_BYTES_MAX,
 )
 from penstock.core.stats import RequestStats
+from penstock.server.awake import Awake
 from penstock.server.writer import Part, SocketWriter, TransportWriter, set_buffers
 from penstock.storage.segment import Slice
 
@@ -55,6 +58,8 @@ class Host(Protocol):
     bytes_in: int
     bytes_out: int
     requests: RequestStats
+    awake: Awake
+    answers_due: int  # connections that will send at the end of this turn of the loop
 
     def opened(self, connection: "Connection") -> bool: ...
     def closed(self, connection: "Connection") -> None: ...
@@ -127,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
         self.last_active = self.loop.time()
         if not self._busy:
             self._process()
+        if nbytes <= SMALL_READ_BYTES_MAX:
+            self._host.awake.prolong()
         self._turn_bytes += nbytes
         if self._turn_bytes >= TURN_BYTES_MAX:
             self._turn_bytes = 0
@@ -204,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start = start
         if not self._busy:
             self._make_room(wanted)
-        self._flush()
+        self._flush(giving_way=True)
         self._regulate_reading()
 
     def _make_room(self, wanted: int) -> None:
@@ -302,19 +309,25 @@ class Connection(asyncio.BufferedProtocol):
         while owed and (parts := owed[0].parts) is not None:
             self._held_bytes -= owed.popleft().held_bytes
             self._ready += parts
-        if self._ready and not self._flush_soon:
+        if self._ready:
+            self._flush_at_end_of_turn()
+
+    def _flush_at_end_of_turn(self) -> None:
+        if not self._flush_soon:
             self._flush_soon = True
+            self._host.answers_due += 1
             self.loop.call_soon(self._flush_and_go_on)
 
     def _flush_and_go_on(self) -> None:
         self._flush_soon = False
+        self._host.answers_due -= 1
         if self._transport is None:
             return
         self._flush()
         if not self._reading:
             self._drained()
 
-    def _flush(self) -> None:
+    def _flush(self, *, giving_way: bool = False) -> None:
         try:
             self._dispatcher.settle()
         except ApiError as error:
@@ -322,6 +335,11 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("closing the connection of %s without an answer: %s", self.peer, error)
             self._ready.clear()
             self.abort()
+            return
+        if giving_way and not self._flush_soon and 0 < self._host.answers_due <= ANSWERS_AHEAD_MAX:
+            # Consumers that waited for what was just stored come before its producer: they wait for the data, it
+            # waits for a receipt, and each write to a sleeping client costs time.
+            self._flush_at_end_of_turn()
             return
         ready, self._ready = self._ready, []
         if ready and self._writer is not None:

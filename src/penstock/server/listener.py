@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Coroutine
 
 from penstock.core.stats import RequestStats
+from penstock.server.awake import Awake
 from penstock.server.connection import Connection, Dispatcher
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Listener:
         connections_max: int,
         connections_per_ip_max: int,
         idle_ms_max: int,
+        awake_seconds: float = 0.0,
     ) -> None:
         self._loop = loop
         self._dispatcher = dispatcher
@@ -41,6 +43,8 @@ class Listener:
         self.bytes_out = 0
         self.refused = 0
         self.requests = RequestStats()
+        self.awake = Awake(loop, awake_seconds)
+        self.answers_due = 0
         self._connections: dict[Connection, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()

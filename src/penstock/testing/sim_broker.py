@@ -23,7 +23,8 @@ class SimBroker:
     ) -> None:
         self._loop = loop
         self.name = name
-        self._settings = {"log.dirs": "/data", **(settings or {})}
+        # Polling before sleep goes by the real clock, which has no place in a simulation.
+        self._settings = {"log.dirs": "/data", "penstock.idle.poll.us": "0", **(settings or {})}
         self.files = MemFiles(loop.seed, cold_chance=0.05)
         self.store = MemoryStore()
         self.broker: Broker | None = None

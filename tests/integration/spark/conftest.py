@@ -11,22 +11,11 @@ import penstock.spark
 from penstock.testing import BrokerProcess, broker
 
 _HERE = Path(__file__).parent
-# A JVM for every command, or minutes of work: `make soak PART=spark`.
-_LONG = {
-    "test_archive_cli",
-    "test_replay_command",
-    "test_sql_command",
-    "test_run",
-    "test_examples",
-    "test_faults",
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
-            if item.path.stem in _LONG:
-                item.add_marker(pytest.mark.soak)
             # py4j leaves its sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))
             item.add_marker(
