@@ -73,7 +73,13 @@ def produce(bench: Bench, contender: Contender, *, size: int, acks: str, total_b
 
 
 def consume(
-    bench: Bench, contender: Contender, filled: dict[str, str], *, size: int, total_bytes: float
+    bench: Bench,
+    contender: Contender,
+    filled: dict[str, str],
+    *,
+    size: int,
+    total_bytes: float,
+    program: str,
 ) -> Metrics:
     """Read a topic that fits in the page cache; written once per contender, read in every round."""
     total_bytes *= bench.scale
@@ -85,13 +91,20 @@ def consume(
     machine.settle()
     messages = int(total_bytes / size)
     topic = filled[contender.key]
-    return with_cpu(bench, contender, "rd_consume", bootstrap=bootstrap, topic=topic, messages=messages)
+    return with_cpu(bench, contender, program, bootstrap=bootstrap, topic=topic, messages=messages)
 
 
 def pipelined(bench: Bench, contender: Contender) -> Metrics:
     with fresh_topic(bench, contender) as target:
         machine.settle()
         return load.run("raw_pipeline", **target, seconds=5 * bench.scale)
+
+
+def prepared(bench: Bench, contender: Contender) -> Metrics:
+    """Batches of 100 B messages as full and as many in flight as librdkafka sends them, without its work on them."""
+    with fresh_topic(bench, contender) as target:
+        machine.settle(3 * GB * bench.scale)
+        return load.run("raw_pipeline", **target, size=100, records=9000, window=5, seconds=2 * bench.scale)
 
 
 def round_trip(bench: Bench, contender: Contender) -> Metrics:
@@ -149,9 +162,9 @@ def raw_limit(bench: Bench, contender: Contender) -> Metrics:
     return load.run("raw_limit", file=bench.base_dir / "raw-limit", bytes=total_bytes)
 
 
-def _consume(key: str, size: int, total_bytes: float) -> Measurement:
+def _consume(key: str, size: int, total_bytes: float, program: str = "rd_consume") -> Measurement:
     filled: dict[str, str] = {}
-    run = partial(consume, filled=filled, size=size, total_bytes=total_bytes)
+    run = partial(consume, filled=filled, size=size, total_bytes=total_bytes, program=program)
     return Measurement(key, "consume", run, topics=filled)
 
 
@@ -170,8 +183,11 @@ SHOW = (
         contenders=ALL_VARIANTS,
     ),
     Measurement("produce-100b", "produce", partial(produce, size=100, acks="1", total_bytes=0.4 * GB)),
+    Measurement("produce-100b-prepared", "produce", prepared),
     _consume("consume-1k", 1000, 2 * GB),
     _consume("consume-100b", 100, 0.5 * GB),
+    _consume("consume-1k-unopened", 1000, 2 * GB, program="raw_fetch"),
+    _consume("consume-100b-unopened", 100, 0.5 * GB, program="raw_fetch"),
     Measurement("pipelined", "requests", pipelined),
     Measurement("round-trip", "requests", round_trip),
     Measurement("end-to-end", "latency", end_to_end),

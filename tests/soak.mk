@@ -1,4 +1,4 @@
-# make soak PART=sim|model|crash|overload|spark|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|model|crash|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -17,9 +17,11 @@ soak: $(VENV)/.dev
 		tests/property/test_log_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests --ignore=tests/integration/spark ;; \
-	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark ;; \
+	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark \
+		--ignore=tests/integration/spark/test_archive_kills.py ;; \
+	kills) $(BIN)/python -m pytest --timeout=3500 -s -m soak tests/integration/spark/test_archive_kills.py 2>/dev/null ;; \
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, model, crash, overload, spark, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, model, crash, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

@@ -14,6 +14,8 @@
 
 #define CLIENT_ID "raw"
 #define TIMEOUT_MS 30000
+#define BATCH_HEADER_MAX 128
+#define RECORD_OVERHEAD_MAX 32
 
 typedef struct {
     unsigned char *bytes;
@@ -47,30 +49,34 @@ static uint32_t crc32c(const unsigned char *bytes, size_t size) {
     return ~crc;
 }
 
-/* One record without key or headers, in a batch without producer id. */
-static void put_batch(writer_t *to, size_t value_bytes) {
+/* `count` records without key or headers, in a batch without producer id. */
+static void put_batch(writer_t *to, size_t value_bytes, int count) {
     int64_t now_ms = (int64_t)time(NULL) * 1000;
-    writer_t record = {.bytes = malloc(value_bytes + 32)};
-    put_int(&record, 0, 1);       /* attributes */
-    put_varint(&record, 0);       /* timestamp delta */
-    put_varint(&record, 0);       /* offset delta */
-    put_varint(&record, -1);      /* no key */
-    put_varint(&record, (int64_t)value_bytes);
+    writer_t record = {.bytes = malloc(value_bytes + RECORD_OVERHEAD_MAX)};
+    writer_t tail = {.bytes = malloc(BATCH_HEADER_MAX + (size_t)count * (value_bytes + RECORD_OVERHEAD_MAX))};
     char *value = random_payload(value_bytes);
-    put(&record, value, value_bytes);
-    put_varint(&record, 0);       /* headers */
 
-    writer_t tail = {.bytes = malloc(value_bytes + 128)}; /* all that the CRC covers */
-    put_int(&tail, 0, 2);                 /* attributes */
-    put_int(&tail, 0, 4);                 /* last offset delta */
-    put_int(&tail, (uint64_t)now_ms, 8);  /* base timestamp */
-    put_int(&tail, (uint64_t)now_ms, 8);  /* max timestamp */
-    put_int(&tail, UINT64_MAX, 8);        /* producer id */
-    put_int(&tail, 0xFFFF, 2);            /* producer epoch */
-    put_int(&tail, 0xFFFFFFFF, 4);        /* base sequence */
-    put_int(&tail, 1, 4);                 /* records */
-    put_varint(&tail, (int64_t)record.size);
-    put(&tail, record.bytes, record.size);
+    /* All that the CRC covers. */
+    put_int(&tail, 0, 2);                    /* attributes */
+    put_int(&tail, (uint64_t)count - 1, 4);  /* last offset delta */
+    put_int(&tail, (uint64_t)now_ms, 8);     /* base timestamp */
+    put_int(&tail, (uint64_t)now_ms, 8);     /* max timestamp */
+    put_int(&tail, UINT64_MAX, 8);           /* producer id */
+    put_int(&tail, 0xFFFF, 2);               /* producer epoch */
+    put_int(&tail, 0xFFFFFFFF, 4);           /* base sequence */
+    put_int(&tail, (uint64_t)count, 4);      /* records */
+    for (int i = 0; i < count; i++) {
+        record.size = 0;
+        put_int(&record, 0, 1);   /* attributes */
+        put_varint(&record, 0);   /* timestamp delta */
+        put_varint(&record, i);   /* offset delta */
+        put_varint(&record, -1);  /* no key */
+        put_varint(&record, (int64_t)value_bytes);
+        put(&record, value, value_bytes);
+        put_varint(&record, 0);   /* headers */
+        put_varint(&tail, (int64_t)record.size);
+        put(&tail, record.bytes, record.size);
+    }
 
     put_int(to, 0, 8);                    /* base offset */
     put_int(to, tail.size + 9, 4);        /* length of what follows */
@@ -83,11 +89,11 @@ static void put_batch(writer_t *to, size_t value_bytes) {
     free(tail.bytes);
 }
 
-frame_t produce_frame(const char *topic, int partition, int acks, size_t value_bytes) {
+frame_t produce_frame(const char *topic, int partition, int acks, size_t value_bytes, int records) {
     size_t name = strlen(topic);
     if (name > 126) die("topic name too long for a one-byte length");
-    writer_t batch = {.bytes = malloc(value_bytes + 256)};
-    put_batch(&batch, value_bytes);
+    writer_t batch = {.bytes = malloc(BATCH_HEADER_MAX + (size_t)records * (value_bytes + RECORD_OVERHEAD_MAX))};
+    put_batch(&batch, value_bytes, records);
 
     writer_t out = {.bytes = malloc(batch.size + name + 128), .size = 4};
     put_int(&out, 0, 2);

@@ -1,6 +1,6 @@
 /* Produce requests by hand: what a broker costs when no client library stands in between.
  *
- * A one-message Produce v9 request. Everything but the correlation id is the same in each, so a driver
+ * A Produce v9 request with one batch. Everything but the correlation id is the same in each, so a driver
  * builds it once and patches four bytes.
  *
  *   size i32 | key 0 i16 | version 9 i16 | correlation id i32 | client id string | tags
@@ -24,7 +24,7 @@ typedef struct {
     size_t error_offset;
 } frame_t;
 
-frame_t produce_frame(const char *topic, int partition, int acks, size_t value_bytes);
+frame_t produce_frame(const char *topic, int partition, int acks, size_t value_bytes, int records);
 void frame_set_correlation(unsigned char *frame, uint32_t correlation_id);
 
 uint32_t read_u32(const unsigned char *at);

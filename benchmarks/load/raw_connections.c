@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
     crowd.poller = epoll_create1(0);
     crowd.all = calloc((size_t)crowd.count, sizeof *crowd.all);
     crowd.frames = calloc((size_t)crowd.partitions, sizeof *crowd.frames);
-    for (long i = 0; i < crowd.partitions; i++) crowd.frames[i] = produce_frame(topic, (int)i, 1, size);
+    for (long i = 0; i < crowd.partitions; i++) crowd.frames[i] = produce_frame(topic, (int)i, 1, size, 1);
     int64_t opening = now_ns();
     open_all(&crowd, arg_required(argc, argv, "--bootstrap"), arg_number(argc, argv, "--connects-per-s", 2000));
 

@@ -1,8 +1,8 @@
-/* One-message Produce requests, pipelined on one connection.
+/* Prepared Produce requests of one batch each, pipelined on one connection.
  *
  * Keeps `--window` requests in flight for `--seconds`; every answer is checked for order and error.
  *
- * --bootstrap H:P --topic T [--seconds 5] [--warmup-seconds 1] [--window 512] [--size 100] [--acks 1]
+ * --bootstrap H:P --topic T [--seconds 5] [--warmup-seconds 1] [--window 512] [--size 100] [--records 1] [--acks 1]
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,13 +13,14 @@
 #include "common.h"
 #include "raw.h"
 
-#define CHUNK_REQUESTS 64
+#define CHUNK_REQUESTS_MAX 64
 #define RECEIVE_BYTES (256 * 1024)
 
 typedef struct {
     int fd;
     frame_t frame;
-    unsigned char *chunk; /* CHUNK_REQUESTS frames, the next to go out */
+    unsigned char *chunk; /* the next frames to go out */
+    uint32_t chunk_requests;
     size_t chunk_size, chunk_sent;
     unsigned char received[RECEIVE_BYTES];
     size_t received_size;
@@ -27,9 +28,9 @@ typedef struct {
 } pipeline_t;
 
 static void build_chunk(pipeline_t *line) {
-    for (int i = 0; i < CHUNK_REQUESTS; i++)
+    for (uint32_t i = 0; i < line->chunk_requests; i++)
         frame_set_correlation(line->chunk + (size_t)i * line->frame.size, line->built++);
-    line->chunk_size = CHUNK_REQUESTS * line->frame.size;
+    line->chunk_size = line->chunk_requests * line->frame.size;
     line->chunk_sent = 0;
 }
 
@@ -65,11 +66,14 @@ int main(int argc, char **argv) {
     double seconds = arg_number(argc, argv, "--seconds", 5);
     double warmup = arg_number(argc, argv, "--warmup-seconds", 1);
     uint32_t window = (uint32_t)arg_number(argc, argv, "--window", 512);
+    size_t size = (size_t)arg_number(argc, argv, "--size", 100);
+    int records = (int)arg_number(argc, argv, "--records", 1);
     pipeline_t *line = calloc(1, sizeof *line);
     line->frame = produce_frame(arg_required(argc, argv, "--topic"), 0, (int)arg_number(argc, argv, "--acks", 1),
-                                (size_t)arg_number(argc, argv, "--size", 100));
-    line->chunk = malloc(CHUNK_REQUESTS * line->frame.size);
-    for (int i = 0; i < CHUNK_REQUESTS; i++)
+                                size, records);
+    line->chunk_requests = window < CHUNK_REQUESTS_MAX ? 1 : CHUNK_REQUESTS_MAX;
+    line->chunk = malloc(line->chunk_requests * line->frame.size);
+    for (uint32_t i = 0; i < line->chunk_requests; i++)
         memcpy(line->chunk + (size_t)i * line->frame.size, line->frame.bytes, line->frame.size);
     line->fd = connect_to(arg_required(argc, argv, "--bootstrap"));
 
@@ -81,7 +85,7 @@ int main(int argc, char **argv) {
             measured_from = now;
             answered_before = line->answered;
         }
-        if (line->chunk_sent == line->chunk_size && line->built - line->answered + CHUNK_REQUESTS <= window)
+        if (line->chunk_sent == line->chunk_size && line->built - line->answered + line->chunk_requests <= window)
             build_chunk(line);
         int sending = line->chunk_sent < line->chunk_size;
         struct pollfd ready = {.fd = line->fd, .events = (short)(POLLIN | (sending ? POLLOUT : 0))};
@@ -91,7 +95,9 @@ int main(int argc, char **argv) {
     }
     double took = (double)(now - measured_from) / 1e9;
     uint32_t counted = line->answered - answered_before;
-    printf("{\"requests\": %u, \"seconds\": %.3f, \"requests_per_s\": %.0f, \"window\": %u}\n", counted, took,
-           counted / took, window);
+    double messages = (double)counted * records;
+    printf("{\"requests\": %u, \"seconds\": %.3f, \"requests_per_s\": %.0f, \"messages_per_s\": %.0f, "
+           "\"mb_per_s\": %.2f, \"window\": %u}\n",
+           counted, took, counted / took, messages / took, messages * (double)size / took / 1e6, window);
     return 0;
 }

@@ -21,7 +21,7 @@ int main(int argc, char **argv) {
     long warmup = (long)arg_number(argc, argv, "--warmup", 2000);
     double interval_ms = arg_number(argc, argv, "--interval-ms", 0);
     frame_t frame = produce_frame(arg_required(argc, argv, "--topic"), 0, (int)arg_number(argc, argv, "--acks", 1),
-                                  (size_t)arg_number(argc, argv, "--size", 100));
+                                  (size_t)arg_number(argc, argv, "--size", 100), 1);
     /* Without SA_RESTART a SIGINT would break a receive in the middle of an answer. */
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigaction(SIGINT, &action, NULL);
