@@ -63,16 +63,21 @@ def wait_while_it_runs(process: "subprocess.Popen[str]", condition: Callable[[],
         time.sleep(0.002)
 
 
+def is_writing(lake: ALake) -> bool:
+    """Whether a round's files are on their way; walked, since they may go while one looks."""
+    staging = lake.folder / "_penstock" / "staging"
+    return any(name.startswith("part-") for _, _, names in os.walk(staging) for name in names)
+
+
 def test_kill_9_in_the_middle_loses_nothing_and_doubles_nothing(lake: ALake, topics: Topics) -> None:
     topic = topics.create(partitions=3)
     total = 30_000
     topics.produce(topic, [Sent(b"%d" % n, key=b"k", partition=n % 3) for n in range(total)])
     rounds = ("--topic", topic, "--round-rows", "3000")
-    staging = lake.folder / "_penstock" / "staging"
 
     # While a round is written to staging, with nothing committed.
     with running_archive(lake, *rounds) as process:
-        wait_while_it_runs(process, lambda: any(staging.rglob("part-*")))
+        wait_while_it_runs(process, lambda: is_writing(lake))
         process.kill()
         process.wait()
     in_the_first = lake.manifest.number

@@ -14,7 +14,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.commands import penstock
 from tests.integration.spark.lakes import ALake
-from tests.integration.spark.test_archive_cli import ARCHIVE, SMALL, running_archive, wait_while_it_runs
+from tests.integration.spark.test_archive_cli import (
+    ARCHIVE,
+    SMALL,
+    is_writing,
+    running_archive,
+    wait_while_it_runs,
+)
 from tests.integration.spark.topics import Sent, Topics
 
 KILLS = int(os.environ.get("PENSTOCK_ARCHIVE_KILLS", "20"))
@@ -67,10 +73,7 @@ def test_no_row_is_lost_or_doubled_however_often_it_is_killed(
         with running_archive(lake, "--topic", topic, "--round-rows", ROUND_ROWS) as process:
 
             def in_the_midst(rounds: int = rounds) -> bool:
-                staging = lake.folder / "_penstock" / "staging"
-                return lake.manifest.number >= rounds and (
-                    chance.random() < 0.1 or any(staging.rglob("part-*"))
-                )
+                return lake.manifest.number >= rounds and (chance.random() < 0.1 or is_writing(lake))
 
             wait_while_it_runs(process, in_the_midst)
             kill(process, whom[number % 3])
