@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from tests.clients.spark.rows import Seen, of_consumer
 from tests.integration.spark.topics import WAIT_S, Sent, Topics
 from tools.peers import ApacheKafka, PenstockPeer
@@ -49,6 +49,12 @@ def mixed(first: int, count: int, partitions: int) -> list[Sent]:
         value = value if not value else b"%s-%d" % (value, number)
         sent.append(Sent(value, key, number % partitions, NOON_MS + number * 1000, headers))
     return sent
+
+
+def _abort(producer: Producer) -> None:
+    """Unless the broker did so first: it waits no longer than a quarter of an hour for a transaction to end."""
+    with suppress(KafkaException):
+        producer.abort_transaction(WAIT_S)
 
 
 class World:
@@ -132,7 +138,7 @@ class World:
         late = self._transactional("none")
         late.begin_transaction()
         self._send(late, topic, "open", count=3, partition=2)
-        self._stack.callback(late.abort_transaction, WAIT_S)
+        self._stack.callback(_abort, late)
         self.topics.count_up(topic, 1000, 9, partitions=3)
         return topic
 
