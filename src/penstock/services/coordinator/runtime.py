@@ -153,8 +153,8 @@ class CoordinatorRuntime:
         while True:
             self._work.clear()
             for shard in list(self.shards()):
-                if shard.status is Status.OFFLINE:
-                    self._replace_offline(shard)
+                if shard.status is Status.OFFLINE and not shard.partition.log.failed:
+                    shard.restart()
                 if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
                     await self._load(shard)
             offline = any(shard.status is not Status.ACTIVE for shard in self._shards.values())
@@ -164,13 +164,10 @@ class CoordinatorRuntime:
             except TimeoutError:
                 pass
 
-    def _replace_offline(self, shard: Shard) -> None:
-        partition = shard.partition
-        if not partition.log.failed:
-            shard.restart()
-
     async def _load(self, shard: Shard) -> None:
         partition, source, state = shard.partition, shard.partition.log, CoordinatorState()
+        if partition.committed.offset != source.end_offset:
+            return  # what was written before it went offline may still be committed: the next look finds out
         try:
             report = await load(partition, state, self._executor, self.config.offsets_load_buffer_size)
         except StorageError as error:
