@@ -89,7 +89,9 @@ class CoordinatorRuntime:
         if shard is None or shard.partition is not partition:
             if shard is not None:
                 shard.go_offline("the topic was deleted")
-            shard = self._shards[index] = Shard(partition, self._loop, self._clock, self._settings(partition))
+            shard = self._shards[index] = Shard(
+                partition, self._loop, self._clock, self._settings(partition), self._work.set
+            )
             if partition.log.start_offset == partition.committed.offset == partition.log.end_offset:
                 shard.go_active()  # nothing to read
             else:

@@ -10,6 +10,7 @@ Records of one turn of the loop share a batch, and batches share a sync: no task
 
 import asyncio
 import logging
+from collections.abc import Callable
 from enum import Enum, auto
 
 from penstock.core.clock import Clock
@@ -55,8 +56,15 @@ class _Batch:
 
 class Shard:
     def __init__(
-        self, partition: Partition, loop: asyncio.AbstractEventLoop, clock: Clock, settings: ClassicSettings
+        self,
+        partition: Partition,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        settings: ClassicSettings,
+        went_offline: Callable[[], None],
     ) -> None:
+        """`went_offline` is called when somebody has to load it anew."""
+        self._went_offline = went_offline
         self.partition = partition
         self.settings = settings
         self.status = Status.LOADING
@@ -204,3 +212,4 @@ class Shard:
         self.state = CoordinatorState()
         for later in waiting:
             later.refuse(ErrorCode.NOT_COORDINATOR)
+        self._went_offline()
