@@ -1,6 +1,10 @@
 """Which partition of `__consumer_offsets` keeps a group: Java's `String.hashCode`, so that Kafka's tools agree."""
 
+from functools import lru_cache
+
 _INT_MIN = -(2**31)
+# Group names whose hash is remembered: every request of a group asks for it.
+_REMEMBERED_MAX = 10_000
 
 
 def java_hash(text: str) -> int:
@@ -12,6 +16,7 @@ def java_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
+@lru_cache(_REMEMBERED_MAX)
 def partition_of(group_id: str, partitions: int) -> int:
     value = java_hash(group_id)
     return (0 if value == _INT_MIN else abs(value)) % partitions

@@ -194,6 +194,7 @@ class Broker:
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""
         self._stop_tasks()
+        self.services.coordinator.close()
         self.upkeep.close()
         await self.listener.close()
         await self._group_commit.idle()

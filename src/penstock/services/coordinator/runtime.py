@@ -63,6 +63,11 @@ class CoordinatorRuntime:
         for shard in self._shards.values():
             shard.settings = self._settings(shard.partition)
 
+    def close(self) -> None:
+        """The broker stops: nothing is written any more, and nobody waits in vain."""
+        for shard in self._shards.values():
+            shard.go_offline("the broker stops")
+
     # -- finding ---------------------------------------------------------------------------------------------
 
     def shard_of(self, group_id: str) -> Shard:
@@ -159,7 +164,7 @@ class CoordinatorRuntime:
                     shard.restart()
                 if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
                     await self._load(shard)
-            offline = any(shard.status is not Status.ACTIVE for shard in self._shards.values())
+            offline = any(shard.status is not Status.ACTIVE for shard in self.shards())
             try:
                 async with asyncio.timeout(_RETRY_SECONDS if offline else None):
                     await self._work.wait()

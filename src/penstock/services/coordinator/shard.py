@@ -196,7 +196,10 @@ class Shard:
         """Memory may be ahead of the log: nothing of it counts any more."""
         if self.status is Status.OFFLINE:
             return
-        log.warning("the groups of %s-%d are offline: %s", self.partition.topic, self.partition.index, reason)
+        level = logging.WARNING if self.state.groups else logging.DEBUG  # of none, nobody needs to know
+        log.log(
+            level, "the groups of %s-%d are offline: %s", self.partition.topic, self.partition.index, reason
+        )
         self.status = Status.OFFLINE
         for timer in self._timers.values():
             timer.cancel()
