@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: `python tools/gen_docs.py [config|protocol|groups]...`; without names, all of them."""
+"""Writes the generated pages of docs/: `python tools/gen_docs.py [config|protocol|groups]...`; without names, all."""
 
 import sys
 from collections.abc import Callable

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,9 +92,7 @@ class Crew:
         return {int(value) for worker in self.workers for _, _, value in worker.processed}
 
     def wait_for_all_processed(self) -> None:
-        wait_until(
-            lambda: len(self.values) == self.sent, f"all is processed: {[w.said[-5:] for w in self.workers]}"
-        )
+        self._wait(lambda: len(self.values) == self.sent, "all is processed")
 
     def wait_for_owners(self, *workers: Worker, partitions: int) -> None:
         """Every partition has one of these as its owner, and each of them has some."""
@@ -103,7 +101,14 @@ class Crew:
             parts = [one for worker in workers for one in worker.assigned]
             return sorted(parts) == list(range(partitions)) and all(worker.assigned for worker in workers)
 
-        wait_until(owned, f"all partitions are owned: {[w.said[-5:] for w in workers]}")
+        self._wait(owned, "all partitions are owned")
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        try:
+            wait_until(condition, what)
+        except AssertionError as error:
+            error.add_note("\n".join(str(worker.said[-8:]) for worker in self.workers))
+            raise
 
 
 @contextmanager

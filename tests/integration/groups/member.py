@@ -2,7 +2,7 @@
 
 python member.py CLIENT '{"bootstrap": …, "group": …, "topic": …, "instance": …, "strategy": …}'
 
-Lines: `assigned [0, 1]`, `revoked [0]`, `processed PARTITION OFFSET VALUE` (its offset is committed by then). SIGTERM
+Lines: `assigned [0, 1]`, `revoked [0]`, `processed PARTITION OFFSET VALUE` (committed afterwards). SIGTERM
 ends it properly: it leaves the group.
 """
 
@@ -99,13 +99,12 @@ def run_kafka_python(wanted: dict[str, str]) -> None:
     try:
         while True:
             for messages in consumer.poll(timeout_ms=100).values():
+                for one in messages:
+                    tell("processed", one.partition, one.offset, one.value.decode())
                 try:
                     consumer.commit()
                 except KafkaError as error:
                     tell("refused", error)
-                    continue
-                for one in messages:
-                    tell("processed", one.partition, one.offset, one.value.decode())
     except Stopped:
         consumer.close()
 
@@ -136,13 +135,12 @@ async def run_aiokafka(wanted: dict[str, str]) -> None:
     await consumer.start()
     while not stopped.is_set():
         for messages in (await consumer.getmany(timeout_ms=100, max_records=1)).values():
+            for one in messages:
+                tell("processed", one.partition, one.offset, one.value.decode())
             try:
                 await consumer.commit()
             except KafkaError as error:
                 tell("refused", error)
-                continue
-            for one in messages:
-                tell("processed", one.partition, one.offset, one.value.decode())
     await consumer.stop()
 
 

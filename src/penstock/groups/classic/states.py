@@ -33,16 +33,13 @@ TRANSITIONS: dict[GroupState, dict[GroupState, str]] = {
     PREPARING: {
         COMPLETING: "all members joined, or the rebalance timeout passed",
         EMPTY: "nobody is left",
-        DEAD: "the partition moved away",
     },
     COMPLETING: {
         STABLE: "the leader's SyncGroup brought the plan",
         PREPARING: "a member joined, left, expired or never synced",
-        DEAD: "the partition moved away",
     },
     STABLE: {
         PREPARING: "a member joined, left or expired, or the leader asked for a new plan",
-        DEAD: "the partition moved away",
     },
     DEAD: {},
 }
