@@ -77,8 +77,10 @@ class CoordinatorState:
         group = self.groups.pop(group_id, None)
         if group is not None:
             group.state = DEAD
-        if group_id in self.offsets:  # they outlive it, as a simple group's
+        if self.offsets.get(group_id):  # they outlive it, as a simple group's
             self.groups[group_id] = ClassicGroup(group_id)
+        else:
+            self.offsets.pop(group_id, None)
 
     # -- giving up -----------------------------------------------------------------------------------------
 

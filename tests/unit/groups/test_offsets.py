@@ -117,6 +117,15 @@ def test_a_group_that_somebody_is_about_to_join_is_kept() -> None:
     assert remaining(state, 100 * DAY_MS) == []
 
 
+def test_a_group_whose_only_commit_was_refused_is_forgotten() -> None:
+    state = state_with(ClassicGroup("g"))
+    assert not state.offsets_of("g")
+    for record in state.expire_group("g", DAY_MS, 0):
+        state.apply(record.key, record.value)
+    assert not state.groups
+    assert not state.offsets
+
+
 def test_replay_arrives_where_the_records_end() -> None:
     state = CoordinatorState()
     value = CommittedOffset(7, 2, "note", 3)

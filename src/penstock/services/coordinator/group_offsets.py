@@ -30,23 +30,21 @@ class GroupOffsetService:
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime
 
-    def commit(
-        self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later
-    ) -> list[ErrorCode]:
-        """Store offsets for a group; returns a code for each, and fills `later` with them once they are committed."""
+    def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later) -> None:
+        """Store offsets for a group; fills `later` with a code for each once they are committed."""
         shard = self._shard(by.group_id, later)
         if shard is None:
-            return []
+            return
         group = shard.state.groups.get(by.group_id)
         error = check_committer(group, by)
         if error is not ErrorCode.NONE:
             shard.answer_refused(later, error)
-            return []
+            return
         now = shard.now()
         if group is None:
             if len(by.group_id.encode()) > _NAME_BYTES_MAX:
                 shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
-                return []
+                return
             group = shard.state.get_or_create(by.group_id, now)
         elif by.member_id:
             keep_session(group, by.member_id, now)
@@ -63,7 +61,6 @@ class GroupOffsetService:
             shard.append_applied(offset_record(by.group_id, topic, partition, value))
             codes.append(ErrorCode.NONE)
         shard.answer(later, codes)
-        return codes
 
     def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: Later) -> None:
         """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""
