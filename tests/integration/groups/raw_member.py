@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.integration.raw import RawClient
+from tests.integration.raw import RawClient, wait_until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
@@ -18,8 +18,13 @@ from penstock.wire.kafka.generated import (
 
 
 def find(client: RawClient, group: str = "any") -> None:
+    """Asks until there is one: Kafka says so until it has made the topic."""
     request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group])
-    assert client.call(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code == 0
+
+    def found() -> bool:
+        return bool(client.call(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code == 0)
+
+    wait_until(found, "a coordinator is found")
 
 
 def join_request(group: str, member_id: str = "", **fields: Any) -> join_group.JoinGroupRequest:

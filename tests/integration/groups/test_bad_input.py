@@ -1,14 +1,22 @@
-"""Members that are not who they say, come too late, say too much, or never say anything again."""
+"""Members that are not who they say, come too late, say too much, or never say anything again.
 
+With `PENSTOCK_PEER=kafka` the same against Apache Kafka, whose answers these are.
+"""
+
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
+from typing import Protocol
 
 import pytest
 from tests.integration.groups.raw_member import RawMember, commit, committed, find, join_request
 from tests.integration.raw import RawClient, create_topic, make_batch, produced, wait_until
+from tests.integration.scenarios.peer import PEER_VARIABLE
+from tools.peers import ApacheKafka
 
 from penstock.core.error_codes import ErrorCode as E
-from penstock.testing import BrokerProcess, broker
+from penstock.testing import broker
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import describe_groups, metadata
 
@@ -20,16 +28,31 @@ SETTINGS = {
 _names = count()
 
 
+class Served(Protocol):
+    @property
+    def port(self) -> int: ...
+
+
+@contextmanager
+def chosen_broker() -> Iterator[Served]:
+    if os.environ.get(PEER_VARIABLE) == "kafka":
+        with ApacheKafka(SETTINGS) as kafka:
+            yield kafka
+    else:
+        with broker(SETTINGS) as process:
+            yield process
+
+
 @pytest.fixture(scope="module")
-def running() -> Iterator[BrokerProcess]:
-    with broker(SETTINGS) as process, RawClient(process.port) as client:
+def running() -> Iterator[Served]:
+    with chosen_broker() as process, RawClient(process.port) as client:
         find(client)
         assert create_topic(client, "orders", 2).error_code == 0
         yield process
 
 
 @pytest.fixture
-def client(running: BrokerProcess) -> Iterator[RawClient]:
+def client(running: Served) -> Iterator[RawClient]:
     with RawClient(running.port) as one:
         yield one
 
@@ -64,7 +87,7 @@ def test_a_stale_generation_changes_nothing(member: RawMember) -> None:
     assert committed(member.client, member.group, "orders") == 9
 
 
-def test_a_fenced_static_member_is_told(client: RawClient, running: BrokerProcess) -> None:
+def test_a_fenced_static_member_is_told(client: RawClient, running: Served) -> None:
     group = f"group-{next(_names)}"
     old = RawMember(client, group, group_instance_id="one")
     assert old.sync().error_code == E.NONE
@@ -88,14 +111,14 @@ def test_a_dead_members_commit_is_refused(member: RawMember) -> None:
     )
 
 
-def test_heartbeats_that_stop_end_the_membership(member: RawMember, running: BrokerProcess) -> None:
+def test_heartbeats_that_stop_end_the_membership(member: RawMember, running: Served) -> None:
     with RawClient(running.port) as other:
         wait_until(lambda: state_of(other, member.group) == ("Empty", 0), "the silent member is expelled")
     assert member.heartbeat() is E.UNKNOWN_MEMBER_ID
     assert member.commit("orders", 5) is E.UNKNOWN_MEMBER_ID
 
 
-def test_a_consumer_that_joins_and_never_syncs_is_dropped(client: RawClient, running: BrokerProcess) -> None:
+def test_a_consumer_that_joins_and_never_syncs_is_dropped(client: RawClient, running: Served) -> None:
     silent = RawMember(client, f"group-{next(_names)}", session_timeout_ms=60_000)
     with RawClient(running.port) as other:
         wait_until(
@@ -119,7 +142,7 @@ def test_an_illegal_join_is_refused(client: RawClient, fields: dict[str, object]
     assert E(client.call(ApiKey.JOIN_GROUP, 9, request).error_code) is expected
 
 
-def test_another_protocol_is_refused_and_the_group_goes_on(member: RawMember, running: BrokerProcess) -> None:
+def test_another_protocol_is_refused_and_the_group_goes_on(member: RawMember, running: Served) -> None:
     with RawClient(running.port) as other:
         answer = other.call(ApiKey.JOIN_GROUP, 9, join_request(member.group, protocol_type="connect"))
         assert E(answer.error_code) is E.INCONSISTENT_GROUP_PROTOCOL
@@ -152,7 +175,7 @@ def test_clients_cannot_write_to_the_groups_topic(client: RawClient) -> None:
     assert len(topic.partitions) == 50
 
 
-def test_five_hundred_members_join_at_once(running: BrokerProcess) -> None:
+def test_five_hundred_members_join_at_once(running: Served) -> None:
     group = f"group-{next(_names)}"
     clients = [RawClient(running.port) for _ in range(500)]
     try:
