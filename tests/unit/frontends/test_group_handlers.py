@@ -1,10 +1,16 @@
 """The group APIs at every version Kafka 4.3 serves, asked through the codecs."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
-from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.frontends.group_requests import (
+    SUBSCRIPTION,
+    commit,
+    fetch,
+    join,
+    machine,
+    prepared,
+    stable,
+    sync,
+)
 
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import REGISTRY
@@ -14,110 +20,12 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     delete_groups,
     describe_groups,
-    find_coordinator,
     heartbeat,
-    join_group,
     leave_group,
     list_groups,
-    offset_commit,
     offset_delete,
     offset_fetch,
-    sync_group,
 )
-
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "3"}
-SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff"
-
-
-def machine(more: Mapping[str, str] | None = None) -> Machine:
-    return Machine({**SETTINGS, **(more or {})})
-
-
-async def prepared(asked: Asked) -> None:
-    request = find_coordinator.FindCoordinatorRequest(key="g")
-    assert (await asked.ask(ApiKey.FIND_COORDINATOR, request, 3)).error_code == 0
-    await asked.create("orders", partitions=2)
-
-
-async def join(asked: Asked, version: int = 9, **fields: Any) -> Any:
-    wanted = {
-        "group_id": "g",
-        "session_timeout_ms": 30_000,
-        "rebalance_timeout_ms": 60_000,
-        "protocol_type": "consumer",
-        "protocols": [join_group.JoinGroupRequestProtocol(name="range", metadata=SUBSCRIPTION)],
-    }
-    answer = await asked.ask(ApiKey.JOIN_GROUP, join_group.JoinGroupRequest(**wanted | fields), version)
-    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        assert version >= 4
-        fields["member_id"] = answer.member_id
-        return await join(asked, version, **fields)
-    return answer
-
-
-async def sync(asked: Asked, member_id: str, generation: int = 1, version: int = 5, **fields: Any) -> Any:
-    plan = [sync_group.SyncGroupRequestAssignment(member_id=member_id, assignment=b"mine")]
-    named = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
-    request = sync_group.SyncGroupRequest(
-        group_id="g", generation_id=generation, member_id=member_id, assignments=plan, **named | fields
-    )
-    return await asked.ask(ApiKey.SYNC_GROUP, request, version)
-
-
-async def stable(asked: Asked) -> str:
-    await prepared(asked)
-    member_id: str = (await join(asked)).member_id
-    assert (await sync(asked, member_id)).error_code == 0
-    return member_id
-
-
-async def commit(
-    asked: Asked, version: int = 9, *, offset: int = 7, partition: int = 0, **fields: Any
-) -> int:
-    one = offset_commit.OffsetCommitRequestPartition(
-        partition_index=partition, committed_offset=offset, committed_metadata=fields.pop("metadata", "note")
-    )
-    if version >= 10:
-        topic_id = fields.pop("topic_id", None) or asked.services.image.topics["orders"].id
-        topic = offset_commit.OffsetCommitRequestTopic(topic_id=topic_id, partitions=[one])
-    else:
-        topic = offset_commit.OffsetCommitRequestTopic(name=fields.pop("topic", "orders"), partitions=[one])
-    request = offset_commit.OffsetCommitRequest(**{"group_id": "g", "topics": [topic]} | fields)
-    answer = await asked.ask(ApiKey.OFFSET_COMMIT, request, version)
-    return int(answer.topics[0].partitions[0].error_code)
-
-
-async def fetch(asked: Asked, version: int = 9, group_id: str = "g", *, everything: bool = False) -> Any:
-    """(topic name or id, [(partition, offset, metadata, error)])"""
-    topic_id = asked.services.image.topics["orders"].id
-    if version < 8:
-        topics = [offset_fetch.OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1])]
-        request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=None if everything else topics)
-        answer = await asked.ask(ApiKey.OFFSET_FETCH, request, version)
-        found = answer.topics
-    else:
-        many = [
-            offset_fetch.OffsetFetchRequestTopics(name="orders", topic_id=topic_id, partition_indexes=[0, 1])
-        ]
-        group = offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=None if everything else many)
-        answer = await asked.ask(
-            ApiKey.OFFSET_FETCH, offset_fetch.OffsetFetchRequest(groups=[group]), version
-        )
-        assert answer.groups[0].error_code == 0
-        found = answer.groups[0].topics
-    if version >= 10:
-        assert all(topic.topic_id == topic_id for topic in found)
-    else:
-        assert all(topic.name == "orders" for topic in found)
-    return [
-        (one.partition_index, one.committed_offset, one.metadata, one.error_code)
-        for t in found
-        for one in t.partitions
-    ]
-
-
-def versions(key: ApiKey) -> range:
-    return range(REGISTRY[key].min_version, REGISTRY[key].max_version + 1)
 
 
 def test_all_versions_of_kafka_4_3_are_served() -> None:
@@ -380,3 +288,42 @@ async def test_a_sync_must_say_for_which_protocol() -> None:
         member_id = (await join(asked)).member_id
         answer = await sync(asked, member_id, protocol_name=None)
         assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+async def test_while_groups_are_loaded_clients_wait_and_heartbeats_are_good() -> None:
+    async with machine().broker() as asked:
+        member_id = await stable(asked)
+        for shard in asked.services.coordinator.shards():
+            shard.status = Status.LOADING
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await join(asked)).error_code == loading
+        assert (await sync(asked, member_id)).error_code == loading
+        assert await commit(asked) == loading
+        listed = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
+        assert listed.error_code == loading
+        group = offset_fetch.OffsetFetchRequestGroup(group_id="g", topics=None)
+        fetched = await asked.ask(ApiKey.OFFSET_FETCH, offset_fetch.OffsetFetchRequest(groups=[group]), 9)
+        assert fetched.groups[0].error_code == loading
+        request = heartbeat.HeartbeatRequest(group_id="g", generation_id=1, member_id=member_id)
+        assert (await asked.ask(ApiKey.HEARTBEAT, request, 4)).error_code == ErrorCode.NONE
+
+
+async def test_a_shard_that_cannot_write_turns_everyone_away() -> None:
+    async with machine().broker() as asked:
+        member_id = await stable(asked)
+        for shard in asked.services.coordinator.shards():
+            shard.partition.log.sync_failed()
+        mine = {"member_id": member_id, "generation_id_or_member_epoch": 1}
+        assert await commit(asked, **mine) == ErrorCode.NOT_COORDINATOR
+        assert await commit(asked, **mine) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_offsets_expire_and_with_the_last_one_the_group() -> None:
+    async with machine().broker() as asked:
+        await prepared(asked)
+        assert await commit(asked, 4, retention_time_ms=0) == 0
+        assert await commit(asked, group_id="kept") == 0
+        await asked.services.coordinator.expire_offsets()
+        listed = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
+        assert [one.group_id for one in listed.groups] == ["kept"]
+        assert await fetch(asked, everything=True) == []
