@@ -5,6 +5,7 @@ from functools import lru_cache
 _INT_MIN = -(2**31)
 # Group names whose hash is remembered: every request of a group asks for it.
 _REMEMBERED_MAX = 10_000
+_CHARS_MAX = 300
 
 
 def java_hash(text: str) -> int:
@@ -16,7 +17,16 @@ def java_hash(text: str) -> int:
     return value - 2**32 if value >= 2**31 else value
 
 
-@lru_cache(_REMEMBERED_MAX)
 def partition_of(group_id: str, partitions: int) -> int:
+    # Very long names are not remembered, whoever sends many of them.
+    return (
+        _remembered(group_id, partitions) if len(group_id) <= _CHARS_MAX else _partition(group_id, partitions)
+    )
+
+
+def _partition(group_id: str, partitions: int) -> int:
     value = java_hash(group_id)
     return (0 if value == _INT_MIN else abs(value)) % partitions
+
+
+_remembered = lru_cache(_REMEMBERED_MAX)(_partition)

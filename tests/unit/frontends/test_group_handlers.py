@@ -14,6 +14,8 @@ from tests.unit.frontends.group_requests import (
 
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import REGISTRY
+from penstock.groups.offsets.commit import Committer
+from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.shard import Status
 from penstock.services.topic_deletions import TopicReference
 from penstock.wire.kafka.api_keys import ApiKey
@@ -275,6 +277,20 @@ async def test_a_group_without_a_name_cannot_be_joined() -> None:
         assert (await join(asked, group_id="")).error_code == ErrorCode.INVALID_GROUP_ID
         assert (await join(asked, session_timeout_ms=1)).error_code == ErrorCode.INVALID_SESSION_TIMEOUT
         assert (await join(asked, group_id="\0" * 32767)).error_code == 0, "any other name will do"
+
+
+async def test_names_and_notes_that_cannot_be_stored_are_refused() -> None:
+    """Longer in bytes than a string may be: as when bytes that are no UTF-8 were read as replacement characters."""
+    async with machine({"offset.metadata.max.bytes": "100000"}).broker() as asked:
+        await prepared(asked)
+        long = "\N{REPLACEMENT CHARACTER}" * 20_000
+        services, later = asked.services, Later(lambda code: code, lambda reply: reply)
+        entry = ("orders", 0, 5, -1, long)
+        services.group_offsets.commit(Committer("g", "", None, -1, 9), [entry], -1, later)
+        assert later.rendered() == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+        later = Later(lambda code: code, lambda reply: reply)
+        services.group_offsets.commit(Committer(long, "", None, -1, 9), [entry], -1, later)
+        assert later.rendered() is ErrorCode.INVALID_GROUP_ID
 
 
 async def test_without_the_topic_nobody_is_served() -> None:

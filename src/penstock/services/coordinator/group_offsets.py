@@ -42,7 +42,7 @@ class GroupOffsetService:
             return
         now = shard.now()
         if group is None:
-            if len(by.group_id.encode()) > _NAME_BYTES_MAX:
+            if not _is_storable(by.group_id):
                 shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
                 return
             group = shard.state.get_or_create(by.group_id, now)
@@ -53,7 +53,7 @@ class GroupOffsetService:
         expires_ms = expiry(retention_ms, now.wall_ms)
         codes = []
         for topic, partition, offset, leader_epoch, metadata in entries:
-            if metadata is not None and len(metadata) > metadata_max:
+            if metadata and (len(metadata) > metadata_max or not _is_storable(metadata)):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
             value = CommittedOffset(offset, leader_epoch, metadata or "", now.wall_ms, expires_ms)
@@ -98,3 +98,8 @@ class GroupOffsetService:
         except ApiError as error:
             later.refuse(error.code)
             return None
+
+
+def _is_storable(text: str) -> bool:
+    """Whether its bytes fit the field; those that were no UTF-8 have grown when they were read."""
+    return len(text) <= _NAME_BYTES_MAX // 4 or len(text.encode()) <= _NAME_BYTES_MAX

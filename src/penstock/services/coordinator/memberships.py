@@ -45,11 +45,11 @@ class MembershipService:
         ):
             later.fill(JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
             return
+        if not _is_storable(request):
+            later.fill(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id))
+            return
         now = shard.now()
         if request.member_id == UNKNOWN_MEMBER:
-            if not _is_storable(request):
-                later.fill(JoinReply(ErrorCode.INVALID_REQUEST))
-                return
             group = shard.state.get_or_create(request.group_id, now)
         else:
             known = shard.state.groups.get(request.group_id)
