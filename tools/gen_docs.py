@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/: `python tools/gen_docs.py [config|protocol]...`; without names, all of them."""
+"""Writes the generated pages of docs/: `python tools/gen_docs.py [config|protocol|groups]...`; without names, all."""
 
 import sys
 from collections.abc import Callable
@@ -6,11 +6,13 @@ from pathlib import Path
 
 from penstock.config.reference import configuration_page
 from penstock.frontends.kafka.reference import protocol_page
+from penstock.groups.reference import groups_page
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "config": ("configuration.md", configuration_page),
     "protocol": ("protocol.md", protocol_page),
+    "groups": ("groups.md", groups_page),
 }
 
 

@@ -33,7 +33,11 @@ class RawClient:
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(HANG_SECONDS)
-        self.socket.connect((HOST, port))
+        try:
+            self.socket.connect((HOST, port))
+        except OSError:
+            self.socket.close()
+            raise
         self._connection = ClientConnection("raw", responses_owed_max=1 << 30)
         self._arrived: deque[Response] = deque()
 

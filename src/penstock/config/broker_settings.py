@@ -23,7 +23,7 @@ from penstock.config.settings import (
 from penstock.config.topic_settings import TOPIC_SETTINGS
 
 _BOOLEAN, _INT, _LONG, _DOUBLE = SettingType.BOOLEAN, SettingType.INT, SettingType.LONG, SettingType.DOUBLE
-_STRING, _LIST = SettingType.STRING, SettingType.LIST
+_STRING, _LIST, _SHORT = SettingType.STRING, SettingType.LIST, SettingType.SHORT
 _WIDE = Update.CLUSTER_WIDE
 
 
@@ -219,6 +219,29 @@ _PRODUCERS = (
         "Whether a partition asks the coordinator before it takes transactional writes.", None, _WIDE),
 )
 
+_GROUPS = (
+    _broker("group.initial.rebalance.delay.ms", _INT, 3000,
+        "How long the first members of an empty group wait for others, so that one rebalance serves all."),
+    _broker("group.min.session.timeout.ms", _INT, 6000, "The shortest session a member may ask for."),
+    _broker("group.max.session.timeout.ms", _INT, 1800000, "The longest session a member may ask for."),
+    _broker("group.max.size", _INT, INT_MAX, "How many members a group may have.", at_least(1)),
+    _broker("offset.metadata.max.bytes", _INT, 4096,
+        "How much a client may note beside an offset it commits."),
+    _broker("offsets.retention.minutes", _INT, 10080,
+        "How long a group's offsets are kept once it has no members, or nobody in it reads the topic.",
+        at_least(1), unit="minutes"),
+    _broker("offsets.retention.check.interval.ms", _LONG, 600000,
+        "How often offsets that are no longer kept are looked for.", at_least(1)),
+    _broker("offsets.topic.num.partitions", _INT, 50,
+        "How many partitions `__consumer_offsets` gets; must not change afterwards.", at_least(1)),
+    _broker("offsets.topic.replication.factor", _SHORT, 3,
+        "How many replicas `__consumer_offsets` gets, as far as there are brokers.", at_least(1)),
+    _broker("offsets.topic.segment.bytes", _INT, 104857600,
+        "The size of the segments of `__consumer_offsets`: small ones are compacted and loaded sooner.", at_least(1)),
+    _broker("offsets.load.buffer.size", _INT, 5242880,
+        "How many bytes are read at once when groups are loaded.", at_least(1), unit="bytes"),
+)
+
 _SHUTDOWN = (
     _broker("controlled.shutdown.enable", _BOOLEAN, True,
         "Whether a stopping broker hands over leadership first."),
@@ -268,6 +291,7 @@ BROKER_SETTINGS = _with_families(
         *_FETCH,
         *_REPLICATION,
         *_PRODUCERS,
+        *_GROUPS,
         *_SHUTDOWN,
         *_topic_defaults(),
     )

@@ -11,20 +11,27 @@ from penstock.replication.partition import Partition
 class Topic:
     """A topic's partitions here, and its settings reduced to what is asked on every request."""
 
-    __slots__ = ("config", "id", "name", "opens_batches", "partitions")
+    __slots__ = ("config", "id", "is_internal", "name", "opens_batches", "partitions")
 
     def __init__(
-        self, name: str, topic_id: bytes, config: TopicConfig, partitions: dict[int, Partition]
+        self,
+        name: str,
+        topic_id: bytes,
+        config: TopicConfig,
+        partitions: dict[int, Partition],
+        *,
+        is_internal: bool = False,
     ) -> None:
         self.name = name
+        self.is_internal = is_internal  # only the broker itself writes to it
         self.id = topic_id
         self.partitions = partitions
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
-        # Whether a batch's records must be looked at before it is stored: never on the hot path.
-        self.opens_batches = config.compression_type != "producer" or config.compacts
+        # Whether a batch must be looked at before it is stored: never on the hot path.
+        self.opens_batches = config.compression_type != "producer" or config.compacts or self.is_internal
         for partition in self.partitions.values():
             partition.log.settings = config
             partition.set_sync_before_ack(config.syncs_before_ack(replicas=1))

@@ -7,6 +7,7 @@ outside, so the same broker runs on uvloop with real files and on the simulated 
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,10 @@ from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
 from penstock.services.archive import ArchiveProgressStore
 from penstock.services.configs import ConfigService
+from penstock.services.coordinator.group_admin import GroupAdminService
+from penstock.services.coordinator.group_offsets import GroupOffsetService
+from penstock.services.coordinator.memberships import MembershipService
+from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
 from penstock.services.fetch import FetchService
@@ -91,6 +96,7 @@ class Broker:
             self.services.hosting.open_missing,
         )
         self._upkeep_task: asyncio.Task[None] | None = None
+        self._groups_task: asyncio.Task[None] | None = None
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -106,6 +112,10 @@ class Broker:
             seams.executor,
             ArchiveProgressStore(self.metadata),
         )
+        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, self._topics_deleted)
+        coordinator = CoordinatorRuntime(
+            loop, seams.executor, seams.clock, seams.rng, self.table, topics, config
+        )
         return Services(
             node=Node(config.node_id, *self._advertised, config.broker_rack),
             config=config,
@@ -118,12 +128,16 @@ class Broker:
             hosting=hosting,
             produce=ProduceService(seams.clock),
             fetch=FetchService(loop, seams.executor, self.table, sessions, config.fetch_max_bytes),
-            topics=TopicService(self.metadata, hosting.reconcile, config.node_id),
+            topics=topics,
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
             configs=ConfigService(config, self.metadata, hosting, self.table, self._reconfigure),
             deletions=DeletionService(loop, seams.executor, self.table),
             disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
+            coordinator=coordinator,
+            memberships=MembershipService(coordinator),
+            group_offsets=GroupOffsetService(coordinator),
+            group_admin=GroupAdminService(coordinator),
         )
 
     def _listener(self) -> Listener:
@@ -159,6 +173,7 @@ class Broker:
         await self.services.hosting.reconcile()
         self.loop_lag.start()
         self._upkeep_task = self._loop.create_task(self.upkeep.run(), name="upkeep")
+        self._groups_task = self._loop.create_task(self.services.coordinator.run(), name="groups")
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         self.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
         node.port = node.port or self.port
@@ -168,16 +183,19 @@ class Broker:
 
     def abandon(self) -> None:
         """After a start that failed: nothing was written, so the directory is as clean as it was found."""
-        self.loop_lag.stop()
-        if self._upkeep_task is not None:
-            self._upkeep_task.cancel()
+        self._stop_tasks()
         self._data_dir.close(clean=self._data_dir.was_clean)
+
+    def _stop_tasks(self) -> None:
+        self.loop_lag.stop()
+        for task in (self._upkeep_task, self._groups_task):
+            if task is not None:
+                task.cancel()
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""
-        self.loop_lag.stop()
-        if self._upkeep_task is not None:
-            self._upkeep_task.cancel()
+        self._stop_tasks()
+        self.services.coordinator.close()
         self.upkeep.close()
         await self.listener.close()
         await self._group_commit.idle()
@@ -196,7 +214,11 @@ class Broker:
         self.listener.connections_max = config.max_connections
         self.listener.connections_per_ip_max = config.max_connections_per_ip
         self.upkeep.config = config
+        self.services.coordinator.reconfigure(config)
         self.services.hosting.reconfigure(config)
+
+    def _topics_deleted(self, names: Sequence[str]) -> None:
+        self.services.coordinator.topics_deleted(names)
 
     def _disk_failed(self, message: str) -> None:
         log.error("the data dir is offline after an I/O error: %s", message)

@@ -19,6 +19,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import ProgressKeeper
+from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
 from penstock.storage.recovery import Recovered
 
@@ -92,7 +93,8 @@ class Hosting:
             image = self._image.topics_by_id.get(image.id, image)
             config = TopicConfig.resolve(image.configs, self._config)
         if topic is None:
-            self._table.add(Topic(image.name, image.id, config, opened))
+            internal = image.name in INTERNAL_TOPICS
+            self._table.add(Topic(image.name, image.id, config, opened, is_internal=internal))
         else:
             topic.partitions.update(opened)
             if topic.config.overrides != config.overrides:

@@ -10,6 +10,10 @@ from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
+from penstock.services.coordinator.group_admin import GroupAdminService
+from penstock.services.coordinator.group_offsets import GroupOffsetService
+from penstock.services.coordinator.memberships import MembershipService
+from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
 from penstock.services.fetch import FetchService
@@ -50,6 +54,10 @@ class Services:
     configs: ConfigService
     deletions: DeletionService
     disk_usage: DiskUsage
+    coordinator: CoordinatorRuntime
+    memberships: MembershipService
+    group_offsets: GroupOffsetService
+    group_admin: GroupAdminService
 
     @property
     def image(self) -> ClusterImage:

@@ -60,8 +60,14 @@ Outcome = Mapping[str, ApiError | None]
 
 class TopicService:
     def __init__(
-        self, metadata: MetadataStore, reconcile: Callable[[], Awaitable[None]], node_id: int
+        self,
+        metadata: MetadataStore,
+        reconcile: Callable[[], Awaitable[None]],
+        node_id: int,
+        deleted: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
+        """`deleted` is told the names of topics that are gone."""
+        self._deleted = deleted
         self._metadata = metadata
         self._reconcile = reconcile
         self._node_id = node_id
@@ -160,16 +166,18 @@ class TopicService:
     async def _delete(self, wanted: Sequence[TopicReference]) -> list[Deletion]:
         async with self._turn:
             results, chosen = choose_topics(wanted, self._metadata.image)
-            deleted = 0
+            deleted = []
             for topic in chosen:
                 error = None
                 try:
                     await self._metadata.delete_topic(topic.name)
-                    deleted += 1
+                    deleted.append(topic.name)
                 except PenstockError as failure:
                     error = as_api_error(failure)
                 results.append(Deletion(topic.name, topic.id, error))
         if deleted:
+            if self._deleted is not None:
+                self._deleted(deleted)
             await self._make_true()
         return results
 

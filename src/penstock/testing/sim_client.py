@@ -6,7 +6,19 @@ from typing import Any
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
 
-VERSIONS = {ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.CREATE_TOPICS: 7, ApiKey.INIT_PRODUCER_ID: 4}
+VERSIONS = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.CREATE_TOPICS: 7,
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.FIND_COORDINATOR: 4,
+    ApiKey.JOIN_GROUP: 9,
+    ApiKey.SYNC_GROUP: 5,
+    ApiKey.HEARTBEAT: 4,
+    ApiKey.LEAVE_GROUP: 5,
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
+}
 
 
 class _Wire(asyncio.Protocol):

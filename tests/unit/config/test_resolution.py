@@ -18,6 +18,7 @@ TWO_WEEKS_MS = 14 * 24 * 3600 * 1000
 PYTHON_TYPE = {
     SettingType.BOOLEAN: bool,
     SettingType.INT: int,
+    SettingType.SHORT: int,
     SettingType.LONG: int,
     SettingType.DOUBLE: float,
     SettingType.STRING: str,

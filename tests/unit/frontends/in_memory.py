@@ -1,5 +1,6 @@
 """A whole broker on files and metadata in memory, asked through its handlers: requests and answers pass the codecs."""
 
+import asyncio
 import inspect
 import random
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +15,7 @@ from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
 from penstock.server.broker import Broker, Seams
+from penstock.services.coordinator.later import Later
 from penstock.testing.mem_files import MemFiles
 
 NOW_MS = 1_700_000_000_000
@@ -59,6 +61,10 @@ class Asked:
         received, end = api.codec.decode_request(memoryview(sent), 0, version)
         assert end == len(sent)
         response = api.handler(self.services, received, Call(version, "tester", "127.0.0.1"))
+        if isinstance(response, Later):
+            filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            response.subscribe(filled.set_result)
+            response = await filled
         if inspect.isawaitable(response):
             response = await response
         body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)

@@ -1,4 +1,4 @@
-"""FindCoordinator as Apache Kafka 4.3 answers it while no coordinator is ready."""
+"""FindCoordinator as Apache Kafka 4.3 answers it: for groups with this broker, for the rest with nobody yet."""
 
 import pytest
 from tests.unit.frontends.in_memory import Machine
@@ -9,15 +9,38 @@ from penstock.wire.kafka.generated.find_coordinator import FindCoordinatorReques
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_one_key_has_no_coordinator(version: int) -> None:
+async def test_a_group_is_coordinated_here(version: int) -> None:
     async with Machine().broker() as asked:
         answer = await asked.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="group"), version)
-    assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-    assert (answer.host, answer.port) == ("", -1)
+        assert (answer.error_code, answer.node_id) == (ErrorCode.NONE, 1)
+        assert (answer.host, answer.port) == ("127.0.0.1", asked.broker.port)
 
 
 @pytest.mark.parametrize("version", range(4, 7))
-async def test_many_keys_have_no_coordinator(version: int) -> None:
+async def test_many_groups_are_coordinated_here(version: int) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
+    async with Machine().broker() as asked:
+        answer = await asked.ask(ApiKey.FIND_COORDINATOR, request, version)
+    assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [
+        ("a", 0, 1),
+        ("b", 0, 1),
+    ]
+
+
+async def test_the_first_question_makes_the_topic_as_kafka_would() -> None:
+    async with Machine({"offsets.topic.num.partitions": "7"}).broker() as asked:
+        await asked.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="group"), 3)
+        topic = asked.services.image.topics["__consumer_offsets"]
+        assert len(topic.partitions) == 7
+        assert topic.configs == {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": "104857600",
+        }
+
+
+@pytest.mark.parametrize("version", range(4, 7))
+async def test_transactions_have_no_coordinator(version: int) -> None:
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
     async with Machine().broker() as asked:
         answer = await asked.ask(ApiKey.FIND_COORDINATOR, request, version)

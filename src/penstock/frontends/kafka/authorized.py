@@ -5,3 +5,5 @@ NOT_ASKED = -(2**31)
 # describe configs 10, alter configs 11, idempotent write 12.
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+# Read 3, delete 6, describe 8, and (since they have settings of their own) describe configs 10 and alter configs 11.
+GROUP_OPERATIONS = sum(1 << code for code in (3, 6, 8, 10, 11))

@@ -11,13 +11,14 @@ from penstock.core.errors import ProtocolError
 from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
+from penstock.services.coordinator.later import Later
 from penstock.services.services import Services
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import api_versions
 from penstock.wire.kafka.headers import encode_response_header, response_header_version
-from penstock.wire.kafka.primitives import DecodeError, skip_tags
+from penstock.wire.kafka.primitives import DecodeError, EncodeError, skip_tags
 
 _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
 _SIZE = Struct(">i")
@@ -79,10 +80,37 @@ class KafkaDispatcher:
         request, _ = api.codec.decode_request(frame, position, version)
         call = Call(version, client_id, connection.peer)
         response = api.handler(self._services, request, call)
+        if isinstance(response, Later):
+            if response.is_there:
+                return [_encoded(api, correlation_id, version, response.rendered())]
+            response.subscribe(_Answer(connection, api, correlation_id, version))
+            return None
         if inspect.isawaitable(response):
             connection.run(_awaited(api, correlation_id, version, response))
             return None
         return [_encoded(api, correlation_id, version, response)]
+
+
+class _Answer:
+    """Sends what a request was waiting for, in its place in the row of responses."""
+
+    __slots__ = ("_api", "_connection", "_correlation_id", "_reply", "_version")
+
+    def __init__(self, connection: Any, api: Api, correlation_id: int, version: int) -> None:
+        self._connection = connection
+        self._api = api
+        self._correlation_id = correlation_id
+        self._version = version
+        self._reply = connection.defer()
+
+    def __call__(self, response: Any) -> None:
+        try:
+            parts = [_encoded(self._api, self._correlation_id, self._version, response)]
+        except EncodeError:  # a bug of ours; others wait in the same row and must get theirs
+            log.exception("an answer to %s cannot be encoded", self._connection.peer)
+            self._connection.abort()
+        else:
+            self._reply.send(parts)
 
 
 async def _awaited(api: Api, correlation_id: int, version: int, response: Awaitable[Any]) -> list[object]:

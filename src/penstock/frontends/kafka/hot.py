@@ -175,6 +175,10 @@ class HotPath:
                 by_id = version >= produce_codec.TOPIC_IDS_SINCE
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             partition = topic.partitions.get(number)
+            if topic.is_internal:
+                raise ApiError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}"
+                )
             if partition is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             if batch is None:
@@ -213,6 +217,7 @@ class HotPath:
                 if (
                     topic is not None
                     and topic.opens_batches
+                    and not topic.is_internal
                     and batch is not None
                     and number in topic.partitions
                 ):

@@ -1,14 +1,18 @@
 """FindCoordinator (10), versions 0-6: which broker coordinates a group or a transactional id.
 
 v1 asks for transactions too and explains errors, v3 is flexible, v4 asks for many keys at once, v5 adds a
-transaction error, v6 share groups. No broker coordinates anything yet, which is what this answers: the
-error that Kafka gives until its coordinators are ready, and that clients retry. It has to be answered, not
-only for groups: librdkafka compresses with lz4 only for brokers that advertise this API.
+transaction error, v6 share groups. The topic that holds the groups is made when it is first asked for, before the
+answer leaves. Transactions and share groups have no coordinator yet: clients are told what Kafka says until its own
+are ready, and try again.
 """
 
+from collections.abc import Awaitable
+
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.services import Services
+from penstock.services.cluster_view import live_brokers
+from penstock.services.services import Node, Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.find_coordinator import (
     Coordinator,
@@ -22,12 +26,45 @@ _NONE = -1
 
 
 @api(ApiKey.FIND_COORDINATOR, versions=(0, 6))
-def handle(services: Services, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
-    del services
-    known = request.key_type in (GROUP, TRANSACTION, SHARE)
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if known else ErrorCode.INVALID_REQUEST
+def handle(
+    services: Services, request: FindCoordinatorRequest, call: Call
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    if request.key_type == GROUP:
+        if not services.coordinator.has_topic:
+            return _after_creation(services, request, call)
+        return _found(services.node, request, call)
+    if request.key_type in (TRANSACTION, SHARE):
+        return _refused(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", request, call
+        )
+    return _refused(ErrorCode.INVALID_REQUEST, f"no coordinator type {request.key_type}", request, call)
+
+
+async def _after_creation(
+    services: Services, request: FindCoordinatorRequest, call: Call
+) -> FindCoordinatorResponse:
+    try:
+        await services.coordinator.create_topic(len(live_brokers(services)))
+    except ApiError as error:
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "", request, call)
+    return _found(services.node, request, call)
+
+
+def _found(node: Node, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     if call.version < MANY_KEYS_SINCE:
-        message = "The coordinator is not available." if known else f"no coordinator type {request.key_type}"
+        return FindCoordinatorResponse(error_message=None, node_id=node.id, host=node.host, port=node.port)
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _refused(
+    code: ErrorCode, message: str, request: FindCoordinatorRequest, call: Call
+) -> FindCoordinatorResponse:
+    if call.version < MANY_KEYS_SINCE:
         return FindCoordinatorResponse(error_code=code, error_message=message, node_id=_NONE, port=_NONE)
     return FindCoordinatorResponse(
         coordinators=[

@@ -1,0 +1,73 @@
+"""DescribeGroups (15), versions 0-6: the members of groups, with their subscriptions and assignments.
+
+v1 throttles, v3 tells what the client may do, v4 adds static members, v5 is flexible, v6 says when there is no such
+group; before that such a group is Dead.
+"""
+
+from functools import partial
+
+from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
+from penstock.frontends.kafka.registry import Call, api
+from penstock.groups.classic.states import GroupState
+from penstock.services.coordinator.group_admin import GroupDescription
+from penstock.services.coordinator.later import Gathered, Later
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+_NOT_FOUND_SINCE = 6
+
+
+@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
+def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> Later:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    whole = Later(_refusal, lambda groups: DescribeGroupsResponse(groups=groups))
+    parts = []
+    for group_id in dict.fromkeys(request.groups):
+        later = Later(_refusal, partial(_render, group_id, operations, call.version))
+        services.group_admin.describe(group_id, later)
+        parts.append(later)
+    Gathered(whole, parts)
+    return whole
+
+
+def _refusal(code: ErrorCode) -> ErrorCode:
+    return code
+
+
+def _render(
+    group_id: str, operations: int, version: int, found: ErrorCode | GroupDescription
+) -> DescribedGroup:
+    if not isinstance(found, ErrorCode):
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=found.state,
+            protocol_type=found.protocol_type,
+            protocol_data=found.protocol,
+            members=[
+                DescribedGroupMember(
+                    member_id=one.id,
+                    group_instance_id=one.instance_id,
+                    client_id=one.client_id,
+                    client_host=one.client_host,
+                    member_metadata=one.metadata,
+                    member_assignment=one.assignment,
+                )
+                for one in found.members
+            ],
+            authorized_operations=operations,
+        )
+    if found is not ErrorCode.GROUP_ID_NOT_FOUND:
+        return DescribedGroup(group_id=group_id, error_code=found)
+    dead = DescribedGroup(
+        group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations
+    )
+    if version >= _NOT_FOUND_SINCE:
+        dead.error_code, dead.error_message = found, f"Group {group_id} not found."
+    return dead

@@ -1,0 +1,35 @@
+"""ListGroups (16), versions 0-5: the groups this broker coordinates.
+
+v1 throttles, v3 is flexible, v4 filters by state and tells it, v5 by type. Words are matched in any case, as in Kafka.
+"""
+
+from collections.abc import Iterable
+
+from penstock.core.errors import ApiError
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+@api(ApiKey.LIST_GROUPS, versions=(0, 5))
+def handle(services: Services, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+    del call
+    try:
+        groups = services.group_admin.list()
+    except ApiError as error:
+        return ListGroupsResponse(error_code=error.code)
+    states, types = _words(request.states_filter), _words(request.types_filter)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=one.id, protocol_type=one.protocol_type, group_state=one.state, group_type=one.type
+            )
+            for one in groups
+            if (not states or one.state.lower() in states) and (not types or one.type.lower() in types)
+        ]
+    )
+
+
+def _words(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(word.lower() for word in words)

@@ -1,0 +1,39 @@
+"""LeaveGroup: members that say goodbye, or that somebody else takes out by their instance id."""
+
+from collections.abc import Iterable
+
+from penstock.core.error_codes import ErrorCode
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.rebalance import drop, rebalance_or_complete
+from penstock.groups.classic.requests import UNKNOWN_MEMBER, ClassicSettings, Leaver, LeaveReply
+from penstock.groups.classic.states import EMPTY
+from penstock.groups.decision import Decision, Now, Ticket
+
+
+def leave(
+    group: ClassicGroup, leavers: Iterable[Leaver], ticket: Ticket, settings: ClassicSettings, now: Now
+) -> Decision:
+    out = Decision()
+    replies = [LeaveReply(one.member_id, one.instance_id, _leave(group, one, out)) for one in leavers]
+    if group.state is not EMPTY and any(one.error is ErrorCode.NONE for one in replies):
+        rebalance_or_complete(group, settings, now, out)
+    out.reply(ticket, replies)
+    return out
+
+
+def _leave(group: ClassicGroup, leaver: Leaver, out: Decision) -> ErrorCode:
+    member_id = leaver.member_id
+    if member_id == UNKNOWN_MEMBER:
+        # An administrator, who knows the instance but not which process it is.
+        current = group.static_ids.get(leaver.instance_id or "")
+        if leaver.instance_id is None or current is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        drop(group, current, out)
+        return ErrorCode.NONE
+    if member_id in group.pending:
+        drop(group, member_id, out)
+        return ErrorCode.NONE
+    error = group.check_member(member_id, leaver.instance_id)
+    if error is ErrorCode.NONE:
+        drop(group, member_id, out)
+    return error

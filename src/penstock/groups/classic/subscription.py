@@ -1,0 +1,23 @@
+"""The topics in a consumer's subscription: the one thing the coordinator looks at inside a member's metadata.
+
+version int16 | topics array of string | …          (every version begins so)
+"""
+
+from collections.abc import Iterable
+
+from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_count, read_strings
+
+_VERSION_BYTES = 2
+_TOPIC_BYTES_MIN = 2
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """All topics of all of them; None when one cannot be read, since then nobody can say."""
+    topics: set[str] = set()
+    try:
+        for metadata in subscriptions:
+            count, position = read_count(metadata, _VERSION_BYTES, _TOPIC_BYTES_MIN)
+            topics.update(read_strings(metadata, position, count)[0])
+    except (DecodeError, *MALFORMED):
+        return None
+    return frozenset(topics)

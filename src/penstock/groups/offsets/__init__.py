@@ -1,0 +1,1 @@
+"""Committed offsets: where a group goes on reading, of each partition."""

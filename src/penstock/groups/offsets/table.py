@@ -1,0 +1,35 @@
+"""The committed offsets of one group, by topic and partition."""
+
+from collections.abc import Iterator
+
+from penstock.groups.records.offset_value import CommittedOffset
+
+
+class OffsetTable:
+    __slots__ = ("topics",)
+
+    def __init__(self) -> None:
+        self.topics: dict[str, dict[int, CommittedOffset]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(partitions) for partitions in self.topics.values())
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        partitions = self.topics.get(topic)
+        return partitions.get(partition) if partitions is not None else None
+
+    def set(self, topic: str, partition: int, value: CommittedOffset) -> None:
+        partitions = self.topics.get(topic)
+        if partitions is None:
+            partitions = self.topics[topic] = {}
+        partitions[partition] = value
+
+    def remove(self, topic: str, partition: int) -> None:
+        partitions = self.topics.get(topic)
+        if partitions is not None and partitions.pop(partition, None) is not None and not partitions:
+            del self.topics[topic]
+
+    def all(self) -> Iterator[tuple[str, int, CommittedOffset]]:
+        for topic, partitions in self.topics.items():
+            for partition, value in partitions.items():
+                yield topic, partition, value

@@ -1,0 +1,67 @@
+"""Keys: an int16 that says what kind of record it is (and the key's version), then the key's fields.
+
+    0, 1   an offset    group string | topic string | partition int32
+    2      a group      group string
+
+Kafka has more kinds (next-generation and share groups, from 3 on). What is not known here is skipped, not refused:
+a directory that another broker wrote must stay readable.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_string, write_string
+
+_KIND = Struct(">h")
+_INT32 = Struct(">i")
+_OFFSET_KINDS = (0, 1)
+_OFFSET_WRITTEN = _KIND.pack(1)
+_GROUP_KIND = 2
+_GROUP_WRITTEN = _KIND.pack(2)
+
+
+class OffsetKey(NamedTuple):
+    group: str
+    topic: str
+    partition: int
+
+
+class GroupKey(NamedTuple):
+    group: str
+
+
+def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
+    out = bytearray(_OFFSET_WRITTEN)
+    write_string(out, group)
+    write_string(out, topic)
+    return bytes(out) + _INT32.pack(partition)
+
+
+def encode_group_key(group: str) -> bytes:
+    out = bytearray(_GROUP_WRITTEN)
+    write_string(out, group)
+    return bytes(out)
+
+
+def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
+    """None: a kind of record that is not known here. DecodeError: not a key at all."""
+    try:
+        (kind,) = _KIND.unpack_from(data)
+        if kind in _OFFSET_KINDS:
+            group, position = read_string(data, 2)
+            topic, position = read_string(data, position)
+            (partition,) = _INT32.unpack_from(data, position)
+            _check_end(data, position + 4)
+            return OffsetKey(group, topic, partition)
+        if kind == _GROUP_KIND:
+            group, position = read_string(data, 2)
+            _check_end(data, position)
+            return GroupKey(group)
+    except MALFORMED as error:
+        raise DecodeError(f"the key of a coordinator record: {error}") from error
+    return None
+
+
+def _check_end(data: bytes, position: int) -> None:
+    if position != len(data):
+        raise DecodeError(f"{len(data) - position} bytes behind the key of a coordinator record")

@@ -1,0 +1,118 @@
+"""All groups of one partition of `__consumer_offsets`, and how its records make them.
+
+`apply` is the only way in for what is stored: it is called for every record, the same way when it was just decided as
+when it is read back, so that a restart arrives where the broker was. (A classic group's own records are the exception
+while it is in service: its members in memory are ahead of what is stored of them.)
+"""
+
+from collections.abc import Iterable
+
+from penstock.core.error_codes import ErrorCode
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.states import DEAD, EMPTY
+from penstock.groups.decision import CoordinatorRecord, Now
+from penstock.groups.offsets.commit import offset_tombstone
+from penstock.groups.offsets.retention import expired_offsets
+from penstock.groups.offsets.table import OffsetTable
+from penstock.groups.records.group_value import decode_group_value
+from penstock.groups.records.keys import GroupKey, OffsetKey, decode_key, encode_group_key
+from penstock.groups.records.offset_value import decode_offset_value
+
+
+class CoordinatorState:
+    __slots__ = ("groups", "offsets")
+
+    def __init__(self) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets: dict[str, OffsetTable] = {}
+
+    # -- groups --------------------------------------------------------------------------------------------
+
+    def get_or_create(self, group_id: str, now: Now) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, state_since_ms=now.wall_ms)
+        return group
+
+    def offsets_of(self, group_id: str) -> OffsetTable:
+        table = self.offsets.get(group_id)
+        if table is None:
+            table = self.offsets[group_id] = OffsetTable()
+        return table
+
+    # -- replay --------------------------------------------------------------------------------------------
+
+    def apply(self, key: bytes | None, value: bytes | None) -> bool:
+        """One stored record. False: of a kind that is not known here. DecodeError: damaged; nothing was changed."""
+        decoded = decode_key(key or b"")
+        match decoded:
+            case OffsetKey(group_id, topic, partition):
+                if value is None:
+                    self._forget_offset(group_id, topic, partition)
+                else:
+                    offset = decode_offset_value(value)
+                    if group_id not in self.groups:
+                        self.groups[group_id] = ClassicGroup(group_id)
+                    self.offsets_of(group_id).set(topic, partition, offset)
+            case GroupKey(group_id):
+                if value is None:
+                    self._forget_group(group_id)
+                else:
+                    self.groups[group_id] = ClassicGroup.restored(group_id, decode_group_value(value))
+            case _:
+                return False
+        return True
+
+    def _forget_offset(self, group_id: str, topic: str, partition: int) -> None:
+        table = self.offsets.get(group_id)
+        if table is not None:
+            table.remove(topic, partition)
+            if not table.topics:
+                del self.offsets[group_id]
+                group = self.groups.get(group_id)
+                if group is not None and group.is_simple and group.state is EMPTY and not group.pending:
+                    del self.groups[group_id]
+
+    def _forget_group(self, group_id: str) -> None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            group.state = DEAD
+        if self.offsets.get(group_id):  # they outlive it, as a simple group's
+            self.groups[group_id] = ClassicGroup(group_id)
+        else:
+            self.offsets.pop(group_id, None)
+
+    # -- giving up -----------------------------------------------------------------------------------------
+
+    def tombstones_of_group(self, group_id: str) -> list[CoordinatorRecord]:
+        """Its offsets first: what is left behind by half of them is a group, not offsets without one."""
+        table = self.offsets.get(group_id)
+        gone = [offset_tombstone(group_id, t, p) for t, p, _ in table.all()] if table is not None else []
+        return [*gone, CoordinatorRecord(encode_group_key(group_id), None)]
+
+    def tombstones_of_topics(self, topics: Iterable[str]) -> list[CoordinatorRecord]:
+        """The topics are gone, and with them what any group committed for them."""
+        names = dict.fromkeys(topics)
+        return [
+            offset_tombstone(group_id, topic, partition)
+            for group_id, table in self.offsets.items()
+            for topic in names
+            for partition in table.topics.get(topic, ())
+        ]
+
+    def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> list[CoordinatorRecord]:
+        """What retention takes from a group now, itself included when nothing of it is left."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return []
+        offsets = self.offsets.get(group_id) or OffsetTable()
+        expired = expired_offsets(group, offsets, retention_ms, now_ms)
+        if len(expired) == len(offsets) and group.state is EMPTY and not group.pending:
+            return self.tombstones_of_group(group_id)
+        return [offset_tombstone(group_id, topic, partition) for topic, partition in expired]
+
+    def check_deletable(self, group_id: str) -> ErrorCode:
+        group = self.groups.get(group_id)
+        if group is None or group.state is DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.NONE if group.state is EMPTY else ErrorCode.NON_EMPTY_GROUP

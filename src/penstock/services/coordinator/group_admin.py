@@ -1,0 +1,102 @@
+"""ListGroups, DescribeGroups and DeleteGroups on the shards."""
+
+from dataclasses import dataclass
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.states import DEAD, STABLE
+from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.coordinator.shard import Status
+
+CLASSIC = "classic"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+
+
+class GroupAdminService:
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self._runtime = runtime
+
+    def list(self) -> list[GroupListing]:
+        """Every group here; ApiError while some are not known yet."""
+        found = []
+        for shard in self._runtime.shards():
+            if shard.status is Status.LOADING:
+                raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            found += [
+                GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC)
+                for group in shard.state.groups.values()
+            ]
+        return found
+
+    def describe(self, group_id: str, later: Later) -> None:
+        """Fills `later` with a description; refuses with GROUP_ID_NOT_FOUND where there is no such group."""
+        try:
+            shard = self._runtime.shard_of(group_id)
+        except ApiError as error:
+            later.refuse(error.code)
+            return
+        group = shard.state.groups.get(group_id)
+        if group is None or group.state is DEAD:
+            shard.answer_refused(later, ErrorCode.GROUP_ID_NOT_FOUND)
+        else:
+            shard.answer(later, _described(group))
+
+    def delete(self, group_id: str, later: Later) -> None:
+        """Fills `later` with the outcome's code."""
+        try:
+            shard = self._runtime.shard_of(group_id)
+        except ApiError as error:
+            later.refuse(error.code)
+            return
+        error_code = shard.state.check_deletable(group_id)
+        if error_code is ErrorCode.NONE:
+            shard.store(shard.state.tombstones_of_group(group_id))
+        shard.answer(later, error_code)
+
+
+def _described(group: ClassicGroup) -> GroupDescription:
+    # As in Kafka: what members brought and got is shown once it is settled.
+    settled = group.state is STABLE
+    return GroupDescription(
+        group.state.value,
+        group.protocol_type or "",
+        (group.protocol or "") if settled else "",
+        tuple(
+            MemberDescription(
+                one.id,
+                one.instance_id,
+                one.client_id,
+                one.client_host,
+                one.metadata(group.protocol) if settled else b"",
+                one.assignment if settled else b"",
+            )
+            for one in group.members.values()
+        ),
+    )

@@ -1,0 +1,105 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete on the shards."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.groups.classic.states import DEAD, EMPTY
+from penstock.groups.offsets.commit import (
+    Committer,
+    check_committer,
+    expiry,
+    keep_session,
+    offset_record,
+    offset_tombstone,
+)
+from penstock.groups.offsets.table import OffsetTable
+from penstock.groups.records.offset_value import CommittedOffset
+from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.coordinator.shard import Shard
+
+# (topic, partition, offset, leader epoch, metadata)
+Entry = tuple[str, int, int, int, str | None]
+_NAME_BYTES_MAX = 0x7FFF
+NOTHING = OffsetTable()
+
+
+class GroupOffsetService:
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self._runtime = runtime
+
+    def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later) -> None:
+        """Store offsets for a group; fills `later` with a code for each once they are committed."""
+        shard = self._shard(by.group_id, later)
+        if shard is None:
+            return
+        group = shard.state.groups.get(by.group_id)
+        error = check_committer(group, by)
+        if error is not ErrorCode.NONE:
+            shard.answer_refused(later, error)
+            return
+        now = shard.now()
+        if group is None:
+            if not _is_storable(by.group_id):
+                shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
+                return
+            group = shard.state.get_or_create(by.group_id, now)
+        elif by.member_id:
+            keep_session(group, by.member_id, now)
+        offsets = shard.state.offsets_of(by.group_id)
+        metadata_max = self._runtime.config.offset_metadata_max_bytes
+        expires_ms = expiry(retention_ms, now.wall_ms)
+        codes = []
+        for topic, partition, offset, leader_epoch, metadata in entries:
+            if metadata and (len(metadata) > metadata_max or not _is_storable(metadata)):
+                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            value = CommittedOffset(offset, leader_epoch, metadata or "", now.wall_ms, expires_ms)
+            offsets.set(topic, partition, value)
+            shard.append_applied(offset_record(by.group_id, topic, partition, value))
+            codes.append(ErrorCode.NONE)
+        shard.answer(later, codes)
+
+    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: Later) -> None:
+        """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""
+        shard = self._shard(group_id, later)
+        if shard is not None:
+            shard.answer(later, chosen(shard.state.offsets.get(group_id, NOTHING)))
+
+    def delete(self, group_id: str, wanted: Iterable[tuple[str, int]], later: Later) -> None:
+        """Forget offsets of topics that no member reads; fills `later` with a code for each."""
+        shard = self._shard(group_id, later)
+        if shard is None:
+            return
+        group = shard.state.groups.get(group_id)
+        if group is None or group.state is DEAD:
+            shard.answer_refused(later, ErrorCode.GROUP_ID_NOT_FOUND)
+            return
+        if group.state is not EMPTY and not group.uses_consumer_protocol:
+            shard.answer_refused(later, ErrorCode.NON_EMPTY_GROUP)
+            return
+        offsets = shard.state.offsets.get(group_id, NOTHING)
+        codes, gone = [], []
+        for topic, partition in wanted:
+            if group.state is not EMPTY and group.is_subscribed_to(topic):
+                codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                continue
+            if offsets.get(topic, partition) is not None:
+                gone.append(offset_tombstone(group_id, topic, partition))
+            codes.append(ErrorCode.NONE)
+        shard.store(gone)
+        shard.answer(later, codes)
+
+    def _shard(self, group_id: str, later: Later) -> Shard | None:
+        try:
+            return self._runtime.shard_of(group_id)
+        except ApiError as error:
+            later.refuse(error.code)
+            return None
+
+
+def _is_storable(text: str) -> bool:
+    """Whether its bytes fit the field; those that were no UTF-8 have grown when they were read."""
+    return len(text) <= _NAME_BYTES_MAX // 4 or len(text.encode()) <= _NAME_BYTES_MAX

@@ -1,0 +1,111 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: finds the group, has it decided, carries it out."""
+
+import uuid
+from collections.abc import Sequence
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.groups.classic.join import join
+from penstock.groups.classic.leave import leave
+from penstock.groups.classic.requests import (
+    UNKNOWN_MEMBER,
+    Join,
+    JoinReply,
+    Leaver,
+    LeaveReply,
+    Sync,
+    SyncReply,
+)
+from penstock.groups.classic.sync import heartbeat, sync
+from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.coordinator.shard import Shard
+
+# A name that takes more bytes cannot be stored.
+_NAME_BYTES_MAX = 0x7FFF
+
+
+class MembershipService:
+    def __init__(self, runtime: CoordinatorRuntime) -> None:
+        self._runtime = runtime
+
+    def new_member_id(self, client_id: str, instance_id: str | None) -> str:
+        unique = uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4)
+        return f"{client_id if instance_id is None else instance_id}-{unique}"
+
+    def join(self, request: Join, later: Later) -> None:
+        shard = self._shard(request.group_id, later)
+        if shard is None:
+            return
+        settings = shard.settings
+        if (
+            not settings.session_timeout_min_ms
+            <= request.session_timeout_ms
+            <= settings.session_timeout_max_ms
+        ):
+            later.fill(JoinReply(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+            return
+        if not _is_storable(request):
+            later.fill(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id))
+            return
+        now = shard.now()
+        if request.member_id == UNKNOWN_MEMBER:
+            group = shard.state.get_or_create(request.group_id, now)
+        else:
+            known = shard.state.groups.get(request.group_id)
+            if known is None:
+                shard.answer(later, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+            group = known
+        shard.carry_out(group, join(group, request, later, settings, now))
+
+    def sync(self, request: Sync, later: Later) -> None:
+        shard = self._shard(request.group_id, later)
+        if shard is None:
+            return
+        group = shard.state.groups.get(request.group_id)
+        if group is None:
+            shard.answer(later, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
+        else:
+            shard.carry_out(group, sync(group, request, later, shard.settings, shard.now()))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, later: Later
+    ) -> None:
+        shard = self._shard(group_id, later)
+        if shard is None:
+            return
+        group = shard.state.groups.get(group_id)
+        if group is None:
+            shard.answer(later, ErrorCode.UNKNOWN_MEMBER_ID)
+        else:
+            shard.answer(later, heartbeat(group, member_id, instance_id, generation, shard.now()))
+
+    def leave(self, group_id: str, leavers: Sequence[Leaver], later: Later) -> None:
+        shard = self._shard(group_id, later)
+        if shard is None:
+            return
+        group = shard.state.groups.get(group_id)
+        if group is None:
+            unknown = [
+                LeaveReply(one.member_id, one.instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for one in leavers
+            ]
+            shard.answer(later, unknown)
+        else:
+            shard.carry_out(group, leave(group, leavers, later, shard.settings, shard.now()))
+
+    def _shard(self, group_id: str, later: Later) -> Shard | None:
+        if not group_id:
+            later.refuse(ErrorCode.INVALID_GROUP_ID)
+            return None
+        try:
+            return self._runtime.shard_of(group_id)
+        except ApiError as error:
+            later.refuse(error.code)
+            return None
+
+
+def _is_storable(request: Join) -> bool:
+    names = (request.group_id, request.new_member_id, request.client_id, request.protocol_type)
+    longest = max((name for name, _ in request.protocols), key=len, default="")
+    return all(len(name.encode()) <= _NAME_BYTES_MAX for name in (*names, longest))

@@ -1,0 +1,218 @@
+"""One partition of `__consumer_offsets` in service: append, apply, and reply when it is committed.
+
+State in memory changes as soon as something is decided, so that the next decision builds on it; nobody is told before
+the records are committed. That holds for readers too: whatever is asked while records are under way is answered behind
+them, since the answer may rest on what a crash could still take. When records cannot be committed, memory is ahead of
+the log: the shard goes offline, everyone who waits is turned away, and it is read anew from the log.
+
+Records of one turn of the loop share a batch, and batches share a sync: no task, no timer, no future per request.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+
+from penstock.core.clock import Clock
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.requests import ClassicSettings
+from penstock.groups.classic.timeouts import begin_sessions, expire
+from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
+from penstock.groups.state import CoordinatorState
+from penstock.records.batch import read_header
+from penstock.records.builder import BatchBuilder
+from penstock.replication.partition import Partition
+from penstock.services.coordinator.later import Later
+
+log = logging.getLogger(__name__)
+
+# Records that gather in a turn of the loop are written once they are this many bytes.
+_BATCH_BYTES = 512 * 1024
+
+
+class Status(Enum):
+    LOADING = auto()
+    ACTIVE = auto()
+    OFFLINE = auto()
+
+
+class _Batch:
+    """An `AckWaiter`: what was appended together, and who is told once it is committed."""
+
+    __slots__ = ("_shard", "replies")
+
+    def __init__(self, shard: "Shard") -> None:
+        self._shard = shard
+        self.replies: list[tuple[Later, object]] = []
+
+    def committed(self) -> None:
+        self._shard.batch_committed(self)
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        self._shard.go_offline(f"{code.name}: {message}")
+
+
+class Shard:
+    def __init__(
+        self,
+        partition: Partition,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        settings: ClassicSettings,
+        went_offline: Callable[[], None],
+    ) -> None:
+        """`went_offline` is called when somebody has to load it anew."""
+        self._went_offline = went_offline
+        self.partition = partition
+        self.settings = settings
+        self.status = Status.LOADING
+        self.state = CoordinatorState()
+        self._loop = loop
+        self._clock = clock
+        self._builder: BatchBuilder | None = None
+        self._gathering: _Batch | None = None  # not yet written
+        self._under_way: dict[_Batch, None] = {}  # written, not yet committed
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def now(self) -> Now:
+        return Now(self._loop.time(), self._clock.now_ms())
+
+    def check_active(self) -> None:
+        if self.status is Status.LOADING:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if self.status is Status.OFFLINE:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+
+    # -- decisions -------------------------------------------------------------------------------------------
+
+    def carry_out(self, group: ClassicGroup, decision: Decision) -> None:
+        """A group's own decision: its members in memory are what the records say, or further on."""
+        for record in decision.records:
+            self._append(record)
+        for later, reply in decision.replies:
+            self.answer(later, reply)
+        self.watch(group)
+
+    def store(self, records: list[CoordinatorRecord]) -> None:
+        """Records that change the state by being applied, as they will when they are read back."""
+        for record in records:
+            self.state.apply(record.key, record.value)
+            self._append(record)
+
+    def append_applied(self, record: CoordinatorRecord) -> None:
+        """A record whose effect is already in the state."""
+        self._append(record)
+
+    def answer(self, later: Later, reply: object) -> None:
+        """Once everything the reply may rest on is committed: at once, where nothing is under way."""
+        if self.status is not Status.ACTIVE:
+            later.refuse(ErrorCode.NOT_COORDINATOR)
+        elif self._gathering is not None:
+            self._gathering.replies.append((later, reply))
+        elif self._under_way:
+            next(reversed(self._under_way)).replies.append((later, reply))
+        else:
+            later.fill(reply)
+
+    def answer_refused(self, later: Later, code: ErrorCode) -> None:
+        """A refusal may rest on what is under way as well."""
+        if self._gathering is None and not self._under_way:
+            later.refuse(code)
+        else:
+            self.answer(later, later.refusal(code))
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def _append(self, record: CoordinatorRecord) -> None:
+        if self.status is not Status.ACTIVE:
+            return
+        builder = self._builder
+        if builder is None:
+            builder = self._builder = BatchBuilder()
+            self._gathering = _Batch(self)
+            self._loop.call_soon(self.flush)
+        builder.append(record.value, key=record.key, timestamp=self._clock.now_ms())
+        if builder.size_bytes >= _BATCH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        builder, batch = self._builder, self._gathering
+        if builder is None or batch is None:
+            return
+        self._builder = self._gathering = None
+        data = builder.build()
+        self._under_way[batch] = None
+        partition = self.partition
+        try:
+            _, last = partition.append(memoryview(data), read_header(data), self._clock.now_ms())
+        except ApiError as error:
+            self.go_offline(str(error))
+            return
+        if partition.is_committed(last):
+            self.batch_committed(batch)
+        else:
+            partition.wait_for_commit(last, batch)
+
+    def batch_committed(self, batch: _Batch) -> None:
+        if batch in self._under_way:
+            del self._under_way[batch]
+            for later, reply in batch.replies:
+                later.fill(reply)
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def watch(self, group: ClassicGroup) -> None:
+        """Look at the group again at its earliest deadline; one that only moved back costs nothing."""
+        if group.earliest < group.armed_at:
+            group.armed_at = group.earliest
+            timer = self._timers.pop(group.id, None)
+            if timer is not None:
+                timer.cancel()
+            self._timers[group.id] = self._loop.call_at(group.earliest, self._due, group)
+
+    def _due(self, group: ClassicGroup) -> None:
+        group.armed_at = NEVER
+        self._timers.pop(group.id, None)
+        if self.status is Status.ACTIVE and self.state.groups.get(group.id) is group:
+            self.carry_out(group, expire(group, self.settings, self.now()))
+
+    # -- lifecycle -------------------------------------------------------------------------------------------
+
+    def go_active(self) -> None:
+        """Everything was read: members have a whole session to show up."""
+        self.status = Status.ACTIVE
+        now = self.now()
+        for group in list(self.state.groups.values()):
+            self.carry_out(group, begin_sessions(group, self.settings, now))
+
+    def restart(self) -> None:
+        """The log can be written again: to be loaded anew."""
+        self.status = Status.LOADING
+
+    def go_offline(self, reason: str) -> None:
+        """Memory may be ahead of the log: nothing of it counts any more."""
+        if self.status is Status.OFFLINE:
+            return
+        level = logging.WARNING if self.state.groups else logging.DEBUG  # of none, nobody needs to know
+        log.log(
+            level, "the groups of %s-%d are offline: %s", self.partition.topic, self.partition.index, reason
+        )
+        self.status = Status.OFFLINE
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        waiting = [later for batch in self._under_way for later, _ in batch.replies]
+        if self._gathering is not None:
+            waiting += [later for later, _ in self._gathering.replies]
+        for group in self.state.groups.values():
+            for member in group.members.values():
+                waiting += [one for one in (member.awaiting_join, member.awaiting_sync) if one is not None]
+        self._under_way.clear()
+        self._builder = self._gathering = None
+        self.state = CoordinatorState()
+        for later in waiting:
+            later.refuse(ErrorCode.NOT_COORDINATOR)
+        self._went_offline()

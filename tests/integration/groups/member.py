@@ -1,0 +1,157 @@
+"""One consumer of a group as a process of its own, so that it can be killed; tells what happens to it on stdout.
+
+python member.py CLIENT '{"bootstrap": …, "group": …, "topic": …, "instance": …, "strategy": …}'
+
+Lines: `assigned [0, 1]`, `revoked [0]`, `processed PARTITION OFFSET VALUE` (committed afterwards). SIGTERM
+ends it properly: it leaves the group.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+SESSION_MS, HEARTBEAT_MS = 2000, 300
+
+
+def tell(what: str, *values: object) -> None:
+    print(what, *values, flush=True)
+
+
+def numbers(partitions: Iterable[Any]) -> list[int]:
+    return sorted(one.partition for one in partitions)
+
+
+class Stopped(Exception):  # noqa: N818 - asked for
+    pass
+
+
+def stop_on_sigterm() -> None:
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def run_confluent(wanted: dict[str, str]) -> None:
+    from confluent_kafka import Consumer
+
+    settings = {
+        "bootstrap.servers": wanted["bootstrap"],
+        "group.id": wanted["group"],
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "partition.assignment.strategy": wanted.get("strategy", "range"),
+        "reconnect.backoff.max.ms": 200,
+        "log_level": 0,
+    }
+    if "instance" in wanted:
+        settings["group.instance.id"] = wanted["instance"]
+    consumer = Consumer(settings)
+    consumer.subscribe(
+        [wanted["topic"]],
+        on_assign=lambda _, parts: tell("assigned", numbers(parts)),
+        on_revoke=lambda _, parts: tell("revoked", numbers(parts)),
+        on_lost=lambda _, parts: tell("revoked", numbers(parts)),
+    )
+    try:
+        while True:
+            message = consumer.poll(0.1)
+            if message is None or message.error():
+                continue
+            try:
+                consumer.commit(message, asynchronous=False)
+            except Exception as error:
+                tell("refused", str(error).replace("\n", " "))
+                continue
+            tell("processed", message.partition(), message.offset(), message.value().decode())
+    except Stopped:
+        consumer.close()
+
+
+def run_kafka_python(wanted: dict[str, str]) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            tell("revoked", numbers(revoked))
+
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            tell("assigned", numbers(assigned))
+
+    more = {"group_instance_id": wanted["instance"]} if "instance" in wanted else {}
+    consumer = KafkaConsumer(
+        bootstrap_servers=wanted["bootstrap"],
+        group_id=wanted["group"],
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=1,
+        **more,
+    )
+    consumer.subscribe([wanted["topic"]], listener=Listener())
+    try:
+        while True:
+            for messages in consumer.poll(timeout_ms=100).values():
+                for one in messages:
+                    tell("processed", one.partition, one.offset, one.value.decode())
+                try:
+                    consumer.commit()
+                except KafkaError as error:
+                    tell("refused", error)
+    except Stopped:
+        consumer.close()
+
+
+async def run_aiokafka(wanted: dict[str, str]) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
+    from aiokafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+            tell("revoked", numbers(revoked))
+
+        def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+            tell("assigned", numbers(assigned))
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=wanted["bootstrap"],
+        group_id=wanted["group"],
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        group_instance_id=wanted.get("instance"),
+    )
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    consumer.subscribe([wanted["topic"]], listener=Listener())
+    await consumer.start()
+    while not stopped.is_set():
+        for messages in (await consumer.getmany(timeout_ms=100, max_records=1)).values():
+            for one in messages:
+                tell("processed", one.partition, one.offset, one.value.decode())
+            try:
+                await consumer.commit()
+            except KafkaError as error:
+                tell("refused", error)
+    await consumer.stop()
+
+
+def main() -> None:
+    client, wanted = sys.argv[1], json.loads(sys.argv[2])
+    if client == "aiokafka":
+        asyncio.run(run_aiokafka(wanted))
+        return
+    stop_on_sigterm()
+    {"confluent": run_confluent, "kafka-python": run_kafka_python}[client](wanted)
+
+
+if __name__ == "__main__":
+    main()

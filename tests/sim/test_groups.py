@@ -1,0 +1,181 @@
+"""Groups under everything that can happen to them, seed by seed (invariant 6).
+
+Members join, process, commit, leave, stall longer than their session and crash; the broker is killed and loses power,
+un-synced writes with it; connections are cut and stalled. Held against what the members were told:
+
+- a partition has one owner in a generation;
+- a committed offset is never below one that was acknowledged before, and never beyond what was processed;
+- when the faults stop, every partition has an owner again and commits go on.
+"""
+
+import asyncio
+import os
+from contextlib import suppress
+
+import pytest
+from tests.sim.group_members import (
+    NETWORK_TROUBLE,
+    PARTITIONS,
+    History,
+    Member,
+    Outdated,
+    Violation,
+    committed,
+    create_topic,
+)
+
+from penstock.core.error_codes import ErrorCode
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.requests import SyncReply
+from penstock.groups.offsets.commit import Committer
+from penstock.services.coordinator import group_offsets
+from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.shard import Shard
+from penstock.testing.sim_broker import PORT, SimBroker
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop, SimulationError
+
+MEMBERS = 4
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200"))
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+SETTINGS = {
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "100",
+}
+
+
+class Story:
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.rng = loop.random("story")
+        self.machine = SimBroker(loop, settings=SETTINGS)
+        self.history = History()
+        self._lives = 0
+
+    def run(self) -> None:
+        self.machine.start()
+        self.loop.run_until_complete(self.loop.spawn("admin", create_topic()))
+        for number in range(MEMBERS):
+            self._spawn(f"member-{number}")
+        for _ in range(12):
+            self.loop.run_for(self.rng.uniform(0.1, 1.5))
+            self._misfortune()
+        self.loop.network.heal_all()
+        self._check_progress()
+
+    def _spawn(self, name: str) -> None:
+        self._lives += 1
+        member = Member(self.history, name, self.loop.random(f"{name}/{self._lives}"))
+        # A violation anywhere ends the run.
+        self.loop.spawn(name, member.live()).add_done_callback(asyncio.Task.result)
+
+    def _misfortune(self) -> None:
+        rng, machine, loop = self.rng, self.machine, self.loop
+        one = f"member-{rng.randrange(MEMBERS)}"
+        match rng.choice(
+            ["kill", "power", "power", "stop", "crash", "crash", "cut", "stall", "fail", "slow"]
+        ):
+            case "kill":
+                machine.kill()
+                machine.start()
+            case "power":
+                machine.power_cut()
+                machine.start()
+            case "stop" if machine.ready:
+                machine.stop()
+                machine.start()
+            case "crash":
+                loop.crash(one)
+                loop.run_for(rng.uniform(0, 2))
+                self._spawn(one)
+            case "cut":
+                loop.network.cut("broker", one)
+            case "stall":
+                loop.network.stall("broker", one, one_way=rng.random() < 0.5)
+                loop.run_for(rng.uniform(0.1, 3))
+                loop.network.heal_all()
+            case "fail":
+                machine.files.fail_next(rng.choice(["sync", "write"]), "*.log", count=rng.randint(1, 2))
+                loop.run_for(rng.uniform(0.05, 0.5))
+                machine.files.mend()
+            case "slow":
+                loop.slow_down("broker", rng.uniform(2, 10))  # a job may take up to 5 s
+                loop.run_for(rng.uniform(0.05, 1))
+                loop.slow_down("broker", 1)
+
+    def _check_progress(self) -> None:
+        history = self.history
+        history.calm = True
+        self.loop.run_for(10)  # long enough for every session and rebalance that was under way
+        before = history.commits
+        self.loop.run_for(3)
+        assert history.commits > before, "nobody commits any more"
+        owned = {partition for generation, partition in history.owners if generation == history.generation}
+        assert owned == set(range(PARTITIONS)), "a partition has no owner"
+        for number in range(MEMBERS):
+            self.loop.crash(f"member-{number}")
+        self.loop.run_until_complete(self.loop.spawn("checker", self._last_look()))
+
+    async def _last_look(self) -> None:
+        client = SimClient("broker", PORT)
+        while True:
+            with suppress(Outdated, *NETWORK_TROUBLE):
+                await committed(client, self.history, list(range(PARTITIONS)))
+                return
+            await asyncio.sleep(0.1)
+
+
+def run_story(seed: int) -> tuple[str, History]:
+    with SimLoop(seed) as loop:
+        story = Story(loop)
+        story.run()
+        return loop.trace_hash, story.history
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_one_owner_per_generation_and_no_commit_lost(seed: int) -> None:
+    run_story(seed)
+
+
+def test_one_seed_is_one_story() -> None:
+    assert run_story(7)[0] == run_story(7)[0]
+
+
+def test_the_stories_try_what_must_be_refused() -> None:
+    assert sum(run_story(seed)[1].refused for seed in range(5)) > 0
+
+
+def _finds(seeds: int) -> bool:
+    for seed in range(seeds):
+        try:
+            run_story(seed)
+        except SimulationError as error:
+            if isinstance(error.__cause__, Violation):
+                return True
+            raise
+    return False
+
+
+def test_the_checker_finds_a_commit_of_a_past_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = group_offsets.check_committer
+
+    def lenient(group: ClassicGroup | None, by: Committer) -> ErrorCode:
+        code = honest(group, by)
+        return ErrorCode.NONE if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID) else code
+
+    monkeypatch.setattr(group_offsets, "check_committer", lenient)
+    assert _finds(60)
+
+
+def test_the_checker_finds_a_plan_handed_out_before_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient = Shard.answer
+
+    def hasty(shard: Shard, later: Later, reply: object) -> None:
+        if isinstance(reply, SyncReply):
+            later.fill(reply)
+        else:
+            patient(shard, later, reply)
+
+    monkeypatch.setattr(Shard, "answer", hasty)
+    assert _finds(60)

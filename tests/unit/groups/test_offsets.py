@@ -1,0 +1,179 @@
+"""Who may commit, what expires, and what the records say afterwards."""
+
+import pytest
+from tests.unit.groups.lab import Lab
+
+from penstock.core.error_codes import ErrorCode
+from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.decision import Now
+from penstock.groups.offsets.commit import Committer, check_committer, expiry, offset_record
+from penstock.groups.partitioning import java_hash, partition_of
+from penstock.groups.records.offset_value import NO_EXPIRY, CommittedOffset
+from penstock.groups.state import CoordinatorState
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def committer(
+    member_id: str = "", generation: int = -1, instance_id: str | None = None, version: int = 9
+) -> Committer:
+    return Committer("g", member_id, instance_id, generation, version)
+
+
+def test_members_commit_in_their_generation() -> None:
+    lab = Lab()
+    leader, _ = lab.stable()
+    assert check_committer(lab.group, committer(leader, 1)) is ErrorCode.NONE
+    assert check_committer(lab.group, committer(leader, 0)) is ErrorCode.ILLEGAL_GENERATION
+    assert check_committer(lab.group, committer("stranger", 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert check_committer(lab.group, committer(leader, -1)) is ErrorCode.ILLEGAL_GENERATION
+    assert check_committer(lab.group, committer()) is ErrorCode.UNKNOWN_MEMBER_ID, "the group has members"
+
+
+def test_a_dead_member_cannot_commit() -> None:
+    lab = Lab()
+    leader, follower = lab.stable()
+    lab.pass_time(11, alive=(leader,))
+    assert check_committer(lab.group, committer(follower, 1)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_commits_go_on_while_the_group_gathers_and_wait_while_the_plan_is_made() -> None:
+    lab = Lab()
+    leader, follower = lab.stable()
+    joining = lab.ask(leader)
+    assert check_committer(lab.group, committer(follower, 1)) is ErrorCode.NONE
+    lab.ask(follower)
+    assert lab.joined(joining).generation == 2
+    assert check_committer(lab.group, committer(follower, 2)) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert check_committer(lab.group, committer(follower, 1)) is ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_fenced_static_member_cannot_commit() -> None:
+    lab = Lab()
+    _, follower = lab.stable(static=True)
+    instance = lab.group.members[follower].instance_id
+    lab.ask(instance_id=instance)
+    assert check_committer(lab.group, committer(follower, 1, instance)) is ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_without_members_only_those_without_a_generation_commit() -> None:
+    assert check_committer(None, committer()) is ErrorCode.NONE
+    assert check_committer(None, committer("m", 3, version=8)) is ErrorCode.ILLEGAL_GENERATION
+    assert check_committer(None, committer("m", 3, version=9)) is ErrorCode.GROUP_ID_NOT_FOUND
+    assert check_committer(ClassicGroup("g"), committer()) is ErrorCode.NONE
+    assert check_committer(ClassicGroup("g"), committer("m", 3)) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def state_with(group: ClassicGroup, **committed_ms: int) -> CoordinatorState:
+    state = CoordinatorState()
+    state.groups["g"] = group
+    for topic, at_ms in committed_ms.items():
+        state.offsets_of("g").set(topic, 0, CommittedOffset(5, committed_ms=at_ms))
+    return state
+
+
+def remaining(state: CoordinatorState, now_ms: int) -> list[str]:
+    for record in state.expire_group("g", DAY_MS, now_ms):
+        state.apply(record.key, record.value)
+    return sorted(state.offsets_of("g").topics) if "g" in state.groups else ["(gone)"]
+
+
+def test_a_simple_groups_offsets_expire_each_by_its_age() -> None:
+    state = state_with(ClassicGroup("g"), old=0, young=DAY_MS)
+    assert remaining(state, DAY_MS + 1) == ["young"]
+    assert remaining(state, 2 * DAY_MS) == ["(gone)"]
+
+
+def test_an_empty_groups_offsets_expire_when_it_has_been_empty_for_long() -> None:
+    lab = Lab()
+    ids = lab.stable()
+    state = state_with(lab.group, t=0)
+    assert remaining(state, 100 * DAY_MS) == ["t"], "members read it"
+    lab.leave(*((one, None) for one in ids))
+    ended_ms = lab.group.state_since_ms
+    assert remaining(state, ended_ms + DAY_MS - 1) == ["t"]
+    assert remaining(state, ended_ms + DAY_MS) == ["(gone)"]
+
+
+def test_a_group_at_work_loses_offsets_of_topics_nobody_reads() -> None:
+    lab = Lab()
+    lab.stable()
+    state = state_with(lab.group, t=0, unread=0)
+    assert remaining(state, DAY_MS) == ["t"]
+
+
+def test_a_clients_own_retention_counts_instead() -> None:
+    assert expiry(-1, 1000) == NO_EXPIRY
+    state = state_with(ClassicGroup("g"))
+    state.offsets_of("g").set("t", 0, CommittedOffset(5, committed_ms=0, expires_ms=expiry(50 * DAY_MS, 0)))
+    assert remaining(state, 10 * DAY_MS) == ["t"]
+    assert remaining(state, 50 * DAY_MS) == ["(gone)"]
+
+
+def test_a_group_that_somebody_is_about_to_join_is_kept() -> None:
+    lab = Lab()
+    lab.ask(id_required=True)
+    state = state_with(lab.group)
+    assert remaining(state, 100 * DAY_MS) == []
+
+
+def test_a_group_whose_only_commit_was_refused_is_forgotten() -> None:
+    state = state_with(ClassicGroup("g"))
+    assert not state.offsets_of("g")
+    for record in state.expire_group("g", DAY_MS, 0):
+        state.apply(record.key, record.value)
+    assert not state.groups
+    assert not state.offsets
+
+
+def test_replay_arrives_where_the_records_end() -> None:
+    state = CoordinatorState()
+    value = CommittedOffset(7, 2, "note", 3)
+    for record in (offset_record("g", "t", 1, CommittedOffset(3)), offset_record("g", "t", 1, value)):
+        assert state.apply(record.key, record.value)
+    assert state.offsets_of("g").get("t", 1) == value
+    assert state.groups["g"].is_simple
+    for record in state.tombstones_of_topics(["t", "another"]):
+        state.apply(record.key, record.value)
+    assert not state.groups
+    assert not state.offsets
+
+
+def test_a_deleted_group_is_forgotten_with_its_offsets() -> None:
+    lab = Lab()
+    ids = lab.stable()
+    state = state_with(lab.group, t=0)
+    assert state.check_deletable("g") is ErrorCode.NON_EMPTY_GROUP
+    lab.leave(*((one, None) for one in ids))
+    assert state.check_deletable("g") is ErrorCode.NONE
+    for record in state.tombstones_of_group("g"):
+        state.apply(record.key, record.value)
+    assert not state.groups
+    assert not state.offsets
+    assert state.check_deletable("g") is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_records_of_kinds_from_the_future_are_skipped() -> None:
+    state = CoordinatorState()
+    assert not state.apply(b"\x00\x09whatever", b"\x00\x00")
+    assert not state.groups
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0), ("a", 97), ("polygenelubricants", -(2**31)), ("äß𝄞", None)],
+)
+def test_the_hash_is_javas(text: str, expected: int | None) -> None:
+    units = text.encode("utf-16-be")
+    by_hand = 0
+    for at in range(0, len(units), 2):
+        by_hand = 31 * by_hand + int.from_bytes(units[at : at + 2], "big")
+    by_hand = (by_hand + 2**31) % 2**32 - 2**31
+    assert java_hash(text) == by_hand
+    if expected is not None:
+        assert java_hash(text) == expected
+    assert 0 <= partition_of(text, 50) < 50
+
+
+def test_now_is_two_clocks() -> None:
+    assert Now(1.5, 9).after_ms(500) == 2.0
