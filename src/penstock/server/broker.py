@@ -27,6 +27,7 @@ from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
 from penstock.services.archive import ArchiveProgressStore
+from penstock.services.cleaner import Cleaner
 from penstock.services.configs import ConfigService
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
@@ -54,6 +55,8 @@ class Seams:
     clock: Clock
     rng: random.Random
     executor: Executor | None
+    # Runs what computes for long, outside of this process; None: as the executor does.
+    worker: Executor | None = None
 
 
 class Broker:
@@ -90,7 +93,18 @@ class Broker:
             self._bring_back_offline_logs,
             self.services.hosting.open_missing,
         )
-        self._upkeep_task: asyncio.Task[None] | None = None
+        self.cleaner = Cleaner(
+            self._loop,
+            seams.executor,
+            seams.worker,
+            seams.clock,
+            self._data_dir,
+            self.table,
+            self._group_commit,
+            config,
+            self.upkeep.unlink_later,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -157,7 +171,10 @@ class Broker:
             await metadata.bump_leader_epochs(node.id)
         await self.services.hosting.reconcile()
         self.loop_lag.start()
-        self._upkeep_task = self._loop.create_task(self.upkeep.run(), name="upkeep")
+        self._tasks = [
+            self._loop.create_task(self.upkeep.run(), name="upkeep"),
+            self._loop.create_task(self.cleaner.run(), name="cleaner"),
+        ]
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         self.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
         node.port = node.port or self.port
@@ -168,17 +185,18 @@ class Broker:
     def abandon(self) -> None:
         """After a start that failed: nothing was written, so the directory is as clean as it was found."""
         self.loop_lag.stop()
-        if self._upkeep_task is not None:
-            self._upkeep_task.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._data_dir.close(clean=self._data_dir.was_clean)
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""
         self.loop_lag.stop()
-        if self._upkeep_task is not None:
-            self._upkeep_task.cancel()
+        for task in self._tasks:
+            task.cancel()
         self.upkeep.close()
         await self.listener.close()
+        await self.cleaner.idle()
         await self._group_commit.idle()
         logs = [partition.log for partition in self.table.partitions()]
         try:
@@ -194,7 +212,7 @@ class Broker:
         self._config = self.services.config = config
         self.listener.connections_max = config.max_connections
         self.listener.connections_per_ip_max = config.max_connections_per_ip
-        self.upkeep.config = config
+        self.upkeep.config = self.cleaner.config = config
         self.services.hosting.reconfigure(config)
 
     def _disk_failed(self, message: str) -> None:

@@ -48,6 +48,17 @@ class SegmentRow:
         self._recent = [segment for segment in self._recent if segment not in removed]
         return removed
 
+    def between(self, base_offset: int, end_offset: int) -> list[Segment]:
+        """The sealed segments that begin from `base_offset` on and end by `end_offset`; none unless they fill it."""
+        first, behind = bisect_left(self._bases, base_offset), bisect_left(self._bases, end_offset)
+        fills = behind < len(self._bases) and self._bases[behind] == end_offset and first < behind
+        return self.segments[first:behind] if fills and self._bases[first] == base_offset else []
+
+    def exchange(self, old: list[Segment], new: Segment) -> None:
+        """One segment takes the place of neighbours."""
+        at = self.segments.index(old[0])
+        self.replace([*self.segments[:at], new, *self.segments[at + len(old) :]])
+
     def count_before(self, base_offset: int) -> int:
         return bisect_left(self._bases, base_offset)
 

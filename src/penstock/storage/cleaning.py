@@ -1,0 +1,302 @@
+"""Compaction of one log's sealed segments: read once to learn each key's last offset, once more to write what stays.
+
+A job for a thread or a process of its own: it opens the segments by their names, touches nothing but files of its
+own (`*.cleaned.*`), and can be thrown away at any moment. `storage.swap` puts what it made in place.
+
+What stays, as in Apache Kafka. A record goes when a later one has its key, when it has no key, or when it is a
+tombstone whose batch is past its delete horizon; the horizon is set by the first compaction that sees the tombstone.
+Nothing goes behind the last offset that the map of keys could take in: then the log is clean up to there, and the
+rest is for another round. A batch keeps its offsets and sequences; one that lost all its records goes, unless it is
+the last of a living producer, or the last of the round: those say how far producer and log had come. Control batches
+stay, and so do records of transactions.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.core.errors import ApiError, StorageError
+from penstock.core.files import File, Files
+from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, check_batch
+from penstock.records.filtering import Walked, emptied, walk, without
+from penstock.records.reader import payload_of
+from penstock.storage import index as index_files
+from penstock.storage.cleanable import SizedSegment, group_segments
+from penstock.storage.index import SegmentIndex
+from penstock.storage.layout import CLEANED, LOG, OFFSET_INDEX, segment_name
+from penstock.storage.offset_map import OffsetMap
+from penstock.storage.retention import SegmentSummary
+
+_INDEX_ENTRY_BYTES = 8
+# A buffer smaller than this would cost more in calls than it saves.
+_IO_BYTES_MIN = 64 * 1024
+
+Pace = Callable[[int], None]
+
+
+class DamagedSegmentError(StorageError):
+    """A sealed segment does not hold whole, sound batches: it is left as it is."""
+
+
+class CleanedSegment(NamedTuple):
+    """What takes the place of the segments from `base_offset` up to `end_offset`, which is excluded."""
+
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    max_timestamp: int
+    changed: bool  # False: it would be the same as before, and was not kept
+
+
+class CleanResult(NamedTuple):
+    segments: list[CleanedSegment]
+    end_offset: int  # up to here the log is clean
+    complete: bool  # False: the keys did not fit, and what is left needs another round
+    keys: int
+    read_bytes: int
+    written_bytes: int
+
+
+class CleanJob(NamedTuple):
+    """Everything a round needs to know: picklable, so that another process can run it."""
+
+    files: Files
+    directory: Path
+    segments: list[SegmentSummary]  # from the log's first on
+    first_dirty: int
+    now_ms: int
+    delete_retention_ms: int
+    producers: dict[int, int]  # the last offset of each living producer
+    memory_bytes: int
+    load_factor: float
+    io_bytes: int
+    segment_bytes: int
+    index_interval_bytes: int
+    index_bytes_max: int
+
+    def run(self, pace: Pace | None = None) -> CleanResult:
+        """`pace` is told of bytes read and written, and may wait."""
+        return _Round(self, pace or _at_full_speed).run()
+
+
+def _at_full_speed(size_bytes: int) -> None:
+    pass
+
+
+class _Round:
+    def __init__(self, job: CleanJob, pace: Pace) -> None:
+        self._job = job
+        self._pace = pace
+        self._map = OffsetMap(job.memory_bytes, job.load_factor)
+        self._last_mapped = job.first_dirty - 1
+        self._read_bytes = 0
+        self._written_bytes = 0
+
+    def run(self) -> CleanResult:
+        complete = self._learn()
+        end_offset = self._last_mapped + 1
+        sized = [self._sized(one) for one in self._job.segments if one.base_offset < end_offset]
+        groups = group_segments(sized, self._job.segment_bytes, self._job.index_bytes_max)
+        cleaned = [self._rewrite(group, end_offset) for group in groups]
+        return CleanResult(
+            cleaned, end_offset, complete, self._map.count, self._read_bytes, self._written_bytes
+        )
+
+    def _sized(self, one: SegmentSummary) -> SizedSegment:
+        try:
+            index_bytes = self._job.files.size(
+                self._job.directory / segment_name(one.base_offset, OFFSET_INDEX)
+            )
+        except FileNotFoundError:
+            index_bytes = one.size_bytes // max(self._job.index_interval_bytes, 1) * _INDEX_ENTRY_BYTES
+        return SizedSegment(one.base_offset, one.next_offset, one.size_bytes, index_bytes)
+
+    # -- the first reading ---------------------------------------------------------------------------------
+
+    def _learn(self) -> bool:
+        """The last offset of every key in the dirty part; False when not all of it went into the map."""
+        for one in self._job.segments:
+            if one.next_offset <= self._job.first_dirty:
+                continue
+            for header, batch in self._batches(one):
+                if header.last_offset >= self._job.first_dirty and not self._learn_batch(header, batch):
+                    return False
+            self._last_mapped = one.next_offset - 1
+        return True
+
+    def _learn_batch(self, header: BatchHeader, batch: memoryview) -> bool:
+        if header.record_count and not (header.is_control or header.is_transactional):
+            put, base, first_dirty = self._map.put, header.base_offset, self._job.first_dirty
+            for record in walk(payload_of(batch, 0, header), header.record_count):
+                offset = base + record.offset_delta
+                if record.key is not None and offset >= first_dirty and not put(record.key, offset):
+                    self._last_mapped = offset - 1
+                    return False
+        self._last_mapped = header.last_offset
+        return True
+
+    # -- the second ----------------------------------------------------------------------------------------
+
+    def _rewrite(self, group: list[SizedSegment], end_offset: int) -> CleanedSegment:
+        base = group[0].base_offset
+        writer = _Writer(self._job, base, self._pace)
+        changed = len(group) > 1
+        try:
+            for one in group:
+                for header, batch in self._batches(one):
+                    anew = self._filtered(header, batch, end_offset)
+                    if anew is not None:
+                        writer.add(anew)
+                    changed = changed or anew is not batch
+            if changed:
+                writer.finish()
+        finally:
+            writer.close()
+        if not changed:
+            remove_cleaned(self._job.files, self._job.directory, base)
+        self._written_bytes += writer.size if changed else 0
+        return CleanedSegment(base, group[-1].next_offset, writer.size, writer.max_timestamp, changed)
+
+    def _filtered(
+        self, header: BatchHeader, batch: memoryview, end_offset: int
+    ) -> memoryview | bytearray | None:
+        """The batch itself, or what stays of it; None when nothing does."""
+        if header.is_control or header.is_transactional:
+            return batch
+        kept: list[Walked] = []
+        tombstones = False
+        if header.record_count:
+            payload = payload_of(batch, 0, header)
+            get, base, last_mapped = self._map.get, header.base_offset, self._last_mapped
+            tombstones_stay = not header.has_delete_horizon or self._job.now_ms < header.base_timestamp
+            for record in walk(payload, header.record_count):
+                offset = base + record.offset_delta
+                if offset <= last_mapped:
+                    if record.key is None or get(record.key) > offset:
+                        continue
+                    if not record.has_value and not tombstones_stay:
+                        continue
+                tombstones = tombstones or not record.has_value
+                kept.append(record)
+        if not kept:
+            is_last = header.next_offset == end_offset or (
+                header.producer_id >= 0 and self._job.producers.get(header.producer_id) == header.last_offset
+            )
+            if not is_last:
+                return None
+            return batch if not header.record_count else emptied(header)
+        marks = tombstones and not header.has_delete_horizon
+        if len(kept) == header.record_count and not marks:
+            return batch
+        horizon = self._job.now_ms + self._job.delete_retention_ms if marks else None
+        return without(header, payload, kept, horizon)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def _batches(self, one: SegmentSummary | SizedSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Every batch of a segment, checked. What is yielded is good until the next one is asked for."""
+        file = self._job.files.open(self._job.directory / segment_name(one.base_offset, LOG))
+        io_bytes = max(self._job.io_bytes, _IO_BYTES_MIN)
+        next_offset = one.base_offset
+        try:
+            for header, batch in _read_batches(file, one.size_bytes, io_bytes, self._pace):
+                # Offsets are not covered by the CRC.
+                if not next_offset <= header.base_offset <= header.last_offset < one.next_offset:
+                    raise DamagedSegmentError(f"{file.path}: offset {header.base_offset} is out of order")
+                self._read_bytes += header.size_bytes
+                next_offset = header.next_offset
+                yield header, batch
+        finally:
+            file.close()
+
+
+def _read_batches(
+    file: File, size_bytes: int, io_bytes: int, pace: Pace
+) -> Iterator[tuple[BatchHeader, memoryview]]:
+    position = 0
+    while position < size_bytes:
+        chunk = memoryview(file.pread(min(io_bytes, size_bytes - position), position))
+        at = 0
+        while len(chunk) - at >= HEADER_BYTES:
+            length = BatchHeader._make(HEADER.unpack_from(chunk, at)).batch_length + LOG_OVERHEAD_BYTES
+            if length > len(chunk) - at:
+                break
+            yield _checked(file.path, position + at, chunk[at : at + length])
+            at += length
+        if not at:  # a batch larger than the buffer
+            whole = memoryview(_read_whole(file, position, size_bytes))
+            yield _checked(file.path, position, whole)
+            at = len(whole)
+        pace(at)
+        position += at
+
+
+def _read_whole(file: File, position: int, size_bytes: int) -> bytes:
+    head = file.pread(HEADER_BYTES, position)
+    if len(head) == HEADER_BYTES:
+        length = BatchHeader._make(HEADER.unpack(head)).batch_length + LOG_OVERHEAD_BYTES
+        if HEADER_BYTES <= length <= size_bytes - position:
+            return file.pread(length, position)
+    raise DamagedSegmentError(f"{file.path}: no whole batch at byte {position}")
+
+
+def _checked(path: Path, position: int, batch: memoryview) -> tuple[BatchHeader, memoryview]:
+    try:
+        return check_batch(batch), batch
+    except ApiError as error:
+        raise DamagedSegmentError(f"{path}: at byte {position}: {error}") from error
+
+
+class _Writer:
+    """The new segment and its index, under names that nobody else looks at."""
+
+    def __init__(self, job: CleanJob, base_offset: int, pace: Pace) -> None:
+        self._files = job.files
+        self._stem = cleaned_stem(job.directory, base_offset)
+        self._interval_bytes = job.index_interval_bytes
+        self._io_bytes = max(job.io_bytes, _IO_BYTES_MIN)
+        self._pace = pace
+        remove_cleaned(job.files, job.directory, base_offset)
+        self._file = job.files.open(self._stem.with_name(self._stem.name + LOG), create=True)
+        self._index = SegmentIndex(base_offset)
+        self._next_entry_at = 0
+        self._buffer = bytearray()
+        self.size = 0
+        self.max_timestamp = -1
+
+    def add(self, batch: memoryview | bytearray) -> None:
+        header = BatchHeader._make(HEADER.unpack_from(batch))
+        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
+        if self.size >= self._next_entry_at:
+            self._index.add(header.base_offset, self.size, self.max_timestamp)
+            self._next_entry_at = self.size + self._interval_bytes
+        self._buffer += batch
+        self.size += len(batch)
+        if len(self._buffer) >= self._io_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        buffer, self._buffer = self._buffer, bytearray()
+        if buffer:
+            self._file.pwrite(buffer, self.size - len(buffer))
+            self._pace(len(buffer))
+
+    def finish(self) -> None:
+        """Durable, under its present name. The index need not be: one that is not whole is made anew."""
+        self._flush()
+        self._file.sync()
+        if len(self._index):
+            index_files.save(self._files, self._stem, self._index, durable=False)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def cleaned_stem(directory: Path, base_offset: int) -> Path:
+    return directory / segment_name(base_offset, CLEANED)
+
+
+def remove_cleaned(files: Files, directory: Path, base_offset: int) -> None:
+    stem = cleaned_stem(directory, base_offset)
+    for suffix in (LOG, *index_files.SUFFIXES):
+        files.unlink(stem.with_name(stem.name + suffix))
