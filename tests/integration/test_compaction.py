@@ -14,8 +14,12 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from tests.integration.raw import RawClient, produce_request, produced
+from tests.unit.storage.compacting import keyed
 
+from penstock.core.error_codes import ErrorCode
 from penstock.testing import BrokerProcess, broker
+from penstock.wire.kafka.api_keys import ApiKey
 
 POLL_S = 0.05
 FAST = {
@@ -150,6 +154,46 @@ def test_a_record_without_a_key_is_refused(running: BrokerProcess) -> None:
     assert {error.code() for error in errors} == {KafkaError.INVALID_RECORD}
     assert not produce(running, "keyed", [(b"a", b"1")])
     assert [key for _, key, _ in consume(running, "keyed")] == [b"a"]
+
+
+@pytest.mark.parametrize("version", range(7, 13))
+def test_keyless_records_are_named_one_by_one_as_kafka_does(running: BrokerProcess, version: int) -> None:
+    topic = f"named-{version}"
+    create(running, topic)
+    why = f"Compacted topic cannot accept message without key in topic partition {topic}-0"
+    pairs: list[Pair] = [(b"a", b"1"), (None, b"1"), (b"b", b"1"), (None, b"2"), (None, b"3"), (None, b"4")]
+    with RawClient(running.port) as client:
+        for padding in (b"", b"." * 10_000):  # opened at once, and in a thread
+            answer = produced(client, topic, keyed([*pairs, (b"c", padding)]), version=version)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
+            assert answer.log_start_offset == 0
+            listed = [(one.batch_index, one.batch_index_error_message) for one in answer.record_errors]
+            assert listed == ([(at, why) for at in (1, 3, 4, 5)] if version >= 8 else [])
+            shown = ", ".join(f"RecordError(batchIndex={at}, message='{why}')" for at in (1, 3, 4))
+            assert answer.error_message == (
+                "One or more records have been rejected due to 4 record errors in total, and only showing "
+                f"the first three errors at most: [{shown}]"
+                if version >= 8
+                else None
+            )
+        assert produced(client, topic, keyed([(b"a", b"1")]), version=version).base_offset == 0
+
+
+def test_requests_that_are_opened_keep_their_order(running: BrokerProcess) -> None:
+    """Large batches are opened in a thread, small ones at once: the later must not overtake the earlier."""
+    create(running, "ordered", internal_segment_bytes="1000000")
+    sizes = [100_000, 10, 50_000, 10, 10, 100_000] * 5
+    with RawClient(running.port) as client:
+        frames = [
+            client.frame(
+                ApiKey.PRODUCE, 9, produce_request("ordered", [(0, keyed([(b"k%d" % at, b"." * size)]))])
+            )
+            for at, size in enumerate(sizes)
+        ]
+        client.send_bytes(b"".join(frames))
+        for at in range(len(sizes)):
+            answer = client.receive().responses[0].partition_responses[0]
+            assert (answer.error_code, answer.base_offset) == (0, at)
 
 
 def test_the_policy_of_a_running_topic_can_change(running: BrokerProcess) -> None:
