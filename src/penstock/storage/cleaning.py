@@ -28,6 +28,8 @@ from penstock.storage.offset_map import OffsetMap
 from penstock.storage.retention import SegmentSummary
 
 _INDEX_ENTRY_BYTES = 8
+# What is written goes to the disk in pieces of this size: a gigabyte at once would make every producer's sync wait.
+_SYNC_EVERY_BYTES = 4 * 1024 * 1024
 # A buffer smaller than this would cost more in calls than it saves.
 _IO_BYTES_MIN = 64 * 1024
 
@@ -261,6 +263,7 @@ class _Writer:
         self._index = SegmentIndex(base_offset)
         self._next_entry_at = 0
         self._buffer = bytearray()
+        self._synced_bytes = 0
         self.size = 0
         self.max_timestamp = -1
 
@@ -280,6 +283,9 @@ class _Writer:
         if buffer:
             self._file.pwrite(buffer, self.size - len(buffer))
             self._pace(len(buffer))
+            if self.size - self._synced_bytes >= _SYNC_EVERY_BYTES:
+                self._file.sync()
+                self._synced_bytes = self.size
 
     def finish(self) -> None:
         """Durable, under its present name. The index need not be: one that is not whole is made anew."""
