@@ -29,7 +29,7 @@ from penstock.storage.retention import SegmentSummary
 
 _INDEX_ENTRY_BYTES = 8
 # What is written goes to the disk in pieces of this size: a gigabyte at once would make every producer's sync wait.
-_SYNC_EVERY_BYTES = 4 * 1024 * 1024
+_SYNC_EVERY_BYTES = 256 * 1024
 # A buffer smaller than this would cost more in calls than it saves.
 _IO_BYTES_MIN = 64 * 1024
 

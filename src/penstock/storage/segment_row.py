@@ -77,11 +77,16 @@ class SegmentRow:
             segment = self.segments[at]
             if segment.base_offset > limit.segment:
                 return None
-            if segment is not self.active:
-                self._remember(segment)
             is_last = segment.base_offset == limit.segment
             end = limit.position if is_last else segment.size
-            position = segment.locate(offset, end)
+            if not end:  # compaction left nothing of it, as of any number of its neighbours
+                at += 1
+                continue
+            if segment is not self.active:
+                self._remember(segment)
+            # In a gap, the first batch behind it: no index is needed, so a row of segments cannot make each other's
+            # indexes leave memory.
+            position = 0 if offset <= segment.base_offset else segment.locate(offset, end)
             if position is not None:
                 found = segment.slice_from(position, end, size_max, at_least_one=at_least_one)
                 if is_last and found is not None and position + found.size == end:

@@ -40,6 +40,18 @@ def test_a_fetch_inside_a_gap_gets_the_next_batch(log: Log) -> None:
         assert [record.offset for record in records(log, offset)] == [19, 20]
 
 
+def test_a_fetch_gets_over_many_emptied_segments() -> None:
+    """Each has an index that may be cold, and only a few are kept."""
+    log = opened(MemFiles(1, cold_chance=0.3), Settings(index_interval_bytes=100)).log
+    for number in range(20):
+        write(log, [[(b"a", b"%d" % number)]])
+    compact(log, segment_bytes=0)
+    assert [segment.size for segment in log.segments[:19]] == [0] * 19
+    assert [record.offset for record in records(log)] == [19]
+    for at in range(19):
+        assert [record.offset for record in records(log, at)] == [19]
+
+
 def test_a_batch_keeps_its_offsets_sequences_codec_and_times(log: Log) -> None:
     for codec in Codec:
         append(
