@@ -7,8 +7,8 @@ What stays, as in Apache Kafka. A record goes when a later one has its key, when
 tombstone whose batch is past its delete horizon; the horizon is set by the first compaction that sees the tombstone.
 Nothing goes behind the last offset that the map of keys could take in: then the log is clean up to there, and the
 rest is for another round. A batch keeps its offsets and sequences; one that lost all its records goes, unless it is
-the last of a living producer, or the last of the round: those say how far producer and log had come. Control batches
-stay, and so do records of transactions.
+the last of a living producer, or the last of the round: those say how far producer and log had come. Transactions
+and their markers: see `storage.cleaned_transactions`.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,11 +17,12 @@ from typing import NamedTuple
 
 from penstock.core.errors import ApiError, StorageError
 from penstock.core.files import File, Files
-from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, check_batch
+from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, check_batch
 from penstock.records.filtering import Walked, emptied, walk, without
 from penstock.records.reader import payload_of
 from penstock.storage import index as index_files
 from penstock.storage.cleanable import SizedSegment, group_segments
+from penstock.storage.cleaned_transactions import AbortedTransaction, CleanedTransactions
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import CLEANED, LOG, OFFSET_INDEX, segment_name
 from penstock.storage.offset_map import OffsetMap
@@ -75,6 +76,7 @@ class CleanJob(NamedTuple):
     segment_bytes: int
     index_interval_bytes: int
     index_bytes_max: int
+    aborted: tuple[AbortedTransaction, ...] = ()
 
     def run(self, pace: Pace | None = None) -> CleanResult:
         """`pace` is told of bytes read and written, and may wait."""
@@ -90,6 +92,7 @@ class _Round:
         self._job = job
         self._pace = pace
         self._map = OffsetMap(job.memory_bytes, job.load_factor)
+        self._transactions = CleanedTransactions(job.aborted)
         self._last_mapped = job.first_dirty - 1
         self._read_bytes = 0
         self._written_bytes = 0
@@ -127,7 +130,7 @@ class _Round:
         return True
 
     def _learn_batch(self, header: BatchHeader, batch: memoryview) -> bool:
-        if header.record_count and not (header.is_control or header.is_transactional):
+        if header.record_count and not (header.is_control or self._transactions.is_aborted(header)):
             put, base, first_dirty = self._map.put, header.base_offset, self._job.first_dirty
             for record in walk(payload_of(batch, 0, header), header.record_count):
                 offset = base + record.offset_delta
@@ -163,35 +166,49 @@ class _Round:
         self, header: BatchHeader, batch: memoryview, end_offset: int
     ) -> memoryview | bytearray | None:
         """The batch itself, or what stays of it; None when nothing does."""
-        if header.is_control or header.is_transactional:
-            return batch
-        kept: list[Walked] = []
-        tombstones = False
-        if header.record_count:
-            payload = payload_of(batch, 0, header)
-            get, base, last_mapped = self._map.get, header.base_offset, self._last_mapped
-            tombstones_stay = not header.has_delete_horizon or self._job.now_ms < header.base_timestamp
-            for record in walk(payload, header.record_count):
-                offset = base + record.offset_delta
-                if offset <= last_mapped:
-                    if record.key is None or get(record.key) > offset:
-                        continue
-                    if not record.has_value and not tombstones_stay:
-                        continue
-                tombstones = tombstones or not record.has_value
-                kept.append(record)
+        payload = payload_of(batch, 0, header) if header.record_count else b""
+        if header.is_control:
+            kept, marks = self._kept_markers(header, payload)
+        else:
+            self._transactions.saw_records(header)
+            kept, marks = self._kept_records(header, payload)
         if not kept:
             is_last = header.next_offset == end_offset or (
                 header.producer_id >= 0 and self._job.producers.get(header.producer_id) == header.last_offset
             )
             if not is_last:
                 return None
-            return batch if not header.record_count else emptied(header)
-        marks = tombstones and not header.has_delete_horizon
+            return emptied(header) if header.record_count else batch
         if len(kept) == header.record_count and not marks:
             return batch
         horizon = self._job.now_ms + self._job.delete_retention_ms if marks else None
         return without(header, payload, kept, horizon)
+
+    def _kept_markers(self, header: BatchHeader, payload: Buffer) -> tuple[list[Walked], bool]:
+        """The records that stay, and whether they are to be given a delete horizon."""
+        needless = self._transactions.is_marker_of_nothing(header)
+        if needless and header.has_delete_horizon and self._job.now_ms >= header.base_timestamp:
+            return [], False
+        kept = list(walk(payload, header.record_count))
+        return kept, needless and not header.has_delete_horizon
+
+    def _kept_records(self, header: BatchHeader, payload: Buffer) -> tuple[list[Walked], bool]:
+        if self._transactions.is_aborted(header):
+            return [], False
+        kept: list[Walked] = []
+        tombstones = False
+        get, base, last_mapped = self._map.get, header.base_offset, self._last_mapped
+        tombstones_stay = not header.has_delete_horizon or self._job.now_ms < header.base_timestamp
+        for record in walk(payload, header.record_count):
+            offset = base + record.offset_delta
+            if offset <= last_mapped:
+                if record.key is None or get(record.key) > offset:
+                    continue
+                if not record.has_value and not tombstones_stay:
+                    continue
+            tombstones = tombstones or not record.has_value
+            kept.append(record)
+        return kept, tombstones and not header.has_delete_horizon
 
     # -- reading -------------------------------------------------------------------------------------------
 

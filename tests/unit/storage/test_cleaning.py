@@ -5,7 +5,9 @@ from tests.unit.storage.compacting import clean_job, compact, contents, keyed, r
 from tests.unit.storage.logs import DIRECTORY, NOW_MS, Settings, append, opened, read_everything, sync
 
 from penstock.records.batch import read_header
+from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.compression import Codec
+from penstock.storage.cleaned_transactions import AbortedTransaction
 from penstock.storage.cleaning import DamagedSegmentError
 from penstock.storage.layout import LOG, segment_name
 from penstock.storage.log import Log
@@ -258,3 +260,53 @@ def test_a_batch_larger_than_the_buffer(log: Log) -> None:
     write(log, [[(b"a", b"x" * 300_000)], [(b"b", b"y" * 200_000), (b"a", b"z")]])
     swap_all(log, clean_job(log).run())
     assert [(offset, key) for offset, key, _ in contents(log)] == [(1, b"b"), (2, b"a")]
+
+
+def transactional(
+    pairs: list[tuple[bytes | None, bytes | None]], *, sequence: int = 0, control: bool = False
+) -> bytearray:
+    builder = BatchBuilder(
+        BatchOptions(
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=-1 if control else sequence,
+            transactional=True,
+            control=control,
+        )
+    )
+    for key, value in pairs:
+        builder.append(value, key=key, timestamp=NOW_MS)
+    return builder.build()
+
+
+MARKER: list[tuple[bytes | None, bytes | None]] = [(bytes(4), bytes(6))]
+
+
+def test_records_of_an_aborted_transaction_go_and_replace_nothing(log: Log) -> None:
+    write(log, [[(b"a", b"1"), (b"b", b"1")]], roll=False)
+    append(log, transactional([(b"a", b"aborted")]))
+    append(log, transactional(MARKER, control=True))
+    append(log, transactional([(b"b", b"2")], sequence=1))
+    append(log, transactional(MARKER, control=True))
+    write(log, [[(b"c", b"1")]])
+    job = clean_job(log)._replace(aborted=(AbortedTransaction(7, 2, 3),), producers={})
+    swap_all(log, job.run())
+    assert contents(log) == [(0, b"a", b"1"), (4, b"b", b"2"), (6, b"c", b"1")]
+    assert [h.base_offset for h in read_everything(log) if h.is_control] == [3, 5]
+
+
+def test_a_marker_goes_when_its_records_are_gone_and_its_horizon_has_passed(log: Log) -> None:
+    append(log, transactional([(b"a", b"1")]))
+    append(log, transactional(MARKER, control=True))
+    append(log, keyed([(b"a", b"2")]))
+    seal(log)
+
+    def markers(now_ms: int) -> list[bool]:
+        swap_all(log, clean_job(log, now_ms=now_ms)._replace(producers={}).run())
+        return [header.has_delete_horizon for header in read_everything(log) if header.is_control]
+
+    assert markers(NOW_MS) == [False]  # the records were there when the round began
+    assert markers(NOW_MS) == [True]
+    assert markers(NOW_MS + 999) == [True]
+    assert markers(NOW_MS + 1000) == []
+    assert contents(log) == [(2, b"a", b"2")]
