@@ -7,6 +7,7 @@ outside, so the same broker runs on uvloop with real files and on the simulated 
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,7 @@ from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
 from penstock.storage.checkpoint import checkpoint_all
+from penstock.storage.cleaning import CleanJob, CleanResult
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
@@ -55,8 +57,9 @@ class Seams:
     clock: Clock
     rng: random.Random
     executor: Executor | None
-    # Runs what computes for long, outside of this process; None: as the executor does.
+    # Runs what computes for long outside of this process, as `clean` does; None: as the executor does.
     worker: Executor | None = None
+    clean: Callable[[CleanJob], CleanResult] = CleanJob.run
 
 
 class Broker:
@@ -103,6 +106,7 @@ class Broker:
             self._group_commit,
             config,
             self.upkeep.unlink_later,
+            seams.clean,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.loop_lag = LoopLag(self._loop)

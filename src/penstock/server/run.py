@@ -17,7 +17,7 @@ from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker, Seams
 from penstock.server.console import Console
-from penstock.server.worker import ProcessExecutor
+from penstock.server.worker import ProcessExecutor, clean_paced
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
@@ -43,7 +43,7 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
     ):
         store = await EmbeddedStore.open(data_dir / "metadata.db")
         try:
-            seams = Seams(files, SystemClock(), random.Random(), executor, worker)
+            seams = Seams(files, SystemClock(), random.Random(), executor, worker, clean_paced)
             advertised = advertised_address(config, host)
             broker = Broker(config, seams, await store.connect(), host=host, port=port, advertised=advertised)
             try:

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -16,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from penstock.core.errors import PenstockError
+from penstock.storage.cleaning import CleanJob, CleanResult
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -71,6 +73,26 @@ class ProcessExecutor(Executor):
         for process in list(self._processes):
             process.kill()
         self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+
+def clean_paced(job: CleanJob) -> CleanResult:
+    """A round of compaction within `log.cleaner.io.max.bytes.per.second`."""
+    return job.run(Pacer(job.bytes_per_second_max))
+
+
+class Pacer:
+    """Waits as long as more bytes were moved than the time since its making allows."""
+
+    def __init__(self, bytes_per_second_max: float) -> None:
+        self._rate = bytes_per_second_max
+        self._began = time.monotonic()
+        self._moved_bytes = 0
+
+    def __call__(self, size_bytes: int) -> None:
+        self._moved_bytes += size_bytes
+        ahead_seconds = self._moved_bytes / self._rate - (time.monotonic() - self._began)
+        if ahead_seconds > 0:
+            time.sleep(ahead_seconds)
 
 
 def _serve(

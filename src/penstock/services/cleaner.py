@@ -68,8 +68,9 @@ class Cleaner:
         group_commit: GroupCommit,
         config: BrokerConfig,
         unlink_later: Callable[[Deletion, int], None],
+        run_large: Callable[[CleanJob], CleanResult] = CleanJob.run,
     ) -> None:
-        """`worker` runs large jobs outside of this process; without one they run as the others do."""
+        """`worker` does `run_large` of large jobs outside of this process; without one they run as the others do."""
         self._loop = loop
         self._executor = executor
         self._worker = worker or executor
@@ -78,6 +79,7 @@ class Cleaner:
         self._table = table
         self._group_commit = group_commit
         self._unlink_later = unlink_later
+        self._run_large = run_large
         self.config = config
         self._cleaned: dict[Place, int] = {}
         self._busy: dict[Partition, None] = {}
@@ -218,8 +220,10 @@ class Cleaner:
             began = self._loop.time()
             job = self._job(topic, one, found)
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
-            executor = self._executor if is_small else self._worker
-            result = await self._loop.run_in_executor(executor, job.run)
+            if is_small:
+                result = await self._loop.run_in_executor(self._executor, job.run)
+            else:
+                result = await self._loop.run_in_executor(self._worker, self._run_large, job)
             for number, cleaned in enumerate(result.segments):
                 if cleaned.changed and not await self._exchange(topic, partition, one, result, number):
                     return False
@@ -261,6 +265,7 @@ class Cleaner:
             segment_bytes=config.segment_bytes,
             index_interval_bytes=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
+            bytes_per_second_max=broker.log_cleaner_io_max_bytes_per_second,
         )
 
     async def _exchange(

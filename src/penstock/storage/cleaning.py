@@ -12,6 +12,7 @@ and their markers: see `storage.cleaned_transactions`.
 """
 
 from collections.abc import Callable, Iterator
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ class CleanJob(NamedTuple):
     index_interval_bytes: int
     index_bytes_max: int
     aborted: tuple[AbortedTransaction, ...] = ()
+    bytes_per_second_max: float = inf  # for whoever paces it
 
     def run(self, pace: Pace | None = None) -> CleanResult:
         """`pace` is told of bytes read and written, and may wait."""
