@@ -18,7 +18,7 @@ from functools import partial
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
-from penstock.core.errors import DiskFullError, StorageError
+from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -132,7 +132,7 @@ class Cleaner:
             if not await self._clean(due):
                 await self._discard(partition.log)
                 return False
-        except DiskFullError as error:
+        except (DiskFullError, DiskFailedError) as error:  # the disk's trouble: it may pass
             log.warning("%s-%d cannot be compacted now: %s", partition.topic, partition.index, error)
             await self._discard(partition.log)
             return False
@@ -152,6 +152,8 @@ class Cleaner:
         return True
 
     async def _dirtiest(self) -> _Due | None:
+        served = set(self._table.partitions())
+        self.parked = {partition: one for partition, one in self.parked.items() if partition in served}
         best: _Due | None = None
         ratios: dict[tuple[str, int], float] = {}
         for topic in self._table.topics():
@@ -169,7 +171,9 @@ class Cleaner:
         return best
 
     async def _look(self, topic: Topic, partition: Partition) -> Cleanable | None:
-        if partition.log.failed or self.parked.get(partition) is partition.log:
+        if self.parked.get(partition, partition.log) is not partition.log:
+            del self.parked[partition]  # it was opened anew, and recovery has looked at it
+        if partition.log.failed or partition in self.parked:
             return None
         if topic.config.min_compaction_lag_ms > 0:
             for segment in partition.log.unknown_times():
