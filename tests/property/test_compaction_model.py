@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.property.log_story import PowerCut, interrupt
-from tests.unit.storage.compacting import clean_job, keyed, records, swap_all
+from tests.unit.storage.compacting import clean_job, keyed, records, run_round, swap_all
 from tests.unit.storage.logs import NOW_MS, Settings, append, opened
 
 from penstock.core.errors import ApiError
@@ -119,13 +119,13 @@ class CompactionModel(RuleBasedStateMachine):
             segment_bytes=merged_bytes,
         )
         if operations is None:
-            result = job.run()
+            result = run_round(job)
             assert result.keys <= keys
             swap_all(self.log, result)
             self.cleaned_to = result.end_offset if noted else self.cleaned_to
             self.check_everything()
         else:
-            self.interrupt(lambda: swap_all(self.log, job.run()), operations, power=power)
+            self.interrupt(lambda: swap_all(self.log, run_round(job)), operations, power=power)
 
     @rule(operations=st.integers(0, 30), power=st.booleans())
     def interrupt_sync(self, operations: int, power: bool) -> None:

@@ -28,7 +28,7 @@ from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
 from penstock.services.archive import ArchiveProgressStore
-from penstock.services.cleaner import Cleaner
+from penstock.services.cleaner import Cleaner, Round
 from penstock.services.configs import ConfigService
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
@@ -42,7 +42,7 @@ from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
 from penstock.storage.checkpoint import checkpoint_all
-from penstock.storage.cleaning import CleanJob, CleanResult
+from penstock.storage.cleaning import CleanJob, CleanRound
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
@@ -57,9 +57,10 @@ class Seams:
     clock: Clock
     rng: random.Random
     executor: Executor | None
-    # Runs what computes for long outside of this process, as `clean` does; None: as the executor does.
+    # What computes for long, outside of this process: how a round of compaction is made, and the threads it is asked
+    # from; None: those of the executor.
     worker: Executor | None = None
-    clean: Callable[[CleanJob], CleanResult] = CleanJob.run
+    round_of: Callable[[CleanJob], Round] = CleanRound
 
 
 class Broker:
@@ -106,7 +107,7 @@ class Broker:
             self._group_commit,
             config,
             self.upkeep.unlink_later,
-            seams.clean,
+            seams.round_of,
         )
         self._tasks: list[asyncio.Task[None]] = []
         self.loop_lag = LoopLag(self._loop)

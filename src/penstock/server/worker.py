@@ -1,4 +1,4 @@
-"""Runs what computes for long in a process of its own: one per job, at low priority, gone when the job is done.
+"""Rounds of compaction in processes of their own: one per round, at low priority, gone when it is done.
 
 Opening millions of records in this process would keep the interpreter lock from the event loop; in another one it
 takes a core that would else be idle, gives its memory back when it ends, and can be ended at any time. The process
@@ -10,74 +10,95 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, Self
 
 from penstock.core.errors import PenstockError
-from penstock.storage.cleaning import CleanJob, CleanResult
-
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
 
 _NICENESS = 10
-_JOBS_AT_ONCE_MAX = 8
+_ROUNDS_AT_ONCE_MAX = 8
 _PR_SET_PDEATHSIG = 1
+# A fork of a process with threads can hang.
+_CONTEXT = get_context("spawn")
 
 
 class WorkerDiedError(PenstockError):
     """The process ended without an answer: killed, or out of memory."""
 
 
-class ProcessExecutor(Executor):
+class Workers:
+    """All processes of one broker, and the threads that wait for their answers."""
+
     def __init__(self) -> None:
-        self._context = get_context("spawn")  # a fork of a process with threads can hang
-        self._threads = ThreadPoolExecutor(_JOBS_AT_ONCE_MAX, thread_name_prefix="worker")
-        self._processes: dict[BaseProcess, None] = {}
+        self.threads = ThreadPoolExecutor(_ROUNDS_AT_ONCE_MAX, thread_name_prefix="worker")
+        self._rounds: dict[RemoteRound, None] = {}
         self._closed = False
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        return self._threads.submit(self._run, fn, args, kwargs)
+    def __enter__(self) -> Self:
+        return self
 
-    def _run(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=_serve, args=(theirs, os.getpid(), fn, args, kwargs), daemon=True
-        )
-        process.start()
-        self._processes[process] = None
-        try:
-            theirs.close()
-            if self._closed:
-                process.kill()
-            ok, answer = ours.recv()
-        except EOFError:
-            process.join()
-            raise WorkerDiedError(f"the worker process ended with {process.exitcode}") from None
-        finally:
-            ours.close()
-            process.join()
-            del self._processes[process]
-        if ok:
-            return answer  # type: ignore[no-any-return]
-        raise answer
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def __exit__(self, *_: object) -> None:
         """What still runs is ended: nothing that it does is in force before it is done."""
         self._closed = True
-        for process in list(self._processes):
-            process.kill()
-        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+        for one in list(self._rounds):
+            one.close()
+        self.threads.shutdown()
+
+    def round_of(self, job: CleanJob) -> "RemoteRound":
+        one = RemoteRound(self, job)
+        self._rounds[one] = None
+        return one
+
+    def forget(self, one: "RemoteRound") -> None:
+        self._rounds.pop(one, None)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
 
-def clean_paced(job: CleanJob) -> CleanResult:
-    """A round of compaction within `log.cleaner.io.max.bytes.per.second`."""
-    return job.run(Pacer(job.bytes_per_second_max))
+class RemoteRound:
+    """A `CleanRound` that works in another process, started with the first call. Its methods block."""
+
+    def __init__(self, workers: Workers, job: CleanJob) -> None:
+        self._workers = workers
+        self._ours, theirs = _CONTEXT.Pipe()
+        self._theirs: Connection | None = theirs
+        self._process = _CONTEXT.Process(target=_serve, args=(theirs, os.getpid(), job), daemon=True)
+
+    def learn(self) -> Learned:
+        if not self._workers.closed and self._theirs is not None:
+            self._process.start()
+            self._theirs.close()
+            self._theirs = None
+        learned: Learned = self._asked("learn")
+        return learned
+
+    def rewrite_next(self) -> CleanedSegment | None:
+        cleaned: CleanedSegment | None = self._asked("rewrite_next")
+        return cleaned
+
+    def _asked(self, method: str) -> Any:
+        try:
+            self._ours.send(method)
+            succeeded, answer = self._ours.recv()
+        except (EOFError, OSError):
+            if self._process.pid is not None:
+                self._process.join()
+            raise WorkerDiedError(f"the worker process ended with {self._process.exitcode}") from None
+        if succeeded:
+            return answer
+        raise answer
+
+    def close(self) -> None:
+        self._workers.forget(self)
+        if self._process.pid is not None:
+            self._process.kill()
+            self._process.join()
+        self._ours.close()
 
 
 class Pacer:
@@ -95,21 +116,19 @@ class Pacer:
             time.sleep(ahead_seconds)
 
 
-def _serve(
-    connection: Connection,
-    parent: int,
-    fn: Callable[..., object],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
+def _serve(connection: Connection, parent: int, job: CleanJob) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to us, too; the broker decides
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return  # it died before it could be followed
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    try:
-        answer: tuple[bool, object] = (True, fn(*args, **kwargs))
-    except Exception as error:
-        answer = (False, error)
-    connection.send(answer)
+    one = CleanRound(job, Pacer(job.bytes_per_second_max))
+    with contextlib.suppress(EOFError):
+        while True:
+            method = connection.recv()
+            try:
+                answer: tuple[bool, object] = (True, getattr(one, method)())
+            except Exception as error:
+                answer = (False, error)
+            connection.send(answer)

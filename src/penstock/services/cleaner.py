@@ -1,7 +1,7 @@
 """Log compaction by the clock: which log is due, who rewrites it, and how the result comes into force.
 
 The dirtiest log that is due goes first. Rewriting opens every record, which in this process would hold up everybody
-else, so all but small logs are rewritten by a process of their own (`worker`); here only files are exchanged, in a
+else, so all but small logs are rewritten by a process of their own (`round_of`); here only files are exchanged, in a
 thread, segment by segment. What changed meanwhile (the policy, the archive's progress, the log itself) is looked at
 again right before each exchange. Compaction obeys the rules of retention: nothing above the high watermark, nothing
 that a required archive has not taken.
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
@@ -24,7 +25,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
 from penstock.storage.cleaner_checkpoint import Place, load_cleaned, save_cleaned
-from penstock.storage.cleaning import CleanJob, CleanResult
+from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
 from penstock.storage.data_dir import DataDir
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
@@ -37,6 +38,14 @@ _SMALL_BYTES = 256 * 1024
 _LONG_MAX = 2**63 - 1
 # How often a swap looks whether the checkpoint that is being written is done.
 _SAVING_POLL_SECONDS = 0.005
+
+
+class Round(Protocol):
+    """See `CleanRound`: here, or in another process."""
+
+    def learn(self) -> Learned: ...
+    def rewrite_next(self) -> CleanedSegment | None: ...
+    def close(self) -> None: ...
 
 
 @dataclass(slots=True)
@@ -68,9 +77,9 @@ class Cleaner:
         group_commit: GroupCommit,
         config: BrokerConfig,
         unlink_later: Callable[[Deletion, int], None],
-        run_large: Callable[[CleanJob], CleanResult] = CleanJob.run,
+        round_of: Callable[[CleanJob], Round] = CleanRound,
     ) -> None:
-        """`worker` does `run_large` of large jobs outside of this process; without one they run as the others do."""
+        """`round_of` makes rounds for large logs, for threads of the `worker`."""
         self._loop = loop
         self._executor = executor
         self._worker = worker or executor
@@ -79,7 +88,7 @@ class Cleaner:
         self._table = table
         self._group_commit = group_commit
         self._unlink_later = unlink_later
-        self._run_large = run_large
+        self._round_of = round_of
         self.config = config
         self._cleaned: dict[Place, int] = {}
         self._busy: dict[Partition, None] = {}
@@ -217,38 +226,49 @@ class Cleaner:
     # -- one round -----------------------------------------------------------------------------------------
 
     async def _clean(self, due: _Due) -> bool:
-        """Rewrite the log; False when it changed so that the result may not be used."""
-        topic, partition = due.topic, due.partition
-        one, found = partition.log, due.found
+        """Compact the log, in as many rounds as its keys need; False when it changed so that it may not go on."""
+        found = due.found
         while True:
-            began = self._loop.time()
-            job = self._job(topic, one, found)
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
-            if is_small:
-                result = await self._loop.run_in_executor(self._executor, job.run)
-            else:
-                result = await self._loop.run_in_executor(self._worker, self._run_large, job)
-            for number, cleaned in enumerate(result.segments):
-                if cleaned.changed and not await self._exchange(topic, partition, one, result, number):
-                    return False
-            await self._note(topic, partition, result.end_offset)
-            self.stats.rounds += 1
-            self.stats.read_bytes += result.read_bytes
-            self.stats.written_bytes += result.written_bytes
-            self.stats.last_seconds = self._loop.time() - began
-            log.info(
-                "%s-%d: compacted up to %d: %d keys, %d bytes read, %d written, %.1f s",
-                partition.topic,
-                partition.index,
-                result.end_offset,
-                result.keys,
-                result.read_bytes,
-                result.written_bytes,
-                self.stats.last_seconds,
-            )
-            if result.complete:
-                return True
-            found = self._cleanable(topic, partition)  # the keys did not fit: go on where it ended
+            job = self._job(due.topic, due.partition.log, found)
+            one_round = CleanRound(job) if is_small else self._round_of(job)
+            executor = self._executor if is_small else self._worker
+            try:
+                learned = await self._play(due, one_round, executor)
+            finally:
+                self._loop.run_in_executor(executor, one_round.close)
+            if learned is None or learned.complete:
+                return learned is not None
+            found = self._cleanable(due.topic, due.partition)  # the keys did not fit: go on where it ended
+
+    async def _play(self, due: _Due, one_round: Round, executor: Executor | None) -> Learned | None:
+        topic, partition, one = due.topic, due.partition, due.partition.log
+        began = self._loop.time()
+        learned = await self._loop.run_in_executor(executor, one_round.learn)
+        read_bytes, written_bytes = learned.read_bytes, 0
+        while (cleaned := await self._loop.run_in_executor(executor, one_round.rewrite_next)) is not None:
+            read_bytes += cleaned.read_bytes
+            if cleaned.changed:
+                written_bytes += cleaned.size_bytes
+                if not await self._exchange(topic, partition, one, cleaned):
+                    return None
+        await self._note(topic, partition, learned.end_offset)
+        stats = self.stats
+        stats.rounds += 1
+        stats.read_bytes += read_bytes
+        stats.written_bytes += written_bytes
+        stats.last_seconds = self._loop.time() - began
+        log.info(
+            "%s-%d: compacted up to %d: %d keys, %d bytes read, %d written, %.1f s",
+            partition.topic,
+            partition.index,
+            learned.end_offset,
+            learned.keys,
+            read_bytes,
+            written_bytes,
+            stats.last_seconds,
+        )
+        return learned
 
     def _job(self, topic: Topic, one: Log, found: Cleanable) -> CleanJob:
         config, broker = topic.config, self.config
@@ -272,11 +292,8 @@ class Cleaner:
             bytes_per_second_max=broker.log_cleaner_io_max_bytes_per_second,
         )
 
-    async def _exchange(
-        self, topic: Topic, partition: Partition, one: Log, result: CleanResult, number: int
-    ) -> bool:
+    async def _exchange(self, topic: Topic, partition: Partition, one: Log, cleaned: CleanedSegment) -> bool:
         """Put one compacted segment in place; False when the log has changed so that it may not be."""
-        cleaned = result.segments[number]
         while one.saving and partition.log is one:  # noqa: ASYNC110 - a few milliseconds, once in a long while
             await asyncio.sleep(_SAVING_POLL_SECONDS)
         served = (

@@ -1,7 +1,8 @@
 """Compaction of one log's sealed segments: read once to learn each key's last offset, once more to write what stays.
 
-A job for a thread or a process of its own: it opens the segments by their names, touches nothing but files of its
-own (`*.cleaned.*`), and can be thrown away at any moment. `storage.swap` puts what it made in place.
+For a thread or a process of its own: a round opens the segments by their names, touches nothing but files of its own
+(`*.cleaned.*`), and can be thrown away at any moment. `storage.swap` puts what it made in place, segment by segment, so
+that no more than one needs room on the disk twice.
 
 What stays, as in Apache Kafka. A record goes when a later one has its key, when it has no key, or when it is a
 tombstone whose batch is past its delete horizon; the horizon is set by the first compaction that sees the tombstone.
@@ -50,15 +51,14 @@ class CleanedSegment(NamedTuple):
     size_bytes: int
     max_timestamp: int
     changed: bool  # False: it would be the same as before, and was not kept
+    read_bytes: int
 
 
-class CleanResult(NamedTuple):
-    segments: list[CleanedSegment]
-    end_offset: int  # up to here the log is clean
+class Learned(NamedTuple):
+    end_offset: int  # up to here the log is clean when the round is done
     complete: bool  # False: the keys did not fit, and what is left needs another round
     keys: int
     read_bytes: int
-    written_bytes: int
 
 
 class CleanJob(NamedTuple):
@@ -80,34 +80,38 @@ class CleanJob(NamedTuple):
     aborted: tuple[AbortedTransaction, ...] = ()
     bytes_per_second_max: float = inf  # for whoever paces it
 
-    def run(self, pace: Pace | None = None) -> CleanResult:
-        """`pace` is told of bytes read and written, and may wait."""
-        return _Round(self, pace or _at_full_speed).run()
-
 
 def _at_full_speed(size_bytes: int) -> None:
     pass
 
 
-class _Round:
-    def __init__(self, job: CleanJob, pace: Pace) -> None:
+class CleanRound:
+    """`learn` once, then `rewrite_next` until it has nothing more; each blocks."""
+
+    def __init__(self, job: CleanJob, pace: Pace | None = None) -> None:
+        """`pace` is told of bytes read and written, and may wait."""
         self._job = job
-        self._pace = pace
+        self._pace = pace or _at_full_speed
         self._map = OffsetMap(job.memory_bytes, job.load_factor)
         self._transactions = CleanedTransactions(job.aborted)
         self._last_mapped = job.first_dirty - 1
+        self._groups: list[list[SizedSegment]] = []
         self._read_bytes = 0
-        self._written_bytes = 0
 
-    def run(self) -> CleanResult:
+    def learn(self) -> Learned:
+        """The last offset of every key in the dirty part, as far as the map goes."""
         complete = self._learn()
-        end_offset = self._last_mapped + 1
-        sized = [self._sized(one) for one in self._job.segments if one.base_offset < end_offset]
-        groups = group_segments(sized, self._job.segment_bytes, self._job.index_bytes_max)
-        cleaned = [self._rewrite(group, end_offset) for group in groups]
-        return CleanResult(
-            cleaned, end_offset, complete, self._map.count, self._read_bytes, self._written_bytes
-        )
+        sized = [self._sized(one) for one in self._job.segments if one.base_offset <= self._last_mapped]
+        self._groups = group_segments(sized, self._job.segment_bytes, self._job.index_bytes_max)
+        self._groups.reverse()
+        return Learned(self._last_mapped + 1, complete, self._map.count, self._read_bytes)
+
+    def rewrite_next(self) -> CleanedSegment | None:
+        """The next segment of the compacted log, oldest first."""
+        return self._rewrite(self._groups.pop()) if self._groups else None
+
+    def close(self) -> None:
+        """Nothing to give back; those in other processes have."""
 
     def _sized(self, one: SegmentSummary) -> SizedSegment:
         try:
@@ -144,14 +148,15 @@ class _Round:
 
     # -- the second ----------------------------------------------------------------------------------------
 
-    def _rewrite(self, group: list[SizedSegment], end_offset: int) -> CleanedSegment:
+    def _rewrite(self, group: list[SizedSegment]) -> CleanedSegment:
         base = group[0].base_offset
+        read_before = self._read_bytes
         writer = _Writer(self._job, base, self._pace)
         changed = len(group) > 1
         try:
             for one in group:
                 for header, batch in self._batches(one):
-                    anew = self._filtered(header, batch, end_offset)
+                    anew = self._filtered(header, batch)
                     if anew is not None:
                         writer.add(anew)
                     changed = changed or anew is not batch
@@ -161,12 +166,12 @@ class _Round:
             writer.close()
         if not changed:
             remove_cleaned(self._job.files, self._job.directory, base)
-        self._written_bytes += writer.size if changed else 0
-        return CleanedSegment(base, group[-1].next_offset, writer.size, writer.max_timestamp, changed)
+        read_bytes = self._read_bytes - read_before
+        return CleanedSegment(
+            base, group[-1].next_offset, writer.size, writer.max_timestamp, changed, read_bytes
+        )
 
-    def _filtered(
-        self, header: BatchHeader, batch: memoryview, end_offset: int
-    ) -> memoryview | bytearray | None:
+    def _filtered(self, header: BatchHeader, batch: memoryview) -> memoryview | bytearray | None:
         """The batch itself, or what stays of it; None when nothing does."""
         payload = payload_of(batch, 0, header) if header.record_count else b""
         if header.is_control:
@@ -175,7 +180,7 @@ class _Round:
             self._transactions.saw_records(header)
             kept, marks = self._kept_records(header, payload)
         if not kept:
-            is_last = header.next_offset == end_offset or (
+            is_last = header.last_offset == self._last_mapped or (
                 header.producer_id >= 0 and self._job.producers.get(header.producer_id) == header.last_offset
             )
             if not is_last:

@@ -1,4 +1,4 @@
-"""Jobs in a process of their own: answers, errors, and processes that end in the middle."""
+"""Rounds of compaction in processes of their own: answers, errors, and processes that end in the middle."""
 
 import os
 import signal
@@ -9,79 +9,97 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.compacting import clean_job, run_round, write
+from tests.unit.storage.logs import opened
 
-from penstock.core.errors import DiskFullError
-from penstock.server.worker import Pacer, ProcessExecutor, WorkerDiedError
+from penstock.core.files import OsFiles
+from penstock.server.worker import Pacer, WorkerDiedError, Workers
+from penstock.storage.cleaning import CleanJob, DamagedSegmentError
+from penstock.storage.layout import LOG, segment_name
 
 
 @pytest.fixture
-def worker() -> Iterator[ProcessExecutor]:
-    with ProcessExecutor() as executor:
-        yield executor
+def workers() -> Iterator[Workers]:
+    with Workers() as made:
+        yield made
 
 
-def test_a_job_runs_in_another_process_at_low_priority(worker: ProcessExecutor) -> None:
-    assert worker.submit(os.getpid).result() != os.getpid()
-    assert worker.submit(os.nice, 0).result() > os.nice(0)
+def a_job(directory: Path) -> CleanJob:
+    log = opened(OsFiles(), None, directory).log
+    for number in range(3):
+        write(log, [[(b"a", b"%d" % number), (b"%d" % number, b"x")]])
+    job = clean_job(log, segment_bytes=0)
+    log.close()
+    return job
 
 
-def test_an_error_comes_back_as_what_it_is(worker: ProcessExecutor) -> None:
-    with pytest.raises(DiskFullError, match="no room"):
-        worker.submit(_fail, DiskFullError("no room")).result()
+def test_a_round_is_the_same_as_here(workers: Workers, tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    here = run_round(job)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    one = workers.round_of(job)
+    learned = one.learn()
+    assert (learned.end_offset, learned.complete, learned.keys) == (6, True, 4)
+    assert list(iter(one.rewrite_next, None)) == here.segments
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    one.close()
 
 
-def _fail(error: Exception) -> None:
-    raise error
+def test_an_error_comes_back_as_what_it_is(workers: Workers, tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    (tmp_path / segment_name(2, LOG)).write_bytes(b"!" * 200)
+    with pytest.raises(DamagedSegmentError):
+        workers.round_of(job).learn()
 
 
-def test_a_process_that_dies_is_told_and_the_next_one_works(worker: ProcessExecutor) -> None:
+def test_a_process_that_dies_is_told_and_the_next_one_works(workers: Workers, tmp_path: Path) -> None:
+    job = a_job(tmp_path)
+    one = workers.round_of(job)
+    one.learn()
+    pid = one._process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match=f"-{signal.SIGKILL.value}"):
-        worker.submit(_kill_self).result()
-    assert worker.submit(len, "four").result() == 4
-
-
-def _kill_self() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+        one.rewrite_next()
+    assert workers.round_of(job).learn().keys == 4
 
 
 def test_closing_ends_what_runs(tmp_path: Path) -> None:
-    worker = ProcessExecutor()
-    running = worker.submit(_tell_and_hang, tmp_path / "pid")
-    while not (tmp_path / "pid").exists():
-        time.sleep(0.01)
-    worker.shutdown()
+    with Workers() as workers:
+        one = workers.round_of(a_job(tmp_path)._replace(bytes_per_second_max=0.001))
+        running = workers.threads.submit(one.learn)
+        while one._process.pid is None:
+            time.sleep(0.01)
     with pytest.raises(WorkerDiedError):
         running.result()
 
 
-def _tell_and_hang(path: Path) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.write_text(str(os.getpid()))
-    draft.rename(path)
-    signal.pause()
+PARENT = """
+import sys, threading, time
+from pathlib import Path
+from penstock.server.worker import Workers
+from tests.unit.server.test_worker import a_job
+if __name__ == "__main__":
+    one = Workers().round_of(a_job(Path(sys.argv[1]))._replace(bytes_per_second_max=0.001))
+    threading.Thread(target=one.learn).start()
+    while one._process.pid is None:
+        time.sleep(0.01)
+    print(one._process.pid, flush=True)
+"""
 
 
 def test_a_worker_dies_with_its_broker(tmp_path: Path) -> None:
-    path = tmp_path / "pid"
     script = tmp_path / "parent.py"
-    script.write_text(
-        "import sys, pathlib\n"
-        "from penstock.server.worker import ProcessExecutor\n"
-        "from tests.unit.server.test_worker import _tell_and_hang\n"
-        "if __name__ == '__main__':\n"
-        "    ProcessExecutor().submit(_tell_and_hang, pathlib.Path(sys.argv[1])).result()\n"
-    )
+    script.write_text(PARENT)
     root = str(Path(__file__).parents[3])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([root, *sys.path])}
-    parent = subprocess.Popen([sys.executable, str(script), str(path)], env=environment)
-    try:
-        while not path.exists():
-            assert parent.poll() is None
-            time.sleep(0.01)
-        child = int(path.read_text())
-    finally:
-        parent.kill()
-        parent.wait()
+    command = [sys.executable, str(script), str(tmp_path / "log")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        try:
+            child = int(parent.stdout.readline())
+        finally:
+            parent.kill()
     while _is_alive(child):
         time.sleep(0.01)
 

@@ -1,6 +1,7 @@
 """Compaction of small logs for tests: keyed batches, a whole round at once, and what a reader then finds."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from tests.unit.storage.logs import NOW_MS, append, read, sync
 
@@ -8,7 +9,7 @@ from penstock.records.batch import check_batch
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.reader import Record, read_all
 from penstock.storage.cleanable import CleanLimits, cleanable
-from penstock.storage.cleaning import CleanJob, CleanResult
+from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound
 from penstock.storage.log import Log
 from penstock.storage.offset_map import SLOT_BYTES
 from penstock.storage.swap import prepare_swap
@@ -72,7 +73,22 @@ def clean_job(
     )
 
 
-def swap_all(log: Log, result: CleanResult) -> None:
+class Round(NamedTuple):
+    segments: list[CleanedSegment]
+    end_offset: int
+    complete: bool
+    keys: int
+
+
+def run_round(job: CleanJob) -> Round:
+    """All of it rewritten, nothing exchanged."""
+    one = CleanRound(job)
+    learned = one.learn()
+    segments = list(iter(one.rewrite_next, None))
+    return Round(segments, learned.end_offset, learned.complete, learned.keys)
+
+
+def swap_all(log: Log, result: Round) -> None:
     for cleaned in result.segments:
         if cleaned.changed:
             swap = prepare_swap(log, cleaned, log.active.base_offset)
@@ -81,8 +97,8 @@ def swap_all(log: Log, result: CleanResult) -> None:
             swap.finish().unlink()
 
 
-def compact(log: Log, **options: int) -> CleanResult:
-    result = clean_job(log, **options).run()
+def compact(log: Log, **options: int) -> Round:
+    result = run_round(clean_job(log, **options))
     swap_all(log, result)
     return result
 

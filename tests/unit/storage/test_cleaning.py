@@ -1,7 +1,17 @@
 """Compaction of a log: what stays, what goes, and what the files look like afterwards."""
 
 import pytest
-from tests.unit.storage.compacting import clean_job, compact, contents, keyed, records, seal, swap_all, write
+from tests.unit.storage.compacting import (
+    clean_job,
+    compact,
+    contents,
+    keyed,
+    records,
+    run_round,
+    seal,
+    swap_all,
+    write,
+)
 from tests.unit.storage.logs import DIRECTORY, NOW_MS, Settings, append, opened, read_everything, sync
 
 from penstock.records.batch import read_header
@@ -177,7 +187,7 @@ def test_a_reader_goes_on_in_the_old_file(log: Log) -> None:
     before = old.file.pread(old.size, 0)
     found = log.read(5, 10, log.end(), at_least_one=True)
     assert found is not None
-    result = clean_job(log).run()
+    result = run_round(clean_job(log))
     swap = prepare_swap(log, result.segments[0], log.end_offset)
     assert swap is not None
     old.drop_index()
@@ -197,7 +207,7 @@ def test_retention_keeps_off_segments_that_are_being_exchanged(log: Log) -> None
 
     write(log, [[(b"a", b"1")], [(b"a", b"2")]])
     write(log, [[(b"b", b"1")]])
-    result = clean_job(log).run()
+    result = run_round(clean_job(log))
     swap = prepare_swap(log, result.segments[0], log.end_offset)
     assert swap is not None
     assert log.expire(RetentionLimits(retention_bytes=0), log.end_offset, NOW_MS) is None
@@ -209,7 +219,7 @@ def test_retention_keeps_off_segments_that_are_being_exchanged(log: Log) -> None
 
 def test_what_is_gone_or_no_longer_allowed_is_not_exchanged(log: Log) -> None:
     write(log, [[(b"a", b"1")], [(b"a", b"2")]])
-    result = clean_job(log).run()
+    result = run_round(clean_job(log))
     assert prepare_swap(log, result.segments[0], 1) is None
     log.remove_segments(1)
     assert prepare_swap(log, result.segments[0], log.end_offset) is None
@@ -258,7 +268,7 @@ def test_a_restart_reads_what_was_compacted(log: Log, files: MemFiles) -> None:
 
 def test_a_batch_larger_than_the_buffer(log: Log) -> None:
     write(log, [[(b"a", b"x" * 300_000)], [(b"b", b"y" * 200_000), (b"a", b"z")]])
-    swap_all(log, clean_job(log).run())
+    swap_all(log, run_round(clean_job(log)))
     assert [(offset, key) for offset, key, _ in contents(log)] == [(1, b"b"), (2, b"a")]
 
 
@@ -290,7 +300,7 @@ def test_records_of_an_aborted_transaction_go_and_replace_nothing(log: Log) -> N
     append(log, transactional(MARKER, control=True))
     write(log, [[(b"c", b"1")]])
     job = clean_job(log)._replace(aborted=(AbortedTransaction(7, 2, 3),), producers={})
-    swap_all(log, job.run())
+    swap_all(log, run_round(job))
     assert contents(log) == [(0, b"a", b"1"), (4, b"b", b"2"), (6, b"c", b"1")]
     assert [h.base_offset for h in read_everything(log) if h.is_control] == [3, 5]
 
@@ -302,7 +312,7 @@ def test_a_marker_goes_when_its_records_are_gone_and_its_horizon_has_passed(log:
     seal(log)
 
     def markers(now_ms: int) -> list[bool]:
-        swap_all(log, clean_job(log, now_ms=now_ms)._replace(producers={}).run())
+        swap_all(log, run_round(clean_job(log, now_ms=now_ms)._replace(producers={})))
         return [header.has_delete_horizon for header in read_everything(log) if header.is_control]
 
     assert markers(NOW_MS) == [False]  # the records were there when the round began
