@@ -92,7 +92,6 @@ class Cleaner:
         self.config = config
         self._cleaned: dict[Place, int] = {}
         self._busy: dict[Partition, None] = {}
-        self._swapping: dict[asyncio.Future[None], None] = {}
         self._saving = asyncio.Lock()
         self.parked: dict[Partition, Log] = {}
         self.stats = CleanerStats()
@@ -106,12 +105,12 @@ class Cleaner:
             self._executor, load_cleaned, data_dir.files, data_dir.path
         )
         async with asyncio.TaskGroup() as tasks:
-            running = 0
+            running: dict[int, asyncio.Task[None]] = {}
             while True:
                 # More threads may be asked for at any time; those too many end by themselves.
-                for number in range(running, self.config.log_cleaner_threads):
-                    tasks.create_task(self._work(number))
-                running = self.config.log_cleaner_threads
+                for number in range(self.config.log_cleaner_threads):
+                    if number not in running or running[number].done():
+                        running[number] = tasks.create_task(self._work(number))
                 await asyncio.sleep(self._rest_seconds)
 
     @property
@@ -125,8 +124,9 @@ class Cleaner:
 
     async def idle(self) -> None:
         """Wait until no files are being exchanged: for the shutdown, after `run` was cancelled."""
-        if self._swapping:
-            await asyncio.wait(list(self._swapping))
+        swapping = [one.swapping for one in self._table.partitions() if one.swapping is not None]
+        if swapping:
+            await asyncio.wait(swapping)
 
     # -- which log -----------------------------------------------------------------------------------------
 
@@ -136,6 +136,8 @@ class Cleaner:
         if due is None:
             return False
         partition = due.partition
+        if partition in self._busy:
+            return True  # another one of us was faster
         self._busy[partition] = None
         try:
             if not await self._clean(due):
@@ -169,13 +171,17 @@ class Cleaner:
             if not topic.config.compacts:
                 continue
             for partition in list(topic.partitions.values()):
-                found = await self._look(topic, partition)
-                if found is None:
-                    continue
-                ratios[topic.name, partition.index] = found.dirty_ratio
-                is_better = best is None or found.dirty_ratio > best.found.dirty_ratio
-                if is_better and partition not in self._busy and await self._is_due(topic, partition, found):
-                    best = _Due(topic, partition, found)
+                try:
+                    found = await self._look(topic, partition)
+                    if found is None:
+                        continue
+                    ratios[topic.name, partition.index] = found.dirty_ratio
+                    is_better = best is None or found.dirty_ratio > best.found.dirty_ratio
+                    free = partition not in self._busy
+                    if is_better and free and await self._is_due(topic, partition, found):
+                        best = _Due(topic, partition, found)
+                except (StorageError, FileNotFoundError) as error:
+                    log.warning("%s-%d: %s", topic.name, partition.index, error)
         self.stats.dirty_ratios = ratios
         return best
 
@@ -305,15 +311,14 @@ class Cleaner:
         if swap is None:
             return False
         before = sum(each.size for each in one.between(cleaned.base_offset, cleaned.end_offset))
-        await self._run(swap, one)
+        await self._run(swap, partition, one)
         self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
         self.stats.freed_bytes += before - cleaned.size_bytes
         return True
 
-    async def _run(self, swap: SegmentSwap, one: Log) -> None:
-        running = self._loop.run_in_executor(self._executor, swap.run)
-        self._swapping[running] = None
-        running.add_done_callback(self._swapping.pop)
+    async def _run(self, swap: SegmentSwap, partition: Partition, one: Log) -> None:
+        partition.swapping = running = self._loop.run_in_executor(self._executor, swap.run)
+        running.add_done_callback(partial(_swap_ended, partition))
         try:
             await asyncio.shield(running)
         except (StorageError, FileNotFoundError):
@@ -330,3 +335,7 @@ class Cleaner:
             self._cleaned = {place: at for place, at in self._cleaned.items() if place[0] in known}
             save = partial(save_cleaned, self._data_dir.files, self._data_dir.path, dict(self._cleaned))
             await self._loop.run_in_executor(self._executor, save)
+
+
+def _swap_ended(partition: Partition, _: object) -> None:
+    partition.swapping = None

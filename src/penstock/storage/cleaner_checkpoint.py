@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.core.crc32c import crc32c
+from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.storage.layout import CLEANER_FILE
 
@@ -33,6 +34,6 @@ def load_cleaned(files: Files, data_dir: Path) -> dict[Place, int]:
         for line in filter(None, lines):
             topic_id, partition, offset = line.split(" ")
             offsets[bytes.fromhex(topic_id), int(partition)] = int(offset)
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, StorageError):
         return {}
     return offsets if int(version) == _FILE_VERSION and int(count) == len(offsets) else {}
