@@ -105,9 +105,8 @@ def finish_swaps(files: Files, directory: Path) -> None:
         if swap is None:
             continue
         base_offset, end_offset = swap
-        files.sync_dir(
-            directory
-        )  # its name must last before theirs go: it may be known to the page cache alone
+        # Its name must last before theirs go: it may be known to the page cache alone.
+        files.sync_dir(directory)
         for old in names:
             stem, dot, suffix = old.partition(".")
             is_segment = dot + suffix in (LOG, *index_files.SUFFIXES) and stem.isdigit()
