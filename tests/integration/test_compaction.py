@@ -101,6 +101,10 @@ def metric(running: BrokerProcess, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
+def wait_for_rounds(running: BrokerProcess, before: float) -> None:
+    wait_for(lambda: metric(running, "penstock_cleaner_rounds_total") > before)
+
+
 def fill_segment(running: BrokerProcess, topic: str) -> None:
     """Enough to seal what is before it, under a key that no test looks at."""
     produce(running, topic, [(b"filler", b"." * 5000)] * 9, **{"batch.num.messages": 1})
@@ -134,6 +138,37 @@ def test_what_was_compacted_survives_kill_and_restart() -> None:
         running.stop()
         running.start()
         assert consume(running, "t") == before
+
+
+def test_kills_in_the_middle_of_compaction_lose_nothing() -> None:
+    """The real thing: files, processes, kill -9 wherever it happens to strike. Every step is in the model's test."""
+    with broker(FAST) as running:
+        create(running, "t", internal_segment_bytes="100000", delete_retention_ms="0")
+        latest: dict[bytes | None, bytes | None] = {}
+        for round_number in range(6):
+            pairs: list[Pair] = []
+            for number in range(3000):
+                value = (
+                    None if number % 50 == round_number else b"%d-%d" % (round_number, number) + b"." * 200
+                )
+                pairs.append((b"k%d" % (number * 7 % 300), value))
+            assert not produce(running, "t", pairs)
+            latest.update(pairs)
+            rounds = metric(running, "penstock_cleaner_rounds_total")
+            if round_number % 2:
+                wait_for_rounds(running, rounds)
+            running.kill()
+            running.start()
+            found = {key: value for _, key, value in consume(running, "t")}
+            assert {key: value for key, value in found.items() if value is not None} == {
+                key: value for key, value in latest.items() if value is not None
+            }
+        wait_for(lambda: metric(running, "penstock_cleaner_dirty_ratio") == 0)
+        assert metric(running, "penstock_cleaner_parked_partitions") == 0
+        directory = running.data_dir / "topics" / "t" / "Partition-0"
+        assert not [
+            path.name for path in directory.iterdir() if "cleaned" in path.name or "swap" in path.name
+        ]
 
 
 def test_a_tombstone_goes_after_delete_retention(running: BrokerProcess) -> None:

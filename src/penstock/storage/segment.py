@@ -129,9 +129,9 @@ class Segment:
             raise ColdRead(self.load_index)
         return self.index
 
-    def load_index(self) -> SegmentIndex:
+    def load_index(self, *, replacing: bool = False) -> SegmentIndex:
         """Read the index (or rebuild it from the log) and with it what is known of timestamps. Blocks."""
-        index, self.max_timestamp = self.index_up_to(self.size)
+        index, self.max_timestamp = self.index_up_to(self.size, replacing=replacing)
         self.times_known = True
         self.index = index
         return index
@@ -146,10 +146,15 @@ class Segment:
         """The time of its first batch, by which it has waited for compaction; -1: none. Blocks."""
         return next((header.max_timestamp for _, header in self.walk(0, self.size, wait=True)), NO_TIMESTAMP)
 
-    def index_up_to(self, size: int) -> tuple[SegmentIndex, int]:
-        """The index of the first `size` bytes, as saved if it is sound, and their largest timestamp. Blocks."""
+    def index_up_to(self, size: int, *, replacing: bool = False) -> tuple[SegmentIndex, int]:
+        """The index of the first `size` bytes, as saved if it is sound, and their largest timestamp. Blocks.
+
+        `replacing` is for whoever replaces the segment, and knows that its files are still its own.
+        """
         index = index_files.load(self._files, self.stem, self.base_offset)
-        if index is None or index.positions[-1] >= size:
+        # Looked at behind the reading: a segment is pinned before its files are exchanged.
+        may_be_of_another = self.pinned and not replacing
+        if index is None or index.positions[-1] >= size or may_be_of_another:
             return self.rebuilt_index(size)
         position, max_timestamp = index.before_position(size)
         for _, header in self.walk(position, size, wait=True):

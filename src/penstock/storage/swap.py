@@ -57,7 +57,7 @@ class SegmentSwap:
         files, directory, cleaned = self._files, self._directory, self._cleaned
         for segment in self._old:
             if segment.index is None:
-                segment.load_index()
+                segment.load_index(replacing=True)
         stem = cleaned_stem(directory, cleaned.base_offset)
         swap = directory / swap_name(cleaned.base_offset, cleaned.end_offset)
         files.rename(stem.with_name(stem.name + LOG), swap)

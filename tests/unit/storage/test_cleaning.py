@@ -202,6 +202,23 @@ def test_a_reader_goes_on_in_the_old_file(log: Log) -> None:
     assert contents(log) == [(29, b"a", b"29")]
 
 
+def test_an_index_that_is_loaded_late_is_of_the_file_it_is_for(log: Log) -> None:
+    """A reader's request to load it may wait in a thread's queue until the files are another segment's."""
+    write(log, [[(b"a", b"%d" % number), (b"%d" % number, b"x")] for number in range(30)])
+    write(log, [[(b"b", b"1")]])
+    old = log.segments[0]
+    result = run_round(clean_job(log))
+    swap = prepare_swap(log, result.segments[0], log.end_offset)
+    assert swap is not None
+    swap.run()
+    swap.finish()
+    old.load_index()
+    for offset in range(60):
+        position = old.locate(offset, old.size)
+        assert position is not None
+        assert read_header(old.file.pread(100, position)).base_offset == offset // 2 * 2
+
+
 def test_retention_keeps_off_segments_that_are_being_exchanged(log: Log) -> None:
     from penstock.storage.retention import RetentionLimits
 
