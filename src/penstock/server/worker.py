@@ -8,11 +8,12 @@ dies with the broker, however that ends: it must never write beside the broker's
 import contextlib
 import ctypes
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from typing import Any, Self
 
 from penstock.core.errors import PenstockError
@@ -21,8 +22,8 @@ from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Lear
 _NICENESS = 10
 _ROUNDS_AT_ONCE_MAX = 8
 _PR_SET_PDEATHSIG = 1
-# A fork of a process with threads can hang.
-_CONTEXT = get_context("spawn")
+# Not `multiprocessing`: it would import the command line once more, and leave a process of its own behind.
+_COMMAND = (sys.executable, "-m", "penstock.server.worker")
 
 
 class WorkerDiedError(PenstockError):
@@ -65,40 +66,50 @@ class RemoteRound:
 
     def __init__(self, workers: Workers, job: CleanJob) -> None:
         self._workers = workers
-        self._ours, theirs = _CONTEXT.Pipe()
-        self._theirs: Connection | None = theirs
-        self._process = _CONTEXT.Process(target=_serve, args=(theirs, os.getpid(), job), daemon=True)
+        self._job = job
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
 
     def learn(self) -> Learned:
-        if not self._workers.closed and self._theirs is not None:
-            self._process.start()
-            self._theirs.close()
-            self._theirs = None
-        learned: Learned = self._asked("learn")
+        if self._workers.closed:
+            raise WorkerDiedError("the broker is stopping")
+        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        learned: Learned = self._asked((os.getpid(), self._job), "learn")
         return learned
 
     def rewrite_next(self) -> CleanedSegment | None:
         cleaned: CleanedSegment | None = self._asked("rewrite_next")
         return cleaned
 
-    def _asked(self, method: str) -> Any:
+    def _asked(self, *told: object) -> Any:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
-            self._ours.send(method)
-            succeeded, answer = self._ours.recv()
-        except (EOFError, OSError):
-            if self._process.pid is not None:
-                self._process.join()
-            raise WorkerDiedError(f"the worker process ended with {self._process.exitcode}") from None
+            for one in told:
+                pickle.dump(one, process.stdin)
+            process.stdin.flush()
+            succeeded, answer = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            process.kill()
+            raise WorkerDiedError(f"the worker process ended with {process.wait()}") from None
         if succeeded:
             return answer
         raise answer
 
     def close(self) -> None:
         self._workers.forget(self)
-        if self._process.pid is not None:
+        if self._process is not None:
             self._process.kill()
-            self._process.join()
-        self._ours.close()
+            self._process.wait()
+            for pipe in (self._process.stdin, self._process.stdout):
+                with contextlib.suppress(OSError):  # what was not sent is of no use any more
+                    if pipe is not None:
+                        pipe.close()
 
 
 class Pacer:
@@ -116,19 +127,26 @@ class Pacer:
             time.sleep(ahead_seconds)
 
 
-def _serve(connection: Connection, parent: int, job: CleanJob) -> None:
+def main() -> None:
+    """The other side: a job comes in, then the names of methods; answers go out."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to us, too; the broker decides
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent, job = pickle.load(sys.stdin.buffer)
     if os.getppid() != parent:
         return  # it died before it could be followed
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     one = CleanRound(job, Pacer(job.bytes_per_second_max))
-    with contextlib.suppress(EOFError):
-        while True:
-            method = connection.recv()
-            try:
-                answer: tuple[bool, object] = (True, getattr(one, method)())
-            except Exception as error:
-                answer = (False, error)
-            connection.send(answer)
+    while True:
+        method = pickle.load(sys.stdin.buffer)
+        try:
+            answer: tuple[bool, object] = (True, getattr(one, method)())
+        except Exception as error:
+            answer = (False, error)
+        pickle.dump(answer, sys.stdout.buffer)
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        main()

@@ -100,7 +100,10 @@ class CleanRound:
 
     def learn(self) -> Learned:
         """The last offset of every key in the dirty part, as far as the map goes."""
-        complete = self._learn()
+        try:
+            complete = self._learn()
+        except ApiError as error:
+            raise self._damaged(error) from error
         sized = [self._sized(one) for one in self._job.segments if one.base_offset <= self._last_mapped]
         self._groups = group_segments(sized, self._job.segment_bytes, self._job.index_bytes_max)
         self._groups.reverse()
@@ -108,7 +111,14 @@ class CleanRound:
 
     def rewrite_next(self) -> CleanedSegment | None:
         """The next segment of the compacted log, oldest first."""
-        return self._rewrite(self._groups.pop()) if self._groups else None
+        try:
+            return self._rewrite(self._groups.pop()) if self._groups else None
+        except ApiError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: ApiError) -> DamagedSegmentError:
+        """A batch with the right CRC around records that are none."""
+        return DamagedSegmentError(f"{self._job.directory}: {error}")
 
     def close(self) -> None:
         """Nothing to give back; those in other processes have."""

@@ -45,6 +45,13 @@ def test_a_round_is_the_same_as_here(workers: Workers, tmp_path: Path) -> None:
     one.close()
 
 
+def test_it_works_at_low_priority(workers: Workers, tmp_path: Path) -> None:
+    one = workers.round_of(a_job(tmp_path))
+    one.learn()
+    assert one.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, one.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def test_an_error_comes_back_as_what_it_is(workers: Workers, tmp_path: Path) -> None:
     job = a_job(tmp_path)
     (tmp_path / segment_name(2, LOG)).write_bytes(b"!" * 200)
@@ -56,11 +63,12 @@ def test_a_process_that_dies_is_told_and_the_next_one_works(workers: Workers, tm
     job = a_job(tmp_path)
     one = workers.round_of(job)
     one.learn()
-    pid = one._process.pid
+    pid = one.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match=f"-{signal.SIGKILL.value}"):
         one.rewrite_next()
+    one.close()
     assert workers.round_of(job).learn().keys == 4
 
 
@@ -68,7 +76,7 @@ def test_closing_ends_what_runs(tmp_path: Path) -> None:
     with Workers() as workers:
         one = workers.round_of(a_job(tmp_path)._replace(bytes_per_second_max=0.001))
         running = workers.threads.submit(one.learn)
-        while one._process.pid is None:
+        while one.pid is None:
             time.sleep(0.01)
     with pytest.raises(WorkerDiedError):
         running.result()
@@ -82,9 +90,9 @@ from tests.unit.server.test_worker import a_job
 if __name__ == "__main__":
     one = Workers().round_of(a_job(Path(sys.argv[1]))._replace(bytes_per_second_max=0.001))
     threading.Thread(target=one.learn).start()
-    while one._process.pid is None:
+    while one.pid is None:
         time.sleep(0.01)
-    print(one._process.pid, flush=True)
+    print(one.pid, flush=True)
 """
 
 

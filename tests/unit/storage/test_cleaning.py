@@ -14,7 +14,7 @@ from tests.unit.storage.compacting import (
 )
 from tests.unit.storage.logs import DIRECTORY, NOW_MS, Settings, append, opened, read_everything, sync
 
-from penstock.records.batch import read_header
+from penstock.records.batch import read_header, stamp_crc
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.compression import Codec
 from penstock.storage.cleaned_transactions import AbortedTransaction
@@ -247,6 +247,16 @@ def test_a_damaged_segment_is_refused(log: Log, files: MemFiles) -> None:
     file = files.open(DIRECTORY / segment_name(0, LOG))
     file.pwrite(b"!", 65)
     with pytest.raises(DamagedSegmentError, match="CRC"):
+        compact(log)
+
+
+def test_records_that_are_none_behind_the_right_crc_are_refused(log: Log) -> None:
+    batch = keyed([(b"a", b"1"), (b"b", b"1")])
+    batch[61] = 2  # a record of one byte
+    stamp_crc(memoryview(batch), 0, len(batch))
+    append(log, batch)
+    seal(log)
+    with pytest.raises(DamagedSegmentError, match="do not fill their batch"):
         compact(log)
 
 
