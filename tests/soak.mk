@@ -1,10 +1,11 @@
-# make soak PART=sim|groups|model|crash|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|groups|model|compaction|crash|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
 SOAK_FIRST_SEED ?= 0
 SOAK_EXAMPLES ?= 50000
 SOAK_RECORDS ?= 10000000
+SOAK_KEYS ?= 10000000
 
 # A failing part must fail the verb, although its output goes through tee.
 soak: SHELL := /bin/bash
@@ -16,8 +17,10 @@ soak: $(VENV)/.dev
 	groups) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly tests/sim/test_groups.py ;; \
 	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
-		tests/property/test_log_model.py ;; \
+		tests/property/test_log_model.py tests/property/test_compaction_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
+	compaction) PENSTOCK_COMPACTION_KEYS=$(SOAK_KEYS) $(BIN)/python -m pytest --timeout=3500 -s \
+		tests/integration/test_compaction_load.py 2>/dev/null ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests --ignore=tests/integration/spark ;; \
 	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark \
 		--ignore=tests/integration/spark/test_archive_kills.py ;; \
@@ -25,5 +28,5 @@ soak: $(VENV)/.dev
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, groups, model, crash, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, groups, model, compaction, crash, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

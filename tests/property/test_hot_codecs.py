@@ -91,7 +91,8 @@ def test_produce_requests_decode_as_generated(version: int, data: st.DataObject)
 @given(data=st.data())
 def test_produce_responses_are_what_generated_codecs_read(version: int, data: st.DataObject) -> None:
     key = ids if version >= produce.TOPIC_IDS_SINCE else names.map(str.encode)
-    answers = st.tuples(int32, int16, int64, int64, int64, st.none() | names)
+    refused = st.builds(produce.RecordErrors, names, st.lists(st.tuples(int32, names), max_size=3))
+    answers = st.tuples(int32, int16, int64, int64, int64, st.none() | names | refused)
     topics = data.draw(st.lists(st.tuples(key, st.lists(answers, max_size=3)), max_size=3))
     frame = produce.encode_response(77, version, topics, 5)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -106,7 +107,12 @@ def test_produce_responses_are_what_generated_codecs_read(version: int, data: st
             assert (told.index, told.error_code, told.base_offset) == (number, error, base)
             assert told.log_append_time_ms == append_time
             assert told.log_start_offset == (log_start if version >= 5 else -1)
+            records: list[tuple[int, str]] = []
+            if isinstance(message, produce.RecordErrors):
+                message, records = message
             assert told.error_message == (message if version >= 8 else None)
+            listed = [(one.batch_index, one.batch_index_error_message) for one in told.record_errors]
+            assert listed == (records if version >= 8 else [])
 
 
 @st.composite

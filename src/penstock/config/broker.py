@@ -57,6 +57,13 @@ class BrokerConfig:
     max_incremental_fetch_session_cache_slots: int
     replica_fetch_max_bytes: int
     replica_fetch_response_max_bytes: int
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_backoff_ms: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_max_bytes_per_second: float
     log_retention_check_interval_ms: int
     log_initial_task_delay_ms: int
     log_flush_offset_checkpoint_interval_ms: int

@@ -61,6 +61,9 @@ class TopicConfig:
         _check_together(values)
         attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES.items()}
         attributes["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
+        if "compact" in attributes["cleanup_policy"]:
+            # Only sealed segments are compacted: one that stayed active for longer would break the promise.
+            attributes["segment_ms"] = min(attributes["segment_ms"], attributes["max_compaction_lag_ms"])
         return cls(
             values=MappingProxyType(values),
             overrides=MappingProxyType(dict(overrides)),

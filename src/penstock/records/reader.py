@@ -57,6 +57,14 @@ class InvalidRecord(InvalidBatch):
         self.index = index
 
 
+class KeylessRecords(InvalidBatch):
+    """Records without a key where every one must have one; `indexes` are their places in the batch."""
+
+    def __init__(self, indexes: list[int]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"{len(indexes)} records without a key")
+        self.indexes = indexes
+
+
 class VerifiedBatch(NamedTuple):
     """What a deep check learnt: the header, the uncompressed records and their real latest timestamp."""
 
@@ -159,12 +167,15 @@ def verify_records(
             f"{header.record_count} records do not fit the last offset delta {header.last_offset_delta}",
         )
     max_timestamp = NO_TIMESTAMP
+    keyless: list[int] = []
     for index, record in enumerate(records_in(header, payload)):
         if record.offset - header.base_offset != index:
             raise InvalidRecord(index, f"offset delta {record.offset - header.base_offset}")
         if key_required and record.key is None:
-            raise InvalidRecord(index, "a compacted topic accepts no record without a key")
+            keyless.append(index)
         max_timestamp = max(max_timestamp, record.timestamp)
+    if keyless:
+        raise KeylessRecords(keyless)
     return VerifiedBatch(header, payload, max_timestamp)
 
 

@@ -6,7 +6,7 @@ when its batch is committed, so an acknowledgement never runs ahead of what it p
 """
 
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -14,6 +14,9 @@ from penstock.records.batch import BatchHeader
 from penstock.storage.checkpoint import LogEnd, SyncJob
 from penstock.storage.log import Log
 from penstock.storage.segment import Slice
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class AckWaiter(Protocol):
@@ -44,6 +47,7 @@ class Partition:
         "index",
         "leader_epoch",
         "log",
+        "swapping",
         "sync_before_ack",
         "sync_running",
         "topic",
@@ -69,6 +73,8 @@ class Partition:
         self.committed = log.end()
         self.sync_before_ack = sync_before_ack
         self.sync_running = False
+        # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
+        self.swapping: asyncio.Future[None] | None = None
         self.data_waiters: dict[DataWaiter, None] = {}  # a dict for its order: the simulation repeats exactly
         self._ack_waiters: deque[tuple[int, AckWaiter]] = deque()
         self._syncer = syncer

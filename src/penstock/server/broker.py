@@ -7,7 +7,7 @@ outside, so the same broker runs on uvloop with real files and on the simulated 
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
 from penstock.services.archive import ArchiveProgressStore
+from penstock.services.cleaner import Cleaner, Round
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_offsets import GroupOffsetService
@@ -45,6 +46,7 @@ from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
 from penstock.storage.checkpoint import checkpoint_all
+from penstock.storage.cleaning import CleanJob, CleanRound
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
@@ -59,6 +61,10 @@ class Seams:
     clock: Clock
     rng: random.Random
     executor: Executor | None
+    # What computes for long, outside of this process: how a round of compaction is made, and the threads it is asked
+    # from; None: those of the executor.
+    worker: Executor | None = None
+    round_of: Callable[[CleanJob], Round] = CleanRound
 
 
 class Broker:
@@ -95,8 +101,19 @@ class Broker:
             self._bring_back_offline_logs,
             self.services.hosting.open_missing,
         )
-        self._upkeep_task: asyncio.Task[None] | None = None
-        self._groups_task: asyncio.Task[None] | None = None
+        self.cleaner = Cleaner(
+            self._loop,
+            seams.executor,
+            seams.worker,
+            seams.clock,
+            self._data_dir,
+            self.table,
+            self._group_commit,
+            config,
+            self.upkeep.unlink_later,
+            seams.round_of,
+        )
+        self._tasks: list[asyncio.Task[None]] = []
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -172,8 +189,11 @@ class Broker:
             await metadata.bump_leader_epochs(node.id)
         await self.services.hosting.reconcile()
         self.loop_lag.start()
-        self._upkeep_task = self._loop.create_task(self.upkeep.run(), name="upkeep")
-        self._groups_task = self._loop.create_task(self.services.coordinator.run(), name="groups")
+        self._tasks = [
+            self._loop.create_task(self.upkeep.run(), name="upkeep"),
+            self._loop.create_task(self.cleaner.run(), name="cleaner"),
+            self._loop.create_task(self.services.coordinator.run(), name="groups"),
+        ]
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         self.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
         node.port = node.port or self.port
@@ -188,9 +208,8 @@ class Broker:
 
     def _stop_tasks(self) -> None:
         self.loop_lag.stop()
-        for task in (self._upkeep_task, self._groups_task):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover."""
@@ -198,6 +217,7 @@ class Broker:
         self.services.coordinator.close()
         self.upkeep.close()
         await self.listener.close()
+        await self.cleaner.idle()
         await self._group_commit.idle()
         logs = [partition.log for partition in self.table.partitions()]
         try:
@@ -213,7 +233,7 @@ class Broker:
         self._config = self.services.config = config
         self.listener.connections_max = config.max_connections
         self.listener.connections_per_ip_max = config.max_connections_per_ip
-        self.upkeep.config = config
+        self.upkeep.config = self.cleaner.config = config
         self.services.coordinator.reconfigure(config)
         self.services.hosting.reconfigure(config)
 

@@ -32,6 +32,7 @@ class BrokerCollector:
         yield from self._connections()
         yield from self._partitions()
         yield from self._archive()
+        yield from self._cleaner()
         yield from self._waiting()
         lag = HistogramMetricFamily(
             "penstock_event_loop_lag_seconds", "How late the event loop runs its callbacks."
@@ -106,6 +107,32 @@ class BrokerCollector:
                     behind = partition.high_watermark - max(archived, partition.log.start_offset)
                     lag.add_metric([topic.name, str(partition.index)], max(behind, 0))
         yield from (held, alarm, lag)
+
+    def _cleaner(self) -> Iterator[Metric]:
+        cleaner = self._broker.cleaner
+        stats = cleaner.stats
+        ratio = GaugeMetricFamily(
+            "penstock_cleaner_dirty_ratio",
+            "The share of what may be compacted of a log that is not compacted yet.",
+            labels=["topic", "partition"],
+        )
+        for (topic, index), value in stats.dirty_ratios.items():
+            ratio.add_metric([topic, str(index)], value)
+        yield ratio
+        yield _counter("penstock_cleaner_rounds", "Finished rounds of compaction.", stats.rounds)
+        yield _counter("penstock_cleaner_read_bytes", "Bytes that compaction read.", stats.read_bytes)
+        yield _counter("penstock_cleaner_written_bytes", "Bytes that compaction wrote.", stats.written_bytes)
+        yield _counter(
+            "penstock_cleaner_freed_bytes", "Bytes that compaction took out of logs.", stats.freed_bytes
+        )
+        yield _gauge(
+            "penstock_cleaner_last_round_seconds", "How long the last round took.", stats.last_seconds
+        )
+        yield _gauge(
+            "penstock_cleaner_parked_partitions",
+            "Partitions that are not compacted any more after an error.",
+            len(cleaner.parked),
+        )
 
     def _waiting(self) -> Iterator[Metric]:
         family = GaugeMetricFamily("penstock_purgatory_size", "Requests that wait.", labels=["kind"])

@@ -17,6 +17,7 @@ from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker, Seams
 from penstock.server.console import Console
+from penstock.server.worker import Workers
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
@@ -36,10 +37,13 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    with ThreadPoolExecutor(_WORKER_THREADS, thread_name_prefix="disk") as executor:
+    with (
+        ThreadPoolExecutor(_WORKER_THREADS, thread_name_prefix="disk") as executor,
+        Workers() as workers,
+    ):
         store = await EmbeddedStore.open(data_dir / "metadata.db")
         try:
-            seams = Seams(files, SystemClock(), random.Random(), executor)
+            seams = Seams(files, SystemClock(), random.Random(), executor, workers.threads, workers.round_of)
             advertised = advertised_address(config, host)
             broker = Broker(config, seams, await store.connect(), host=host, port=port, advertised=advertised)
             try:

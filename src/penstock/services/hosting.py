@@ -151,7 +151,9 @@ class Hosting:
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         self._table.remove(topic)
-        _retire_all(topic)  # in a function of its own, so that no variable here keeps a partition alive
+        swapping = _retire_all(topic)  # in a function of its own: no variable here may keep a partition alive
+        if swapping:
+            await asyncio.wait(swapping)  # it goes by names, which may be another topic's soon
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._executor, self._data_dir.discard_topic, topic.name, topic.id)
@@ -165,7 +167,8 @@ class Hosting:
         async with self._turn:
             for topic in self._table.topics():
                 for partition in list(topic.partitions.values()):
-                    if partition.log.failed and not partition.sync_running:
+                    is_busy = partition.sync_running or partition.swapping is not None
+                    if partition.log.failed and not is_busy:
                         await self._reopen(topic, partition)
 
     async def _reopen(self, topic: Topic, partition: Partition) -> None:
@@ -215,9 +218,11 @@ def _open_all(
     return opened
 
 
-def _retire_all(topic: Topic) -> None:
+def _retire_all(topic: Topic) -> list[asyncio.Future[None]]:
+    """Nobody is served from it any longer; returns what still works on its files."""
     for partition in topic.partitions.values():
         partition.retire()
+    return [one.swapping for one in topic.partitions.values() if one.swapping is not None]
 
 
 def _free(data_dir: DataDir, topic: Topic) -> None:

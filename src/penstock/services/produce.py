@@ -1,6 +1,7 @@
 """Storing what producers send: check, stamp, append; wait for the commit where the producer does."""
 
 from collections.abc import Callable
+from typing import Any
 
 from penstock.config.topic import TopicConfig
 from penstock.core.clock import Clock
@@ -18,13 +19,33 @@ from penstock.records.batch import (
 )
 from penstock.records.builder import recompress
 from penstock.records.compression import Codec
-from penstock.records.reader import verify_records
+from penstock.records.reader import KeylessRecords, verify_records
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
 
 NO_APPEND_TIME = -1
+# Refused records that an answer lists one by one: enough to find the mistake, far from as large as the request.
+RECORD_ERRORS_MAX = 1000
 # Attributes that are looked at more closely; the bits of nearly every batch are just its codec.
 _RARE_ATTRIBUTES = APPEND_TIME_MASK | TRANSACTIONAL_MASK
+
+
+class RefusedRecords(ApiError):  # noqa: N818 - named for what it is on the wire
+    """A batch refused for some of its records: clients are told which, in Kafka's words."""
+
+    def __init__(self, records: list[tuple[int, str]], total: int) -> None:
+        shown = ", ".join(f"RecordError(batchIndex={at}, message='{why}')" for at, why in records[:3])
+        super().__init__(
+            ErrorCode.INVALID_RECORD,
+            f"One or more records have been rejected due to {total} record errors in total, "
+            f"and only showing the first three errors at most: [{shown}]",
+        )
+        self.records = records
+
+    @classmethod
+    def without_key(cls, partition: str, indexes: list[int]) -> "RefusedRecords":
+        why = f"Compacted topic cannot accept message without key in topic partition {partition}"
+        return cls([(index, why) for index in indexes[:RECORD_ERRORS_MAX]], len(indexes))
 
 
 class ProduceService:
@@ -70,9 +91,14 @@ class ProduceService:
         self.records += header.record_count
         return first, last, append_time
 
-    def open_batch(self, topic: Topic, batch: memoryview) -> memoryview:
+    def open_batch(self, topic: Topic, index: int, batch: memoryview) -> memoryview:
         """The batch as the topic wants it (`compression.type`, keys where it compacts). For a thread."""
-        config = topic.config
+        try:
+            return self._opened(topic.config, batch)
+        except KeylessRecords as error:
+            raise RefusedRecords.without_key(f"{topic.name}-{index}", error.indexes) from error
+
+    def _opened(self, config: TopicConfig, batch: memoryview) -> memoryview:
         header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
         batch = batch[: header.batch_length + 12]
         wanted = _codec_of(config.compression_type, header.codec)
@@ -123,7 +149,7 @@ class PendingBatch:
     __slots__ = ("_answers", "_at", "_request")
 
     def __init__(
-        self, request: PendingProduce, answers: list[tuple[int, int, int, int, int, str | None]], at: int
+        self, request: PendingProduce, answers: list[tuple[int, int, int, int, int, Any]], at: int
     ) -> None:
         self._request = request
         self._answers = answers

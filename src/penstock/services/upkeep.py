@@ -129,10 +129,11 @@ class Upkeep:
         )
         self.deleted_bytes += deletion.size_bytes
         await self._loop.run_in_executor(self._executor, deletion.hide)
-        self._unlink_later(deletion, config.file_delete_delay_ms)
+        self.unlink_later(deletion, config.file_delete_delay_ms)
         return held
 
-    def _unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
+    def unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
+        """Files that were hidden go when nobody reads from them any more."""
         # By number: a callback that knew its own handle would be a cycle, and keep the files open (and so their space
         # taken) until the garbage collector comes by.
         self._deletion_last = number = self._deletion_last + 1

@@ -114,7 +114,9 @@ class Checkpoint(NamedTuple):
         unsaved = [
             (segment.stem, rest)
             for segment in log.segments
-            if segment.index is not None and (rest := segment.index.unsaved()) is not None
+            if not segment.pinned
+            and segment.index is not None
+            and (rest := segment.index.unsaved()) is not None
         ]
         unsaved_epochs = epochs if epochs != epochs_saved else None
         start_moved = last is None or last.start_offset != log.start_offset

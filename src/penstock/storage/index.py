@@ -24,6 +24,7 @@ from penstock.storage.layout import OFFSET_INDEX, TIME_INDEX
 _OFFSET_ENTRY_BYTES = 8
 _TIME_ENTRY_BYTES = 16
 _SWAP = sys.byteorder == "little"
+SUFFIXES = (OFFSET_INDEX, TIME_INDEX)
 
 
 class SegmentIndex:

@@ -8,9 +8,13 @@
     00000000000000000000.snapshot   producer state up to that offset
     00000000000000000000.start      empty; its name says that records below that offset were deleted
     *.deleted, *.tmp                on their way out: removed when the log is opened
+    *.cleaned.log, .index, …        being written by compaction: removed when the log is opened
+    <base>-<end>.swap               a compacted segment about to take the place of those from base to end; a start
+                                    that finds it finishes the exchange
     *.damaged                       set aside by a recovery that could not tell what is right; never served
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, and where the log starts
+<data>/cleaner-offset-checkpoint    up to where each compacted partition is clean
 <data>/trash/                       deleted partitions, on their way out
 <data>/quarantine/                  partition directories that the metadata does not know; never served
 """
@@ -25,9 +29,12 @@ START = ".start"
 DAMAGED = ".damaged"
 DRAFT = ".tmp"
 DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
 PARTITION_FILE = "partition.json"
 EPOCHS_FILE = "leader-epoch-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point"
+CLEANER_FILE = "cleaner-offset-checkpoint"
 
 _PARTITION_PREFIX = "Partition-"
 
@@ -40,6 +47,19 @@ def parse_segment_name(name: str, suffix: str) -> int | None:
     """The base offset in a name such as 00000000000000000042.log, or None for any other name."""
     stem = name.removesuffix(suffix)
     return int(stem) if stem != name and len(stem) == 20 and stem.isdigit() else None
+
+
+def swap_name(base_offset: int, end_offset: int) -> str:
+    return f"{base_offset:020d}-{end_offset:020d}{SWAP}"
+
+
+def parse_swap_name(name: str) -> tuple[int, int] | None:
+    """The offsets in the name of a swap file, the second excluded; None for any other name."""
+    stem = name.removesuffix(SWAP)
+    base, _, end = stem.partition("-")
+    if stem == name or not (len(base) == len(end) == 20 and base.isdigit() and end.isdigit()):
+        return None
+    return int(base), int(end)
 
 
 def topics_dir(data_dir: Path) -> Path:

@@ -73,6 +73,7 @@ class Log:
         self._held = bytearray()  # batches that were appended but not written yet, and where they go
         self._held_at = 0
         self.failed = False
+        self.saving = False  # whether a checkpoint is being written
         self.settings = settings
 
     # -- what it is ----------------------------------------------------------------------------------------
@@ -256,6 +257,7 @@ class Log:
         self._unsynced = []
         self._new_names = False
         self.unsynced_bytes = 0
+        self.saving = checkpoint
         if checkpoint:
             self._cost_since_checkpoint = 0
             self._checkpoint_due = False
@@ -264,6 +266,7 @@ class Log:
         return job
 
     def synced(self, job: SyncJob) -> None:
+        self.saving = False
         if job.end.offset > self.synced_end.offset:
             self.synced_end = job.end
         if job.checkpointed:
@@ -326,11 +329,14 @@ class Log:
         count = expired_segments(self.summaries(), limits, self.start_offset, limit_offset, now_ms)
         if count == len(self.segments):
             self.roll(now_ms)  # all of it is old: the log goes on, empty, in a new segment
-        checkpointed = self._row.count_before(self._point.segment) if self._point else 0
-        if count > checkpointed:
-            count = checkpointed
-            self._checkpoint_due = True
+        count = min(count, self.checkpointed_count(wanted=count))
         return Deletion(self.files, self.directory, self.remove_segments(count)) if count else None
+
+    def checkpointed_count(self, wanted: int) -> int:
+        """Segments before the recovery point's that nobody replaces; fewer than `wanted` ask for a checkpoint."""
+        count = self._row.count_before(self._point.segment) if self._point else 0
+        self._checkpoint_due = self._checkpoint_due or count < wanted
+        return next((at for at, segment in enumerate(self.segments[:count]) if segment.pinned), count)
 
     def remove_segments(self, count: int) -> list[Segment]:
         """Take the oldest `count` sealed segments out of the log; the caller deletes their files."""
@@ -340,6 +346,14 @@ class Log:
             self.advance_start(self.segments[0].base_offset)
         return removed
 
+    # -- compaction: see `storage.swap` --------------------------------------------------------------------
+
+    def between(self, base_offset: int, end_offset: int) -> list[Segment]:
+        return self._row.between(base_offset, end_offset)
+
+    def exchange(self, old: list[Segment], new: Segment) -> None:
+        self._row.exchange(old, new)
+
     def truncation(self, offset: int) -> Truncation | None:
         """Cut the log back to end at `offset`, or before the batch that holds it; None: it ends there already.
 
@@ -347,6 +361,7 @@ class Log:
         """
         if offset >= self.end_offset:
             return None
+        assert not any(segment.pinned for segment in self.segments), "compaction is to be stopped before"
         return Truncation(
             self.files,
             self.directory,

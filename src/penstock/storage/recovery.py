@@ -37,6 +37,7 @@ from penstock.storage.log import SCAN_COST_PER_BATCH, Log
 from penstock.storage.producers import ProducerState, dump_producers
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.settings import LogSettings
+from penstock.storage.swap import finish_swaps
 
 _SCAN_BYTES = 4 * 1024 * 1024
 
@@ -53,6 +54,7 @@ def open_log(
 ) -> Recovered:
     """Open a log, or make a new one. `rewrite_tail` is for a log that failed in this process: after an fsync that
     did not work, the kernel takes pages for clean that never reached the disk, so they are written once more."""
+    finish_swaps(files, directory)
     names = _Names(files, directory)
     point = names.recovery_point()
     start = max(names.starts, default=0)

@@ -48,6 +48,7 @@ class Segment:
         "index",
         "max_timestamp",
         "next_entry_at",
+        "pinned",
         "size",
         "times_known",
     )
@@ -62,6 +63,8 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         self.times_known = False  # whether `max_timestamp` is; a sealed segment's may still have to be read
+        # Being replaced: its files may be another segment's already, so only what is in memory counts.
+        self.pinned = False
         self.next_entry_at = 0  # the file size at which the next batch gets an index entry
         self._ends: dict[int, int] = {}  # offset -> position: where recent answers ended
 
@@ -126,9 +129,9 @@ class Segment:
             raise ColdRead(self.load_index)
         return self.index
 
-    def load_index(self) -> SegmentIndex:
+    def load_index(self, *, replacing: bool = False) -> SegmentIndex:
         """Read the index (or rebuild it from the log) and with it what is known of timestamps. Blocks."""
-        index, self.max_timestamp = self.index_up_to(self.size)
+        index, self.max_timestamp = self.index_up_to(self.size, replacing=replacing)
         self.times_known = True
         self.index = index
         return index
@@ -139,10 +142,19 @@ class Segment:
             self.max_timestamp = self.index_up_to(self.size)[1]
             self.times_known = True
 
-    def index_up_to(self, size: int) -> tuple[SegmentIndex, int]:
-        """The index of the first `size` bytes, as saved if it is sound, and their largest timestamp. Blocks."""
+    def first_time(self) -> int:
+        """The time of its first batch, by which it has waited for compaction; -1: none. Blocks."""
+        return next((header.max_timestamp for _, header in self.walk(0, self.size, wait=True)), NO_TIMESTAMP)
+
+    def index_up_to(self, size: int, *, replacing: bool = False) -> tuple[SegmentIndex, int]:
+        """The index of the first `size` bytes, as saved if it is sound, and their largest timestamp. Blocks.
+
+        `replacing` is for whoever replaces the segment, and knows that its files are still its own.
+        """
         index = index_files.load(self._files, self.stem, self.base_offset)
-        if index is None or index.positions[-1] >= size:
+        # Looked at behind the reading: a segment is pinned before its files are exchanged.
+        may_be_of_another = self.pinned and not replacing
+        if index is None or index.positions[-1] >= size or may_be_of_another:
             return self.rebuilt_index(size)
         position, max_timestamp = index.before_position(size)
         for _, header in self.walk(position, size, wait=True):
@@ -163,7 +175,7 @@ class Segment:
 
     def drop_index(self) -> None:
         """Give the memory back; a sealed segment's index can be read again."""
-        if self.index is not None and self.index.persisted == len(self.index):
+        if self.index is not None and self.index.persisted == len(self.index) and not self.pinned:
             self.index = None
 
     # -- reading -------------------------------------------------------------------------------------------

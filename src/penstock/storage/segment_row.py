@@ -48,6 +48,17 @@ class SegmentRow:
         self._recent = [segment for segment in self._recent if segment not in removed]
         return removed
 
+    def between(self, base_offset: int, end_offset: int) -> list[Segment]:
+        """The sealed segments that begin from `base_offset` on and end by `end_offset`; none unless they fill it."""
+        first, behind = bisect_left(self._bases, base_offset), bisect_left(self._bases, end_offset)
+        fills = behind < len(self._bases) and self._bases[behind] == end_offset and first < behind
+        return self.segments[first:behind] if fills and self._bases[first] == base_offset else []
+
+    def exchange(self, old: list[Segment], new: Segment) -> None:
+        """One segment takes the place of neighbours."""
+        at = self.segments.index(old[0])
+        self.replace([*self.segments[:at], new, *self.segments[at + len(old) :]])
+
     def count_before(self, base_offset: int) -> int:
         return bisect_left(self._bases, base_offset)
 
@@ -66,11 +77,16 @@ class SegmentRow:
             segment = self.segments[at]
             if segment.base_offset > limit.segment:
                 return None
-            if segment is not self.active:
-                self._remember(segment)
             is_last = segment.base_offset == limit.segment
             end = limit.position if is_last else segment.size
-            position = segment.locate(offset, end)
+            if not end:  # compaction left nothing of it, as of any number of its neighbours
+                at += 1
+                continue
+            if segment is not self.active:
+                self._remember(segment)
+            # In a gap, the first batch behind it: no index is needed, so a row of segments cannot make each other's
+            # indexes leave memory.
+            position = 0 if offset <= segment.base_offset else segment.locate(offset, end)
             if position is not None:
                 found = segment.slice_from(position, end, size_max, at_least_one=at_least_one)
                 if is_last and found is not None and position + found.size == end:

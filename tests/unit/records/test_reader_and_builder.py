@@ -17,6 +17,7 @@ from penstock.records.builder import BatchBuilder, BatchOptions, build_batch, en
 from penstock.records.compression import Codec
 from penstock.records.reader import (
     InvalidRecord,
+    KeylessRecords,
     Record,
     iter_batches,
     read_all,
@@ -155,9 +156,9 @@ def test_recompression_puts_a_false_max_timestamp_right() -> None:
 def test_the_deep_check_wants_keys_only_where_required() -> None:
     view = memoryview(three())
     assert verify_records(view).max_timestamp == 3000
-    with pytest.raises(InvalidRecord) as caught:
+    with pytest.raises(KeylessRecords) as caught:
         verify_records(view, key_required=True)
-    assert caught.value.index == 2
+    assert caught.value.indexes == [2]
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 

@@ -18,7 +18,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
-from penstock.services.produce import PendingBatch, PendingProduce, ProduceService
+from penstock.services.produce import PendingBatch, PendingProduce, ProduceService, RefusedRecords
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 
@@ -26,6 +26,8 @@ _VALID_ACKS = (1, -1, 0)
 _ANSWERED_ACKS = (1, -1)
 # What a handler returns when its request was taken care of but has no answer yet.
 _ANSWER_FOLLOWS: list[object] = []
+# Requests up to this size have their records opened on the loop, where they must be: some 100 µs.
+_OPENED_HERE_BYTES_MAX = 2 * 1024
 _ISOLATION_LEVELS = (0, 1)  # read uncommitted, read committed
 _ZSTD_SINCE = 7  # the Produce version whose clients can be expected to know it
 
@@ -69,7 +71,8 @@ class HotPath:
         _, acks, _, topics = produce_codec.decode_request(frame, position, version)
         if len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
-        if self._opens_batches(topics, version):
+        opens = self._opens_batches(topics, version)
+        if opens and not _is_cheap_to_open(frame, topics):
             asker.run(self._produce_opened(bytes(frame), topics, acks, version, correlation_id))
             return None
         pending: PendingProduce | None = None
@@ -79,7 +82,7 @@ class HotPath:
             topic = self._topic(name, version)
             for number, start, end in partitions:
                 batch = frame[start:end] if start >= 0 else None
-                last = self._append(answers, topic, number, batch, acks, version)
+                last = self._append(answers, topic, number, batch, acks, version, opens=opens)
                 if last >= 0 and acks and not topic.partitions[number].is_committed(last):  # type: ignore[union-attr]
                     if pending is None:
                         reply = asker.defer()
@@ -112,7 +115,7 @@ class HotPath:
             first, last, append_time = self._produce.append(topic, partition, frame[start:end], hold=True)
         except ApiError as error:
             # Said here, and not found out again the long way: the log may have stamped the batch before it failed.
-            answer = (number, error.code, -1, -1, _log_start_for(error, partition), error.message)
+            answer = (number, error.code, -1, -1, _log_start_for(error, partition), _why(error))
             return [produce_codec.encode_response(correlation_id, version, [(name, [answer])])]
         if partition not in self._held:
             self._held[partition] = None
@@ -165,6 +168,8 @@ class HotPath:
         batch: memoryview | None,
         acks: int,
         version: int,
+        *,
+        opens: bool = False,
     ) -> int:
         """Store one batch and note the answer; returns its last offset, or -1 when it was refused."""
         log_start = -1
@@ -186,11 +191,13 @@ class HotPath:
             if version < _ZSTD_SINCE:
                 _refuse_zstd(batch)
             log_start = partition.log.start_offset
+            if opens and topic.opens_batches:
+                batch = self._produce.open_batch(topic, number, batch)
             first, last, append_time = self._produce.append(topic, partition, batch, hold=False)
         except ApiError as error:
             if isinstance(error, UnreadableBatch):
                 log_start = -1  # as in Kafka: the log was never asked
-            answers.append((number, error.code, -1, -1, log_start, error.message))
+            answers.append((number, error.code, -1, -1, log_start, _why(error)))
             return -1
         answers.append((number, 0, first, append_time, log_start, None))
         return last
@@ -223,11 +230,11 @@ class HotPath:
                 ):
                     try:
                         batch = await self._loop.run_in_executor(
-                            self._executor, self._produce.open_batch, topic, batch
+                            self._executor, self._produce.open_batch, topic, number, batch
                         )
                     except ApiError as error:
                         start_offset = _log_start_for(error, topic.partitions[number])
-                        answers.append((number, error.code, -1, -1, start_offset, error.message))
+                        answers.append((number, error.code, -1, -1, start_offset, _why(error)))
                         continue
                 last = self._append(answers, topic, number, batch, acks, version)
                 if topic is not None and last >= 0 and not topic.partitions[number].is_committed(last):
@@ -328,6 +335,21 @@ def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.To
     for name, partitions in topics:
         merged.setdefault(name, {}).update((one[0], one) for one in partitions)
     return [(name, list(partitions.values())) for name, partitions in merged.items()]
+
+
+def _is_cheap_to_open(frame: memoryview, topics: list[produce_codec.TopicRecords]) -> bool:
+    """Whether opening all of its batches right here takes no longer than handing them to a thread."""
+    if len(frame) > _OPENED_HERE_BYTES_MAX:
+        return False
+    at = ATTRIBUTES_POSITION + 1  # the codec's byte; whatever is compressed may be large
+    starts = [start for _, partitions in topics for _, start, _ in partitions if start >= 0]
+    return all(start + at < len(frame) and not frame[start + at] & CODEC_MASK for start in starts)
+
+
+def _why(error: ApiError) -> str | produce_codec.RecordErrors | None:
+    if isinstance(error, RefusedRecords):
+        return produce_codec.RecordErrors(str(error), error.records)
+    return error.message
 
 
 def _log_start_for(error: ApiError, partition: Partition) -> int:

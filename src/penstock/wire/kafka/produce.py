@@ -14,6 +14,7 @@ stand on the wire, name or id as bytes, since both are dictionary keys and nothi
 
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
 
@@ -33,8 +34,17 @@ _ANSWER_START = Struct(">ihqqq")  # …, log start offset
 # topic (name or id as on the wire), [(partition, records start, records end)]; start -1 stands for null records
 PartitionRecords = tuple[int, int, int]
 TopicRecords = tuple[bytes, list[PartitionRecords]]
+
+
+class RecordErrors(NamedTuple):
+    """In place of a message, where single records are to blame: (index in the batch, message) of each."""
+
+    message: str
+    records: list[tuple[int, str]]
+
+
 # partition, error, base offset, append time, log start offset, message
-PartitionAnswer = tuple[int, int, int, int, int, str | None]
+PartitionAnswer = tuple[int, int, int, int, int, str | RecordErrors | None]
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
 
 
@@ -229,14 +239,43 @@ def _encode_plain(out: bytearray, version: int, topics: list[TopicAnswer], throt
             else:
                 out += _ANSWER.pack(partition, error, base_offset, append_time)
             if version >= 8:
-                out += b"\0\0\0\0"
-                if message is None:
+                records, text = _explained(message)
+                out += _INT32.pack(len(records))
+                for index, why in records:
+                    out += _INT32.pack(index)
+                    _write_plain(out, why)
+                if text is None:
                     out += b"\xff\xff"
                 else:
-                    text = message.encode()
-                    out += _INT16.pack(len(text))
-                    out += text
+                    _write_plain(out, text)
     out += _INT32.pack(throttle_ms)
+
+
+def _explained(message: str | RecordErrors | None) -> tuple[list[tuple[int, str]], str | None]:
+    return (message.records, message.message) if isinstance(message, RecordErrors) else ([], message)
+
+
+def _write_plain(out: bytearray, text: str) -> None:
+    data = text.encode()
+    out += _INT16.pack(len(data))
+    out += data
+
+
+def _write_compact(out: bytearray, text: str) -> None:
+    data = text.encode()
+    write_uvarint(out, len(data) + 1)
+    out += data
+
+
+def _encode_refusal(out: bytearray, message: str | RecordErrors) -> None:
+    records, text = _explained(message)
+    write_uvarint(out, len(records) + 1)
+    for index, why in records:
+        out += _INT32.pack(index)
+        _write_compact(out, why)
+        out.append(0)
+    _write_compact(out, text or "")
+    out.append(0)
 
 
 def _encode_flexible(out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int) -> None:
@@ -252,11 +291,7 @@ def _encode_flexible(out: bytearray, version: int, topics: list[TopicAnswer], th
             if message is None:
                 out += b"\x01\0\0"  # no record errors, null message, no tagged fields
             else:
-                text = message.encode()
-                out.append(1)
-                write_uvarint(out, len(text) + 1)
-                out += text
-                out.append(0)
+                _encode_refusal(out, message)
         out.append(0)
     out += _INT32.pack(throttle_ms)
     out.append(0)

@@ -1,0 +1,341 @@
+"""Log compaction by the clock: which log is due, who rewrites it, and how the result comes into force.
+
+The dirtiest log that is due goes first. Rewriting opens every record, which in this process would hold up everybody
+else, so all but small logs are rewritten by a process of their own (`round_of`); here only files are exchanged, in a
+thread, segment by segment. What changed meanwhile (the policy, the archive's progress, the log itself) is looked at
+again right before each exchange. Compaction obeys the rules of retention: nothing above the high watermark, nothing
+that a required archive has not taken.
+
+An error that nobody foresaw parks the partition until the next start and is reported; the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
+
+from penstock.config.broker import BrokerConfig
+from penstock.core.clock import Clock
+from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable, Topic
+from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
+from penstock.storage.cleaner_checkpoint import Place, load_cleaned, save_cleaned
+from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
+from penstock.storage.data_dir import DataDir
+from penstock.storage.deletion import Deletion
+from penstock.storage.log import Log
+from penstock.storage.swap import SegmentSwap, discard_cleaned, prepare_swap
+
+log = logging.getLogger(__name__)
+
+# Up to here a log is rewritten in a thread: some milliseconds, for which starting a process would not pay.
+_SMALL_BYTES = 256 * 1024
+_LONG_MAX = 2**63 - 1
+# How often a swap looks whether the checkpoint that is being written is done.
+_SAVING_POLL_SECONDS = 0.005
+
+
+class Round(Protocol):
+    """See `CleanRound`: here, or in another process."""
+
+    def learn(self) -> Learned: ...
+    def rewrite_next(self) -> CleanedSegment | None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    rounds: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    freed_bytes: int = 0
+    last_seconds: float = 0.0
+    dirty_ratios: dict[tuple[str, int], float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Due:
+    topic: Topic
+    partition: Partition
+    found: Cleanable
+
+
+class Cleaner:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor | None,
+        worker: Executor | None,
+        clock: Clock,
+        data_dir: DataDir,
+        table: PartitionTable,
+        group_commit: GroupCommit,
+        config: BrokerConfig,
+        unlink_later: Callable[[Deletion, int], None],
+        round_of: Callable[[CleanJob], Round] = CleanRound,
+    ) -> None:
+        """`round_of` makes rounds for large logs, for threads of the `worker`."""
+        self._loop = loop
+        self._executor = executor
+        self._worker = worker or executor
+        self._clock = clock
+        self._data_dir = data_dir
+        self._table = table
+        self._group_commit = group_commit
+        self._unlink_later = unlink_later
+        self._round_of = round_of
+        self.config = config
+        self._cleaned: dict[Place, int] = {}
+        self._busy: dict[Partition, None] = {}
+        self._saving = asyncio.Lock()
+        self.parked: dict[Partition, Log] = {}
+        self.stats = CleanerStats()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self.config.log_cleaner_enable:
+            return
+        data_dir = self._data_dir
+        self._cleaned = await self._loop.run_in_executor(
+            self._executor, load_cleaned, data_dir.files, data_dir.path
+        )
+        async with asyncio.TaskGroup() as tasks:
+            running: dict[int, asyncio.Task[None]] = {}
+            while True:
+                # More threads may be asked for at any time; those too many end by themselves.
+                for number in range(self.config.log_cleaner_threads):
+                    if number not in running or running[number].done():
+                        running[number] = tasks.create_task(self._work(number))
+                await asyncio.sleep(self._rest_seconds)
+
+    @property
+    def _rest_seconds(self) -> float:
+        return max(self.config.log_cleaner_backoff_ms / 1000, 0.01)
+
+    async def _work(self, number: int) -> None:
+        while number < self.config.log_cleaner_threads:
+            if not await self.clean_next():
+                await asyncio.sleep(self._rest_seconds)
+
+    async def idle(self) -> None:
+        """Wait until no files are being exchanged: for the shutdown, after `run` was cancelled."""
+        swapping = [one.swapping for one in self._table.partitions() if one.swapping is not None]
+        if swapping:
+            await asyncio.wait(swapping)
+
+    # -- which log -----------------------------------------------------------------------------------------
+
+    async def clean_next(self) -> bool:
+        """One round of the dirtiest log that is due; False when none is."""
+        due = await self._dirtiest()
+        if due is None:
+            return False
+        partition = due.partition
+        if partition in self._busy:
+            return True  # another one of us was faster
+        self._busy[partition] = None
+        try:
+            if not await self._clean(due):
+                await self._discard(partition.log)
+                return False
+        except (DiskFullError, DiskFailedError) as error:  # the disk's trouble: it may pass
+            log.warning("%s-%d cannot be compacted now: %s", partition.topic, partition.index, error)
+            await self._discard(partition.log)
+            return False
+        except FileNotFoundError:
+            await self._discard(partition.log)
+            return False  # the topic was deleted, or retention was faster
+        except Exception:
+            log.exception(
+                "%s-%d cannot be compacted, and is left alone until the broker starts again",
+                partition.topic,
+                partition.index,
+            )
+            self.parked[partition] = partition.log
+            await self._discard(partition.log)
+        finally:
+            del self._busy[partition]
+        return True
+
+    async def _dirtiest(self) -> _Due | None:
+        served = set(self._table.partitions())
+        self.parked = {partition: one for partition, one in self.parked.items() if partition in served}
+        best: _Due | None = None
+        ratios: dict[tuple[str, int], float] = {}
+        for topic in self._table.topics():
+            if not topic.config.compacts:
+                continue
+            for partition in list(topic.partitions.values()):
+                try:
+                    found = await self._look(topic, partition)
+                    if found is None:
+                        continue
+                    ratios[topic.name, partition.index] = found.dirty_ratio
+                    is_better = best is None or found.dirty_ratio > best.found.dirty_ratio
+                    free = partition not in self._busy
+                    if is_better and free and await self._is_due(topic, partition, found):
+                        best = _Due(topic, partition, found)
+                except (StorageError, FileNotFoundError) as error:
+                    log.warning("%s-%d: %s", topic.name, partition.index, error)
+        self.stats.dirty_ratios = ratios
+        return best
+
+    async def _look(self, topic: Topic, partition: Partition) -> Cleanable | None:
+        if self.parked.get(partition, partition.log) is not partition.log:
+            del self.parked[partition]  # it was opened anew, and recovery has looked at it
+        if partition.log.failed or partition in self.parked:
+            return None
+        if topic.config.min_compaction_lag_ms > 0:
+            for segment in partition.log.unknown_times():
+                await self._loop.run_in_executor(self._executor, segment.load_times)
+        return self._cleanable(topic, partition)
+
+    def _cleanable(self, topic: Topic, partition: Partition) -> Cleanable:
+        config, one = topic.config, partition.log
+        summaries = one.summaries()
+        # Only what lies before the recovery point's segment is durable for good, and only what lies before the high
+        # watermark's may change its size.
+        wanted = sum(each.base_offset < partition.committed.segment for each in summaries[:-1])
+        count = min(wanted, one.checkpointed_count(wanted))
+        if one.needs_checkpoint:
+            self._group_commit.request(partition)
+        archived = config.archived_offset(topic.id, partition.index) if config.archive_required else None
+        limits = CleanLimits(
+            partition.high_watermark, summaries[count].base_offset, archived, config.min_compaction_lag_ms
+        )
+        cleaned_to = self._cleaned.get((topic.id, partition.index), 0)
+        return cleanable(summaries, one.start_offset, cleaned_to, limits, self._clock.now_ms())
+
+    async def _is_due(self, topic: Topic, partition: Partition, found: Cleanable) -> bool:
+        config = topic.config
+        waited_ms = 0
+        dirty = found.dirty_segments()
+        if dirty and config.max_compaction_lag_ms < _LONG_MAX:
+            oldest = partition.log.between(dirty[0].base_offset, dirty[0].next_offset)
+            if oldest:
+                first_time = await self._loop.run_in_executor(self._executor, oldest[0].first_time)
+                waited_ms = self._clock.now_ms() - first_time if first_time >= 0 else 0
+        return is_due(found, config.min_cleanable_dirty_ratio, waited_ms, config.max_compaction_lag_ms)
+
+    async def _discard(self, one: Log) -> None:
+        """What a round had written before it was given up."""
+        try:
+            await self._loop.run_in_executor(self._executor, discard_cleaned, one.files, one.directory)
+        except StorageError as error:
+            log.warning("%s: %s", one.directory, error)
+
+    # -- one round -----------------------------------------------------------------------------------------
+
+    async def _clean(self, due: _Due) -> bool:
+        """Compact the log, in as many rounds as its keys need; False when it changed so that it may not go on."""
+        found = due.found
+        while True:
+            is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
+            job = self._job(due.topic, due.partition.log, found)
+            one_round = CleanRound(job) if is_small else self._round_of(job)
+            executor = self._executor if is_small else self._worker
+            try:
+                learned = await self._play(due, one_round, executor)
+            finally:
+                self._loop.run_in_executor(executor, one_round.close)
+            if learned is None or learned.complete:
+                return learned is not None
+            found = self._cleanable(due.topic, due.partition)  # the keys did not fit: go on where it ended
+
+    async def _play(self, due: _Due, one_round: Round, executor: Executor | None) -> Learned | None:
+        topic, partition, one = due.topic, due.partition, due.partition.log
+        began = self._loop.time()
+        learned = await self._loop.run_in_executor(executor, one_round.learn)
+        read_bytes, written_bytes = learned.read_bytes, 0
+        while (cleaned := await self._loop.run_in_executor(executor, one_round.rewrite_next)) is not None:
+            read_bytes += cleaned.read_bytes
+            if cleaned.changed:
+                written_bytes += cleaned.size_bytes
+                if not await self._exchange(topic, partition, one, cleaned):
+                    return None
+        await self._note(topic, partition, learned.end_offset)
+        stats = self.stats
+        stats.rounds += 1
+        stats.read_bytes += read_bytes
+        stats.written_bytes += written_bytes
+        stats.last_seconds = self._loop.time() - began
+        log.info(
+            "%s-%d: compacted up to %d: %d keys, %d bytes read, %d written, %.1f s",
+            partition.topic,
+            partition.index,
+            learned.end_offset,
+            learned.keys,
+            read_bytes,
+            written_bytes,
+            stats.last_seconds,
+        )
+        return learned
+
+    def _job(self, topic: Topic, one: Log, found: Cleanable) -> CleanJob:
+        config, broker = topic.config, self.config
+        producers = {
+            each.producer_id: each.batches[-1].last_offset for each in one.producers.copy() if each.batches
+        }
+        return CleanJob(
+            files=one.files,
+            directory=one.directory,
+            segments=found.segments,
+            first_dirty=found.first_dirty,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            producers=producers,
+            memory_bytes=broker.log_cleaner_dedupe_buffer_size // max(broker.log_cleaner_threads, 1),
+            load_factor=broker.log_cleaner_io_buffer_load_factor,
+            io_bytes=broker.log_cleaner_io_buffer_size // max(broker.log_cleaner_threads, 1),
+            segment_bytes=config.segment_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            index_bytes_max=config.segment_index_bytes,
+            bytes_per_second_max=broker.log_cleaner_io_max_bytes_per_second,
+        )
+
+    async def _exchange(self, topic: Topic, partition: Partition, one: Log, cleaned: CleanedSegment) -> bool:
+        """Put one compacted segment in place; False when the log has changed so that it may not be."""
+        while one.saving and partition.log is one:  # noqa: ASYNC110 - a few milliseconds, once in a long while
+            await asyncio.sleep(_SAVING_POLL_SECONDS)
+        served = (
+            self._table.by_id.get(topic.id) is topic and topic.partitions.get(partition.index) is partition
+        )
+        if not served or partition.log is not one or not topic.config.compacts:
+            return False
+        swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
+        if swap is None:
+            return False
+        before = sum(each.size for each in one.between(cleaned.base_offset, cleaned.end_offset))
+        await self._run(swap, partition, one)
+        self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
+        self.stats.freed_bytes += before - cleaned.size_bytes
+        return True
+
+    async def _run(self, swap: SegmentSwap, partition: Partition, one: Log) -> None:
+        partition.swapping = running = self._loop.run_in_executor(self._executor, swap.run)
+        running.add_done_callback(partial(_swap_ended, partition))
+        try:
+            await asyncio.shield(running)
+        except (StorageError, FileNotFoundError):
+            if swap.committed:
+                one.sync_failed()  # only opening it again can tell what is there, and finish the exchange
+            else:
+                swap.undo()
+            raise
+
+    async def _note(self, topic: Topic, partition: Partition, offset: int) -> None:
+        async with self._saving:
+            self._cleaned[topic.id, partition.index] = offset
+            known = self._table.by_id
+            self._cleaned = {place: at for place, at in self._cleaned.items() if place[0] in known}
+            save = partial(save_cleaned, self._data_dir.files, self._data_dir.path, dict(self._cleaned))
+            await self._loop.run_in_executor(self._executor, save)
+
+
+def _swap_ended(partition: Partition, _: object) -> None:
+    partition.swapping = None
