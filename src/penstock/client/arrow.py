@@ -7,12 +7,13 @@
 type Arrow finds for it: a struct for JSON objects, string for text.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import ClientError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from penstock.client.message import Message
@@ -55,7 +56,7 @@ def _values(pa: Any, messages: "Sequence[Message]", *, decoded: bool) -> Any:
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow  # noqa: PLC0415 - an extra
+        import pyarrow as pa  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ClientError("Arrow tables need the package pyarrow: pip install 'penstock[arrow]'") from error
-    return pyarrow
+    return pa

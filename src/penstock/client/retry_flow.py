@@ -138,9 +138,11 @@ class RetryFlow:
         due = now_ms() + round(self._policy.wait_seconds(failures) * 1000)
         self._pass_on(message, retry_topic(message.origin.topic, self._group), error, due)
 
-    def _give_up(self, message: Message, error: Exception, told: list[dict[str, Any]] | None = None) -> None:
+    def _give_up(
+        self, message: Message, error: Exception, earlier: tuple[int, list[dict[str, Any]]] | None = None
+    ) -> None:
         if self._policy.dead_letter:
-            self._pass_on(message, dead_letter_topic(message.origin.topic, self._group), error, None, told)
+            self._pass_on(message, dead_letter_topic(message.origin.topic, self._group), error, None, earlier)
         else:
             log.error("dropped %r after %d tries: %s", message, self._policy.attempts, reason_of(error))
 
@@ -150,11 +152,13 @@ class RetryFlow:
         topic: str,
         error: Exception,
         due_ms: int | None,
-        told: list[dict[str, Any]] | None = None,
+        earlier: tuple[int, list[dict[str, Any]]] | None = None,
     ) -> None:
-        """`told` are its failures so far, where its headers do not have them all."""
+        """`earlier` are its failures so far, where its headers do not have them all."""
         place = (message.topic, message.partition, message.offset)
-        headers = retry_headers.with_failure(message.headers, place, reason_of(error), now_ms(), due_ms, told)
+        headers = retry_headers.with_failure(
+            message.headers, place, reason_of(error), now_ms(), due_ms, earlier
+        )
         self._forward(message, topic, headers, self._partition(message, topic, due_ms))
 
     def _forward(self, message: Message, topic: str, headers: list[tuple[str, Any]], partition: int) -> None:

@@ -70,15 +70,14 @@ def with_failure(
     reason: str,
     now_ms: int,
     due_ms: int | None,
-    earlier: list[dict[str, Any]] | None = None,
+    earlier: tuple[int, list[dict[str, Any]]] | None = None,
 ) -> list[tuple[str, str | bytes | None]]:
     """The headers for the message's next place: its own, and one failure more. Without `due_ms` it was the last.
 
-    `earlier` are the failures before, where they are not in the headers.
+    `earlier` is how often and how it failed before, where the headers do not say.
     """
     text = one_line(reason)
-    before = history(headers) if earlier is None else earlier
-    count = failures(headers) if earlier is None else len(earlier)
+    count, before = earlier or (failures(headers), history(headers))
     told = [*before, {"at": now_ms, "error": text}][-_HISTORY_ENTRIES_MAX:]
     topic, partition, offset = origin(headers) or place
     out: list[tuple[str, str | bytes | None]] = list(without_ours(headers))

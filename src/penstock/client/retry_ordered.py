@@ -4,7 +4,8 @@ Source and retry topic have the same partitions, and the range assignor gives pa
 a message of a key fails, it goes to partition p of the retry topic, and every later message of that key goes there
 behind it without being tried. A retry partition is worked off strictly in order: a message that fails again is not
 sent on but tried again in its place, so that those behind it wait. How often it has failed is kept in the metadata
-of the group's commit, where it survives a restart. Which keys wait is read from the retry partition when it is assigned.
+of the group's commit, where it survives a restart. Which keys wait is read from the retry partition when it is
+assigned.
 
 The price: within the retry topic, one stubborn message delays the other waiting keys of its partition.
 """
@@ -128,7 +129,7 @@ class OrderedRetryFlow(RetryFlow):
         failures = self.attempt(message)
         place = (message.topic, message.partition)
         if failures >= self._policy.attempts:
-            self._give_up(message, error, self._told(message))
+            self._give_up(message, error, (failures - 1, self._told(message)))
             if message.topic in self._sources:
                 self._done(reader, message)
             return

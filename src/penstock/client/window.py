@@ -24,9 +24,9 @@ class Window:
         self.raws: list[RawMessage] = []
         self.index = 0
         self._marked = 0
-        self.positions: dict[
-            Where, int
-        ] = {}  # the next offset of what is finished; only what changed since taken
+        # The next offset of what is finished; only what changed since it was taken.
+        self.positions: dict[Where, int] = {}
+        self._pins: dict[Where, int] = {}  # partitions whose position must not pass an offset
 
     def refill(self, raws: "list[RawMessage]") -> None:
         """New messages behind those that are there; what is finished is forgotten."""
