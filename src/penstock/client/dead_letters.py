@@ -1,7 +1,7 @@
 """What lies in dead-letter topics, and sending it back to where it came from.
 
-How far a dead-letter topic has been replayed is committed under a group of its own, `<topic>.<group>.dlq.replay`: a replay
-that is interrupted goes on where it was, and nothing is deleted.
+How far a dead-letter topic has been replayed is committed under a group of its own, `<topic>.<group>.dlq.replay`: a
+replay that is interrupted goes on where it was, and nothing is deleted.
 """
 
 from collections.abc import Iterator

@@ -300,7 +300,7 @@ class Reader:
         if self._before_commit is not None:
             self._before_commit()
         offsets = [
-            TopicPartition(topic, partition, offset, self._metadata.pop((topic, partition), None))
+            TopicPartition(topic, partition, offset, self._metadata.pop((topic, partition), ""))
             for (topic, partition), offset in positions.items()
         ]
         try:

@@ -139,7 +139,7 @@ class RetryFlow:
         self._pass_on(message, retry_topic(message.origin.topic, self._group), error, due)
 
     def _give_up(
-        self, message: Message, error: Exception, earlier: tuple[int, list[dict[str, Any]]] | None = None
+        self, message: Message, error: Exception, earlier: retry_headers.Failures | None = None
     ) -> None:
         if self._policy.dead_letter:
             self._pass_on(message, dead_letter_topic(message.origin.topic, self._group), error, None, earlier)
@@ -152,7 +152,7 @@ class RetryFlow:
         topic: str,
         error: Exception,
         due_ms: int | None,
-        earlier: tuple[int, list[dict[str, Any]]] | None = None,
+        earlier: retry_headers.Failures | None = None,
     ) -> None:
         """`earlier` are its failures so far, where its headers do not have them all."""
         place = (message.topic, message.partition, message.offset)

@@ -23,6 +23,7 @@ _ERROR_CHARACTERS_MAX = 500
 _HISTORY_ENTRIES_MAX = 20
 
 Pairs = Sequence[tuple[str, bytes | None]]
+Failures = tuple[int, list[dict[str, Any]]]  # how often, and each as the history has it
 
 
 def _find(headers: Pairs, name: str) -> bytes | None:
@@ -70,7 +71,7 @@ def with_failure(
     reason: str,
     now_ms: int,
     due_ms: int | None,
-    earlier: tuple[int, list[dict[str, Any]]] | None = None,
+    earlier: Failures | None = None,
 ) -> list[tuple[str, str | bytes | None]]:
     """The headers for the message's next place: its own, and one failure more. Without `due_ms` it was the last.
 

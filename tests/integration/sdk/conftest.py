@@ -22,8 +22,9 @@ class Cluster(Protocol):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     if os.environ.get("PENSTOCK_SDK_PEER") == "kafka":
-        from tools.peers import ApacheKafka
+        from tools.peers import ApacheKafka, apache_kafka
 
+        apache_kafka.JVM_OPTIONS = ("-Xmx384m", "-Xms384m", *apache_kafka.JVM_OPTIONS[2:])
         with ApacheKafka({"auto.create.topics.enable": "false", **_AT_ONCE}) as kafka:
             yield kafka
         return
