@@ -101,6 +101,7 @@ class Reader:
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
         self._metadata: dict[Where, str] = {}
+        self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
         self.closed = False
         reach(plan.bootstrap)
         with kafka_errors(plan.bootstrap, "the consumer's config"):
@@ -289,9 +290,17 @@ class Reader:
         self._metadata[place] = text
 
     def commit(self, *, asynchronous: bool = False) -> None:
-        """Commit what is finished."""
+        """Commit what is finished. At-most-once has committed it before: a commit now could only go back."""
         self._committed_at = time.monotonic()
-        self._commit(self.window.take_positions(), asynchronous=asynchronous)
+        positions = self.window.take_positions()
+        if not self._ahead and not self._commit(positions, asynchronous=asynchronous):
+            self._give_back(positions)
+
+    def _give_back(self, positions: dict[Where, int]) -> None:
+        """A commit that came to nothing is made again, unless the partition has gone or a later one was sent."""
+        for place, offset in positions.items():
+            if place in self._owned and self._sent.get(place) == offset:
+                self.window.positions.setdefault(place, offset)
 
     def _commit(self, positions: dict[Where, int], *, asynchronous: bool = False) -> bool:
         """False when the partitions are not ours any more."""
@@ -303,6 +312,7 @@ class Reader:
             TopicPartition(topic, partition, offset, self._metadata.pop((topic, partition), ""))
             for (topic, partition), offset in positions.items()
         ]
+        self._sent.update(positions)
         try:
             self._send_commit(offsets, asynchronous=asynchronous)
         except KafkaException as error:
@@ -321,8 +331,10 @@ class Reader:
             if one.error is not None:
                 raise KafkaException(one.error)
 
-    def _on_commit(self, error: KafkaError | None, _: list[TopicPartition]) -> None:
-        """How asynchronous commits ended; the next one carries later positions, so that one lost is no harm."""
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """How asynchronous commits ended."""
+        failed = [one for one in offsets if error is not None or one.error is not None]
+        self._give_back({(one.topic, one.partition): one.offset for one in failed})
         if error is not None and error.code() not in _NOT_OURS:
             log.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
 

@@ -34,6 +34,8 @@ log = logging.getLogger("penstock.client")
 _LANES_MAX = 4
 # More failures than this at once wait for their acknowledgement: memory stays bounded.
 _UNDER_WAY_MAX = 1000
+_TOPIC_APPEARS_SECONDS = 10.0
+_TOPIC_LOOK_SECONDS = 0.05
 
 
 def now_ms() -> int:
@@ -74,6 +76,7 @@ class RetryFlow:
             if len(admin.partition_indexes(name)) < partitions:
                 with suppress(ClientError):  # another member of the group was quicker
                     admin.add_partitions(name, partitions)
+        _await_topic(admin, name, partitions)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -177,6 +180,19 @@ class RetryFlow:
 
     def close(self) -> None:
         self._producer.close()
+
+
+def _await_topic(admin: Admin, name: str, partitions: int) -> None:
+    """Brokers learn of a new topic one after another; a group that reads it too early is told it does not exist."""
+    deadline = time.monotonic() + _TOPIC_APPEARS_SECONDS
+    while True:
+        try:
+            if len(admin.partition_indexes(name)) >= partitions or time.monotonic() > deadline:
+                return
+        except ClientError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_TOPIC_LOOK_SECONDS)
 
 
 def reason_of(error: Exception) -> str:

@@ -16,6 +16,11 @@ from penstock.client import retry_headers
 NewTopic = Callable[[int], str]
 
 
+def group_of(topic: str) -> str:
+    """One for each test: members that were killed linger in their group for a while."""
+    return f"{topic}-g"
+
+
 def send(cluster: Cluster, topic: str, values: list[str], keys: list[str] | None = None) -> None:
     with Producer(cluster.bootstrap) as producer:
         producer.send_many(topic, values, keys=keys).result()
@@ -23,7 +28,7 @@ def send(cluster: Cluster, topic: str, values: list[str], keys: list[str] | None
 
 def dead_letters(cluster: Cluster, topic: str, count: int) -> list[Message]:
     found = []
-    with Consumer(cluster.bootstrap, f"{topic}.g.dlq") as consumer:
+    with Consumer(cluster.bootstrap, f"{topic}.{group_of(topic)}.dlq") as consumer:
         while len(found) < count:
             message = consumer.receive()
             assert message is not None
@@ -36,7 +41,7 @@ def test_a_poison_message_never_delays_those_behind_it(cluster: Cluster, new_top
     send(cluster, topic, ["poison", *map(str, range(50))])
     order: list[tuple[str, int]] = []
     with Consumer(
-        cluster.bootstrap, topic, group="g", retry=Retry(attempts=3, backoff="200ms..400ms")
+        cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=3, backoff="200ms..400ms")
     ) as consumer:
 
         def handle(message: Message) -> None:
@@ -63,7 +68,7 @@ def test_a_message_that_works_in_the_end_is_done_once(cluster: Cluster, new_topi
     done: Counter[str] = Counter()
     tries: Counter[str] = Counter()
     with Consumer(
-        cluster.bootstrap, topic, group="g", retry=Retry(attempts=4, backoff="50ms..100ms")
+        cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=4, backoff="50ms..100ms")
     ) as consumer:
         for message in consumer:
             with consumer.handling(message):
@@ -83,7 +88,7 @@ import sys
 from penstock import Consumer, Retry
 retry = Retry(attempts=5, backoff="2s", ordered_by_key=sys.argv[3] == "ordered")
 config = {"group.instance.id": "the-one"}
-with Consumer(sys.argv[1], sys.argv[2], group="g", retry=retry, config=config, commit_every=0) as consumer:
+with Consumer(sys.argv[1], sys.argv[2], group=sys.argv[2] + "-g", retry=retry, config=config, commit_every=0) as consumer:
     for message in consumer:
         with consumer.handling(message):
             print(message.value.decode(), flush=True)
@@ -109,7 +114,7 @@ def test_a_pending_retry_survives_a_restart(cluster: Cluster, new_topic: NewTopi
     policy = Retry(attempts=5, backoff="10ms", ordered_by_key=mode == "ordered")
     seen = []
     with Consumer(
-        cluster.bootstrap, topic, group="g", retry=policy, config={"group.instance.id": "the-one"}
+        cluster.bootstrap, topic, group=group_of(topic), retry=policy, config={"group.instance.id": "the-one"}
     ) as consumer:
         for message in consumer:
             with consumer.handling(message):
@@ -129,7 +134,7 @@ def test_order_per_key_is_kept_where_asked(cluster: Cluster, new_topic: NewTopic
     tries: Counter[int] = Counter()
     policy = Retry(attempts=5, backoff="50ms..200ms", ordered_by_key=True)
     for _ in range(2):  # the second consumer finds keys that the first one left waiting
-        with Consumer(cluster.bootstrap, topic, group="g", retry=policy) as consumer:
+        with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=policy) as consumer:
             for message in consumer:
                 with consumer.handling(message):
                     number = int(message.value)
@@ -150,7 +155,7 @@ def test_ordered_messages_that_never_work_end_as_dead_letters(cluster: Cluster, 
     send(cluster, topic, ["bad", "x1", "other", "x2"], keys=["x", "x", "y", "x"])
     order = []
     policy = Retry(attempts=3, backoff="50ms", ordered_by_key=True)
-    with Consumer(cluster.bootstrap, topic, group="g", retry=policy) as consumer:
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=policy) as consumer:
         for message in consumer:
             with consumer.handling(message):
                 order.append(message.value.decode())
@@ -170,7 +175,7 @@ def test_without_dead_letters_the_last_failure_is_logged(
     topic = new_topic(1)
     send(cluster, topic, ["bad", "good"])
     with Consumer(
-        cluster.bootstrap, topic, group="g", retry=Retry(attempts=1, dead_letter=False)
+        cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=1, dead_letter=False)
     ) as consumer:
 
         def handle(message: Message) -> None:
@@ -190,7 +195,7 @@ def test_retry_needs_a_group(cluster: Cluster, new_topic: NewTopic) -> None:
 def test_dead_letters_on_the_command_line(cluster: Cluster, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     send(cluster, topic, ["a", "b", "c"], keys=["1", "2", "3"])
-    with Consumer(cluster.bootstrap, topic, group="g", retry=Retry(attempts=1)) as consumer:
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=1)) as consumer:
         for handled, message in enumerate(consumer, 1):
             with consumer.handling(message):
                 raise ValueError(f"cannot do {message.value.decode()}")
@@ -199,23 +204,27 @@ def test_dead_letters_on_the_command_line(cluster: Cluster, new_topic: NewTopic)
     listed = penstock("dlq", "list", "--json", bootstrap=cluster.bootstrap).json
     assert {
         "topic": topic,
-        "group": "g",
-        "dead_letters": f"{topic}.g.dlq",
+        "group": group_of(topic),
+        "dead_letters": f"{topic}.{group_of(topic)}.dlq",
         "waiting": 3,
         "replayed": 0,
     } in listed
-    shown = penstock("dlq", "show", topic, "--group", "g", "--json", bootstrap=cluster.bootstrap).json
+    shown = penstock(
+        "dlq", "show", topic, "--group", group_of(topic), "--json", bootstrap=cluster.bootstrap
+    ).json
     assert sorted(one["value"] for one in shown) == ["a", "b", "c"]
     assert {one["error"] for one in shown} == {f"ValueError: cannot do {value}" for value in "abc"}
     assert {one["origin"]["topic"] for one in shown} == {topic}
-    done = penstock("dlq", "replay", topic, "--group", "g", "--max", "2", bootstrap=cluster.bootstrap)
+    done = penstock(
+        "dlq", "replay", topic, "--group", group_of(topic), "--max", "2", bootstrap=cluster.bootstrap
+    )
     assert (done.code, "replayed 2 messages" in done.out) == (0, True)
-    done = penstock("dlq", "replay", topic, "--group", "g", "--json", bootstrap=cluster.bootstrap)
+    done = penstock("dlq", "replay", topic, "--group", group_of(topic), "--json", bootstrap=cluster.bootstrap)
     assert json.loads(done.out)["replayed"] == 1
-    with Consumer(cluster.bootstrap, topic, group="g") as consumer:
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic)) as consumer:
         again = [consumer.receive() for _ in range(3)]
     assert sorted(message.value for message in again if message is not None) == [b"a", b"b", b"c"]
     assert {message.attempt for message in again if message is not None} == {1}
-    failed = penstock("dlq", "show", "nowhere", "--group", "g", bootstrap=cluster.bootstrap)
+    failed = penstock("dlq", "show", "nowhere", "--group", group_of(topic), bootstrap=cluster.bootstrap)
     assert failed.code == 1
     assert "no dead letters" in failed.said()
