@@ -87,8 +87,8 @@ FAILING = """
 import sys
 from penstock import Consumer, Retry
 retry = Retry(attempts=5, backoff="2s", ordered_by_key=sys.argv[3] == "ordered")
-config = {"group.instance.id": "the-one"}
-with Consumer(sys.argv[1], sys.argv[2], group=sys.argv[2] + "-g", retry=retry, config=config, commit_every=0) as consumer:
+options = {"retry": retry, "config": {"group.instance.id": "the-one"}, "commit_every": 0}
+with Consumer(sys.argv[1], sys.argv[2], group=sys.argv[2] + "-g", **options) as consumer:
     for message in consumer:
         with consumer.handling(message):
             print(message.value.decode(), flush=True)
