@@ -39,7 +39,8 @@ class Pump:
         self.acknowledged = acknowledged
         self.sends = 0  # set by the sender; only its changing matters
         self.asleep = False
-        self._polling = threading.Lock()
+        # Re-entrant: a callback of the user's may send, and wait for room, while its thread polls.
+        self._polling = threading.RLock()
         self._wake = threading.Event()
         self._waiters = 0
         self._closed = False
@@ -154,9 +155,11 @@ class Pump:
             self._wake.wait(_TICK_SECONDS)
             if self.sends != before and not self._waiters:
                 return  # the sender is busy, and sweeps by itself
-        if self._polling.acquire(timeout=_POLL_SECONDS):
+        if not len(self.raw):
+            self._wake.wait(_TICK_SECONDS)  # whoever waits is just being told
+        elif self._polling.acquire(timeout=_POLL_SECONDS):
             try:
-                self.raw.poll(_POLL_SECONDS if len(self.raw) else 0)
+                self.raw.poll(_POLL_SECONDS)
             finally:
                 self._polling.release()
 

@@ -139,6 +139,13 @@ def test_callbacks_run_although_nobody_waits(process: BrokerProcess, topic: str)
         assert told.wait(60)
 
 
+def test_a_callback_may_send_although_the_buffers_are_full(process: BrokerProcess, topic: str) -> None:
+    with Producer(process.bootstrap, config={"queue.buffering.max.messages": 2}) as producer:
+        for _ in range(20):
+            producer.send(topic, b"first").add_done_callback(lambda _: producer.send(topic, b"second"))
+    assert Counter(message.value() for message in stored(process, topic, 40)) == {b"first": 20, b"second": 20}
+
+
 def test_tombstones_are_not_serialised(process: BrokerProcess, topic: str) -> None:
     with Producer(process.bootstrap, serializer="json") as producer:
         producer.send(topic, None, key=1)
