@@ -1,3 +1,60 @@
-"""Penstock: one replicated log, served to Kafka clients, RabbitMQ clients and Spark."""
+"""Penstock: one replicated log, served to Kafka clients, RabbitMQ clients and Spark.
+
+    from penstock import Producer, Consumer
+
+The names of the SDK are loaded when they are first used: a broker, which imports this package too, never
+pays for a client library it does not need.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin
+    from penstock.client.aio import AsyncConsumer, AsyncProducer
+    from penstock.client.consumer import Consumer
+    from penstock.client.delivery import Sent
+    from penstock.client.encryption import Encryption, StaticKeys
+    from penstock.client.errors import ClientError
+    from penstock.client.message import Message
+    from penstock.client.producer import Producer
+    from penstock.client.retry import Retry
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Admin": "penstock.client.admin",
+    "AsyncConsumer": "penstock.client.aio",
+    "AsyncProducer": "penstock.client.aio",
+    "ClientError": "penstock.client.errors",
+    "Consumer": "penstock.client.consumer",
+    "Encryption": "penstock.client.encryption",
+    "Message": "penstock.client.message",
+    "Producer": "penstock.client.producer",
+    "Retry": "penstock.client.retry",
+    "Sent": "penstock.client.delivery",
+    "StaticKeys": "penstock.client.encryption",
+}
+
+__all__ = [
+    "Admin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "ClientError",
+    "Consumer",
+    "Encryption",
+    "Message",
+    "Producer",
+    "Retry",
+    "Sent",
+    "StaticKeys",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(home), name)
+    return found

@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.integration.commands import environment, penstock
 
-COMMANDS = ["up", "broker", "topic", "produce", "consume", "doctor", "bench"]
+COMMANDS = ["up", "broker", "topic", "produce", "consume", "dlq", "doctor", "bench"]
 # Each of these takes longer to import than the help takes to print.
 HEAVY = {
     "asyncio",
@@ -26,7 +26,10 @@ def test_help_names_every_command() -> None:
     assert penstock("--version").out.startswith("penstock ")
 
 
-@pytest.mark.parametrize("name", [[name] for name in COMMANDS if name != "topic"] + [["topic", "create"]])
+@pytest.mark.parametrize(
+    "name",
+    [[name] for name in COMMANDS if name not in ("topic", "dlq")] + [["topic", "create"], ["dlq", "replay"]],
+)
 def test_each_command_explains_itself_with_examples(name: list[str]) -> None:
     done = penstock(*name, "--help")
     assert done.code == 0

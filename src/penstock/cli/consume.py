@@ -215,14 +215,14 @@ def _json_line(row: "ConsoleRow") -> bytes:
         "partition": row.partition,
         "offset": row.offset,
         "timestamp_ms": row.timestamp_ms,
-        **_as_text("key", row.key),
-        **_as_text("value", row.value),
-        "headers": [{"name": name, **_as_text("value", value)} for name, value in row.headers],
+        **as_text("key", row.key),
+        **as_text("value", row.value),
+        "headers": [{"name": name, **as_text("value", value)} for name, value in row.headers],
     }
     return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
-def _as_text(name: str, data: bytes | None) -> dict[str, str | None]:
+def as_text(name: str, data: bytes | None) -> dict[str, str | None]:
     """Text where the bytes are text; base64 under another name where they are not, so that nothing is lost."""
     if data is None:
         return {name: None}

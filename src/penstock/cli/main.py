@@ -49,9 +49,9 @@ def _root(
 
 def _register() -> None:
     """Each module adds its commands to the app it is given."""
-    from penstock.cli import bench, broker, consume, doctor, pipeline, produce, topic, up
+    from penstock.cli import bench, broker, consume, dlq, doctor, pipeline, produce, topic, up
 
-    for module in (up, broker, topic, produce, consume, pipeline, doctor, bench):
+    for module in (up, broker, topic, produce, consume, dlq, pipeline, doctor, bench):
         module.register(app)
 
 

@@ -1,168 +1,28 @@
-"""Topics, administered: what the command line asks of a broker, over librdkafka's admin client."""
+"""`Admin`: topics, groups and records of a cluster.
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+admin = Admin("127.0.0.1:9092")
+admin.create("orders", partitions=3)
+admin.describe_group("billing").lag
+"""
 
-from confluent_kafka import TopicCollection, TopicPartition, Uuid
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+from penstock.client.admin_groups import GroupAdmin, GroupInfo, GroupOffset, GroupSummary, MemberInfo, ResetTo
+from penstock.client.admin_topics import PartitionInfo, TopicInfo
 
-from penstock.client.connect import REQUEST_SECONDS, handle_settings, reach
-from penstock.client.errors import kafka_errors
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-_T = TypeVar("_T")
-_BROKER_DEFAULT = -1
+__all__ = [
+    "Admin",
+    "GroupInfo",
+    "GroupOffset",
+    "GroupSummary",
+    "MemberInfo",
+    "PartitionInfo",
+    "ResetTo",
+    "TopicInfo",
+]
 
 
-def topic_id_text(topic_id: Uuid) -> str:
-    """As Kafka prints it, and as it may stand in a setting: librdkafka's own text has `+` and `/` in it."""
-    return str(topic_id).replace("+", "-").replace("/", "_")
+class Admin(GroupAdmin):
+    """One connection for questions and changes; raises `ClientError` with one line that says what to do.
 
-
-@dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    index: int
-    leader: int | None
-    replicas: tuple[int, ...]
-    in_sync: tuple[int, ...]
-    earliest: int | None = None
-    latest: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
-    name: str
-    partitions: tuple[PartitionInfo, ...]
-    id: str | None = None
-    configs: Mapping[str, str] | None = None  # what was set on the topic itself
-
-    @property
-    def replicas(self) -> int:
-        return max((len(partition.replicas) for partition in self.partitions), default=0)
-
-
-class Admin:
-    """One connection for a few questions; librdkafka keeps it alive between them."""
-
-    def __init__(self, bootstrap: str, *, debug: bool = False) -> None:
-        reach(bootstrap)
-        self._bootstrap = bootstrap
-        self._client = AdminClient(handle_settings(bootstrap, debug=debug))
-
-    def create(
-        self,
-        name: str,
-        *,
-        partitions: int | None = None,
-        replicas: int | None = None,
-        configs: Mapping[str, str] | None = None,
-    ) -> None:
-        """What is not given is left to the broker."""
-        topic = NewTopic(
-            name,
-            num_partitions=_BROKER_DEFAULT if partitions is None else partitions,
-            replication_factor=_BROKER_DEFAULT if replicas is None else replicas,
-            config=dict(configs or {}),
-        )
-        self._wait(self._client.create_topics([topic], request_timeout=REQUEST_SECONDS)[name], name)
-
-    def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
-        with kafka_errors(self._bootstrap, "the topics"):
-            found = self._client.list_topics(timeout=REQUEST_SECONDS).topics
-        return [
-            TopicInfo(
-                name,
-                tuple(
-                    PartitionInfo(p.id, p.leader if p.leader >= 0 else None, tuple(p.replicas), tuple(p.isrs))
-                    for p in sorted(topic.partitions.values(), key=lambda one: one.id)
-                ),
-            )
-            for name, topic in sorted(found.items())
-        ]
-
-    def partition_indexes(self, name: str) -> list[int]:
-        return [partition.id for partition in self._description(name).partitions]
-
-    def describe(self, name: str) -> TopicInfo:
-        """Everything about one topic: where its partitions are, what they hold, what was configured."""
-        found = self._description(name)
-        indexes = [partition.id for partition in found.partitions]
-        earliest = self.earliest(name, indexes)
-        latest = self.latest(name, indexes)
-        partitions = tuple(
-            PartitionInfo(
-                p.id,
-                p.leader.id if p.leader is not None else None,
-                tuple(node.id for node in p.replicas),
-                tuple(node.id for node in p.isr),
-                earliest.get(p.id),
-                latest.get(p.id),
-            )
-            for p in sorted(found.partitions, key=lambda one: one.id)
-        )
-        return TopicInfo(name, partitions, topic_id_text(found.topic_id), self._configs(name))
-
-    def _description(self, name: str) -> Any:
-        wanted = TopicCollection([name])
-        return self._wait(self._client.describe_topics(wanted, request_timeout=REQUEST_SECONDS)[name], name)
-
-    def earliest(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        return self._offsets(name, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-
-    def latest(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        return self._offsets(name, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
-
-    def since(self, name: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
-        """The first offset at or after a time in each partition; -1 where there is none."""
-        return self._offsets(name, partitions, OffsetSpec.for_timestamp(timestamp_ms))
-
-    def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        asked = {TopicPartition(name, index): spec for index in partitions}
-        if not asked:
-            return {}
-        futures = self._client.list_offsets(asked, request_timeout=REQUEST_SECONDS)
-        return {at.partition: self._wait(future, name).offset for at, future in futures.items()}
-
-    def _configs(self, name: str) -> dict[str, str]:
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        futures = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
-        entries = self._wait(next(iter(futures.values())), name)
-        own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
-        return {key: entry.value for key, entry in sorted(entries.items()) if entry.source == own}
-
-    def add_partitions(self, name: str, total: int) -> None:
-        futures = self._client.create_partitions(
-            [NewPartitions(name, total)], request_timeout=REQUEST_SECONDS
-        )
-        self._wait(futures[name], name)
-
-    def alter_configs(self, name: str, changed: Mapping[str, str], removed: Iterable[str] = ()) -> None:
-        entries = [
-            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-            for key, value in changed.items()
-        ]
-        entries += [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removed]
-        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        futures = self._client.incremental_alter_configs([resource], request_timeout=REQUEST_SECONDS)
-        self._wait(next(iter(futures.values())), name)
-
-    def delete(self, name: str) -> None:
-        self._wait(self._client.delete_topics([name], request_timeout=REQUEST_SECONDS)[name], name)
-
-    def _wait(self, future: "Future[_T]", subject: str) -> _T:
-        with kafka_errors(self._bootstrap, subject):
-            return future.result()
+    Topics: `create`, `topics`, `describe`, `alter_configs`, `add_partitions`, `delete`, `delete_records`.
+    Groups: `groups`, `describe_group`, `committed`, `reset_offsets`, `delete_group`.
+    """

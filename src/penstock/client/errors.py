@@ -65,6 +65,7 @@ _ADVICE: dict[int, str] = {
     KafkaError.INVALID_REPLICATION_FACTOR: "give --replicas no larger than the number of brokers",
     KafkaError.INVALID_CONFIG: "docs/configuration.md lists every setting of a topic",
     KafkaError.POLICY_VIOLATION: "ask who runs the broker",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: "give all members the same partition.assignment.strategy, in config",
 }
 
 _GONE = {

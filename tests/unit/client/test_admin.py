@@ -1,6 +1,6 @@
 from confluent_kafka import Uuid
 
-from penstock.client.admin import topic_id_text
+from penstock.client.admin_topics import topic_id_text
 from penstock.core.archive_progress import id_text
 
 

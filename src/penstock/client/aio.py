@@ -1,0 +1,190 @@
+"""The asyncio flavours: the same producer and consumer, with waiting that lets other coroutines run.
+
+    async with AsyncProducer("127.0.0.1:9092") as producer:
+        sent = await (await producer.send("orders", b"…"))      # the first await is for room, the second for the answer
+
+    async with AsyncConsumer("127.0.0.1:9092", "orders", group="billing") as consumer:
+        async for message in consumer:
+            await bill(message.value)
+
+Nothing is written twice: what waits in the plain classes is called in a thread, one at a time, and everything
+that does not wait is called as it is. Arguments are those of `Producer` and `Consumer`.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from penstock.client.consumer import Consumer
+from penstock.client.delivery import Delivery, DeliveryBatch
+from penstock.client.errors import ClientError
+from penstock.client.message import Message
+from penstock.client.producer import BufferFullError, Producer
+from penstock.client.reader import WAIT_SECONDS
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_ROOM_SECONDS = 0.005
+
+
+def _arguments_of(
+    _: Callable[Concatenate[Any, P], Any],
+) -> Callable[[Callable[..., R]], Callable[Concatenate[Any, P], R]]:
+    """For type checkers: a method that takes what another one takes."""
+    return lambda method: method
+
+
+async def until_done(delivery: Delivery) -> None:
+    """Wait for a delivery; the collecting thread is told that somebody does."""
+    if delivery.done():
+        return
+    loop = asyncio.get_running_loop()
+    answered = loop.create_future()
+
+    def answer() -> None:
+        if not answered.done():
+            answered.set_result(None)
+
+    with delivery.awaited(lambda: loop.call_soon_threadsafe(answer)):
+        await answered
+
+
+class AsyncProducer:
+    """`Producer` for coroutines."""
+
+    @_arguments_of(Producer.__init__)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._make = lambda: Producer(*args, **options)
+        self._producer: Producer | None = None
+
+    async def __aenter__(self) -> Self:
+        self._producer = await asyncio.to_thread(self._make)  # looks whether a broker is there
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._producer is not None:
+            await asyncio.to_thread(self._producer.close)
+
+    @property
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise ClientError("this producer is not open: use `async with AsyncProducer(…) as producer`")
+        return self._producer
+
+    @_arguments_of(Producer.send)
+    async def send(self, *args: Any, **message: Any) -> Delivery:
+        """Hand over a message, waiting for room if need be; `await` the delivery to know where it went."""
+        while True:
+            try:
+                return self._open.send(*args, **message, wait_for_room=False)
+            except BufferFullError:
+                await asyncio.sleep(_ROOM_SECONDS)
+
+    @_arguments_of(Producer.send_many)
+    async def send_many(self, *args: Any, **messages: Any) -> DeliveryBatch:
+        """Hand over many, and wait until all are acknowledged."""
+
+        def work() -> DeliveryBatch:
+            return self._open.send_many(*args, **messages).result()
+
+        return await asyncio.to_thread(work)
+
+    async def flush(self) -> None:
+        await asyncio.to_thread(self._open.flush)
+
+
+class AsyncConsumer:
+    """`Consumer` for coroutines. SIGTERM ends the loop where the event loop can listen for it."""
+
+    @_arguments_of(Consumer.__init__)
+    def __init__(self, *args: Any, stop_on: Any = (signal.SIGTERM,), **options: Any) -> None:
+        self._make = lambda: Consumer(*args, stop_on=(), **options)
+        self._consumer: Consumer | None = None
+        self._signals = tuple(stop_on)
+        self._listening: list[signal.Signals] = []
+        # One thread for the life of the consumer: its reader is used by one thread at a time, in order.
+        self._thread = ThreadPoolExecutor(1, "penstock-consumer")
+        self._stopped = False
+
+    async def _call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        loop = asyncio.get_running_loop()
+        # A cancelled wait must not leave the thread at work on the reader while somebody else closes it.
+        return await asyncio.shield(loop.run_in_executor(self._thread, lambda: work(*args, **kwargs)))
+
+    async def __aenter__(self) -> Self:
+        self._consumer = await self._call(self._make)
+        loop = asyncio.get_running_loop()
+        for number in self._signals:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                try:
+                    loop.add_signal_handler(number, self.stop)
+                except (RuntimeError, ValueError, NotImplementedError):
+                    continue  # not the main thread
+                self._listening.append(number)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for number in self._listening:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        if self._consumer is not None:
+            await self._call(self._consumer.__exit__, kind, None, None)
+        self._thread.shutdown(wait=False)
+
+    @property
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            raise ClientError("this consumer is not open: use `async with AsyncConsumer(…) as consumer`")
+        return self._consumer
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        consumer = self._open
+        while not self._stopped:
+            message = None if consumer.busy else consumer.next_taken()
+            if message is not None:
+                yield message
+            else:
+                await self._call(consumer.take, WAIT_SECONDS)
+
+    async def batches(self, size: int = 500, wait: float = 1.0) -> AsyncIterator[list[Message]]:
+        """As `Consumer.batches`."""
+        found = self._open.batches(size, wait)
+        while not self._stopped:
+            batch = await self._call(next, found, None)
+            if batch is None:
+                return
+            yield batch
+
+    def handling(self, message: Message) -> AbstractContextManager[None]:
+        """As `Consumer.handling`: a plain `with`, also around a body that awaits."""
+        return self._open.handling(message)
+
+    async def run(self, handler: Callable[[Message], Awaitable[object]]) -> None:
+        """Await `handler` for every message until `stop()` or SIGTERM, retrying as `retry` says."""
+        async for message in self:
+            with self.handling(message):
+                await handler(message)
+
+    @_arguments_of(Consumer.seek)
+    async def seek(self, *args: Any, **kwargs: Any) -> None:
+        await self._call(self._open.seek, *args, **kwargs)
+
+    @_arguments_of(Consumer.pause)
+    async def pause(self, *args: Any, **kwargs: Any) -> None:
+        await self._call(self._open.pause, *args, **kwargs)
+
+    @_arguments_of(Consumer.resume)
+    async def resume(self, *args: Any, **kwargs: Any) -> None:
+        await self._call(self._open.resume, *args, **kwargs)
+
+    async def commit(self) -> None:
+        await self._call(self._open.commit)
+
+    def stop(self) -> None:
+        """End the loop after the present body."""
+        self._stopped = True
+        if self._consumer is not None:
+            self._consumer.stop()

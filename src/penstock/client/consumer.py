@@ -1,0 +1,316 @@
+"""The consumer: a loop over messages that commits before or after the body, as you chose."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import TopicPartition
+
+from penstock.client.encryption import Encryption
+from penstock.client.errors import ClientError
+from penstock.client.message import Message
+from penstock.client.profiles import Delivery, Profile, check_delivery, consumer_settings
+from penstock.client.reader import ATTEND_SECONDS, WAIT_SECONDS, Plan, Reader
+from penstock.client.retry import Retry
+from penstock.client.retry_flow import RetryFlow, retry_flow
+from penstock.client.serializers import Deserializer
+from penstock.client.starting import Start, begin_at, check_start
+from penstock.client.stopping import Stop
+from penstock.client.values import value_reader
+from penstock.client.window import Where
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# How many messages are taken from librdkafka at once: enough to keep Python out of the way of a fast broker.
+_BATCH_MESSAGES = 500
+_COMMIT_SECONDS = 1.0
+
+
+class Consumer:
+    """Reads topics, alone or as a member of a group.
+
+        with Consumer("127.0.0.1:9092", "orders", group="billing") as consumer:
+            for message in consumer:
+                bill(message.value)
+
+    With `delivery="at-least-once"` (the default) a message is committed after its body is done: asking for the next
+    message says so, and so does leaving the `with` block without an exception. A crash brings the messages since the
+    last commit again (`commit_every` seconds; 0 commits each). With "at-most-once" messages are committed before the
+    body sees them; a crash loses what was taken but not worked on (at most `batch_messages`; `commit_every=0` takes
+    them one by one).
+
+    Without a `group` all partitions are read and nothing is committed. `start` says where to begin where no commit
+    does: "earliest", "latest", a datetime, a timedelta (that long ago), an offset, or `{partition: offset}`.
+
+    SIGTERM ends the loop after the present body, commits and leaves the group; `stop()` does the same from another
+    thread. `retry` says what happens to messages whose body raises: see `handling` and `run`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: str | Iterable[str],
+        *,
+        group: str | None = None,
+        delivery: Delivery = "at-least-once",
+        start: Start = "earliest",
+        profile: Profile = "balanced",
+        deserializer: Deserializer = "bytes",
+        encryption: Encryption | None = None,
+        retry: Retry | None = None,
+        batch_messages: int = _BATCH_MESSAGES,
+        commit_every: float = _COMMIT_SECONDS,
+        stop_on: Sequence[signal.Signals] = (signal.SIGTERM,),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        _check(names, group, delivery, start, retry, batch_messages)
+        one_by_one = delivery == "at-most-once" and commit_every <= 0
+        self._read = value_reader(deserializer, encryption)
+        self._stop = Stop(stop_on)
+        self._commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
+        self._in_hand = 0
+        self._flow: RetryFlow | None = None
+        settings = consumer_settings(profile, config)
+        if retry is not None and group is not None:
+            self._flow = retry_flow(bootstrap, names, group, retry)
+            settings |= self._flow.settings
+        self._reader = Reader(
+            Plan(
+                bootstrap,
+                names,
+                group,
+                delivery,
+                start,
+                1 if one_by_one else batch_messages,
+                commit_every,
+                settings,
+            ),
+            admit=None if self._flow is None else self._flow.admit,
+            before_commit=None if self._flow is None else self._flow.settle,
+            assigned=None if self._flow is None else self._flow.assigned,
+        )
+        self._reader.open(names if self._flow is None else self._flow.topics)
+
+    # Reading
+
+    def __iter__(self) -> Iterator[Message]:
+        """Messages until `stop()` or SIGTERM; waits for new ones."""
+        self._stop.listen()
+        reader, window, read, stop = self._reader, self._reader.window, self._read, self._stop
+        gate = None if self._flow is None else self._flow.gate
+        monotonic = time.monotonic
+        self._in_hand = 1
+        attend_at = monotonic() + ATTEND_SECONDS
+        while not stop.wanted:
+            if window.index >= len(window.raws):
+                reader.refill()
+                attend_at = monotonic() + ATTEND_SECONDS
+                continue
+            raw = window.raws[window.index]
+            window.index += 1
+            if gate is not None and gate(reader, raw):
+                continue
+            yield Message(raw, read)
+            if self._commit_each:
+                window.finish()
+                reader.commit()
+            if monotonic() >= attend_at:
+                reader.attend()
+                attend_at = monotonic() + ATTEND_SECONDS
+        self._end(unfinished=0)
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message, or None when none came in time. Asking says that the one before is done."""
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        self._stop.listen()
+        while not self._stop.wanted:
+            if self.busy:
+                self.take(0)
+            message = self.next_taken()
+            if message is not None:
+                return message
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            self.take(min(WAIT_SECONDS, left))
+        self._end(unfinished=0)
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether `take` has something to do before the next message: a commit, or attending to the group."""
+        window = self._reader.window
+        return (self._commit_each and window.has_unfinished) or self._reader.attend_due
+
+    def next_taken(self) -> Message | None:
+        """The next message that needs no waiting for."""
+        window = self._reader.window
+        while window.index < len(window.raws):
+            raw = window.raws[window.index]
+            window.index += 1
+            if self._flow is None or not self._flow.gate(self._reader, raw):
+                self._in_hand = 1
+                return Message(raw, self._read)
+        return None
+
+    def take(self, wait: float) -> None:
+        """What takes time between two messages: commits, the group, and waiting for messages if there are none."""
+        window = self._reader.window
+        if self._commit_each:
+            window.finish()
+            self._reader.commit()
+        if window.index < len(window.raws):
+            self._reader.attend()
+        else:
+            self._reader.refill(wait)
+
+    def batches(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> Generator[list[Message], None, None]:
+        """Lists of up to `size` messages, gathered for at most `wait` seconds; committed whole."""
+        read = self._read
+        for raws in self._raw_batches(size, wait):
+            yield [Message(raw, read) for raw in raws]
+
+    def tables(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> "Generator[pa.Table, None, None]":
+        """Batches as Arrow tables; needs `pip install 'penstock[arrow]'`."""
+        from penstock.client.arrow import table_of  # noqa: PLC0415 - pyarrow only for those who ask
+
+        read = self._read
+        for raws in self._raw_batches(size, wait):
+            yield table_of([Message(raw, read) for raw in raws], decoded=read is not None)
+
+    def _raw_batches(self, size: int, wait: float) -> Iterator[list[Any]]:
+        if size < 1:
+            raise ClientError(f"size={size}: a batch has at least one message")
+        if self._flow is not None and self._flow.ordered:
+            raise ClientError("batches cannot keep the order of retried keys: loop over messages instead")
+        self._stop.listen()
+        reader, window = self._reader, self._reader.window
+        while not self._stop.wanted:
+            self._gather(size, wait)
+            count = min(size, len(window.raws) - window.index)
+            if not count:
+                continue
+            batch = window.raws[window.index : window.index + count]
+            window.index += count
+            self._in_hand = count
+            yield batch
+            if self._commit_each:
+                window.finish()
+                reader.commit()
+        self._end(unfinished=0)
+
+    def _gather(self, size: int, wait: float) -> None:
+        window = self._reader.window
+        deadline = float("inf")
+        while not self._stop.wanted:
+            here = len(window.raws) - window.index
+            now = time.monotonic()
+            if here and deadline == float("inf"):
+                deadline = now + wait
+            if here >= size or now >= deadline:
+                return
+            self._reader.refill(min(WAIT_SECONDS, max(0.0, deadline - now)))
+
+    # Failing
+
+    @contextmanager
+    def handling(self, message: Message) -> Iterator[None]:
+        """A body that may raise: what it raises sends the message to its next try, and the loop goes on.
+
+            for message in consumer:
+                with consumer.handling(message):
+                    bill(message.value)
+
+        A `for` loop cannot see what its body raised, so the body needs a block of its own; `run` is the short form.
+        Without `retry` nothing is caught. KeyboardInterrupt and the like are never caught.
+        """
+        if self._flow is None:
+            yield
+            return
+        try:
+            yield
+        except Exception as error:
+            self._flow.failed(self._reader, message, error)
+        else:
+            self._flow.succeeded(self._reader, message)
+
+    def run(self, handler: Callable[[Message], object]) -> None:
+        """Call `handler` with every message until `stop()` or SIGTERM, retrying as `retry` says."""
+        for message in self:
+            with self.handling(message):
+                handler(message)
+
+    # Moving about
+
+    def seek(self, topic: str, partition: int, to: Start) -> None:
+        """Go on reading a partition elsewhere: an offset, a datetime, "earliest" or "latest"."""
+        check_start(to)
+        at = begin_at(self._reader.raw, to, [TopicPartition(topic, partition)])[0]
+        self._reader.seek(at)
+
+    def pause(self, topic: str | None = None, partition: int | None = None) -> None:
+        """Stop handing out messages of a partition, a topic or (without arguments) everything owned now."""
+        self._reader.pause(self._chosen(topic, partition))
+
+    def resume(self, topic: str | None = None, partition: int | None = None) -> None:
+        self._reader.resume(self._chosen(topic, partition))
+
+    def _chosen(self, topic: str | None, partition: int | None) -> list[Where]:
+        if topic is not None and partition is not None:
+            return [(topic, partition)]
+        return [place for place in self._reader.owned if topic in (None, place[0])]
+
+    @property
+    def assignment(self) -> list[Where]:
+        """The partitions this consumer reads now, as (topic, partition)."""
+        return self._reader.owned
+
+    def commit(self) -> None:
+        """Commit now, and wait for it: everything up to and with the message in hand."""
+        self._reader.window.finish()
+        self._reader.commit()
+
+    # Ending
+
+    def stop(self) -> None:
+        """End the loop after the present body; may be called from another thread or a signal handler."""
+        self._stop.wanted = True
+
+    def close(self) -> None:
+        """Commit and leave the group; closing twice does nothing.
+
+        Called while an exception is on its way, the message in hand does not count as done.
+        """
+        self._end(unfinished=self._in_hand if sys.exc_info()[0] is not None else 0)
+
+    def _end(self, *, unfinished: int) -> None:
+        self._stop.restore()
+        try:
+            self._reader.close(unfinished=unfinished)
+        finally:
+            if self._flow is not None:
+                self._flow.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end(unfinished=0 if kind is None else self._in_hand)
+
+
+def _check(
+    topics: Sequence[str], group: str | None, delivery: str, start: object, retry: object, batch_messages: int
+) -> None:
+    check_delivery(delivery)
+    check_start(start)
+    if not topics:
+        raise ClientError("no topics to read: Consumer(bootstrap, 'orders')")
+    if retry is not None and group is None:
+        raise ClientError("retry needs a group: its retry and dead-letter topics carry the group's name")
+    if batch_messages < 1:
+        raise ClientError(f"batch_messages={batch_messages}: at least one message is taken at a time")

@@ -1,0 +1,109 @@
+"""A message as the consumer sees it. Everything but its place is worked out when it is asked for."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.client import retry_headers, tags
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message as RawMessage
+
+Headers = tuple[tuple[str, bytes | None], ...]
+ValueReader = Callable[["Message", bytes], Any]
+
+ID_HEADER = "penstock-id"
+
+
+class Place(NamedTuple):
+    """Where a message was first stored."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Message:
+    """One message. `value` is what the consumer's deserializer makes of it, bytes by default."""
+
+    __slots__ = ("_raw", "_read")
+
+    def __init__(self, raw: "RawMessage", read: ValueReader | None) -> None:
+        self._raw = raw
+        self._read = read
+
+    @property
+    def value(self) -> Any:
+        """The value; None for a tombstone. Raises where it cannot be decrypted or deserialised."""
+        data = self._raw.value()
+        if self._read is None or data is None:
+            return data
+        return self._read(self, data)
+
+    @property
+    def raw_value(self) -> bytes | None:
+        """The bytes as they are stored: still sealed, not deserialised."""
+        return self._raw.value()
+
+    @property
+    def key(self) -> bytes | None:
+        return self._raw.key()
+
+    @property
+    def topic(self) -> str:
+        return self._raw.topic()  # type: ignore[return-value]
+
+    @property
+    def partition(self) -> int:
+        return self._raw.partition()  # type: ignore[return-value]
+
+    @property
+    def offset(self) -> int:
+        return self._raw.offset()  # type: ignore[return-value]
+
+    @property
+    def timestamp(self) -> int | None:
+        """Epoch milliseconds: when it was made, or appended if the topic says so."""
+        kind, timestamp_ms = self._raw.timestamp()
+        return timestamp_ms if kind else None
+
+    @property
+    def time(self) -> datetime | None:
+        timestamp_ms = self.timestamp
+        return None if timestamp_ms is None else datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+
+    @property
+    def headers(self) -> Headers:
+        """All headers in order; a name may occur more than once."""
+        return tuple(self._raw.headers() or ())  # type: ignore[arg-type]
+
+    def header(self, name: str) -> bytes | None:
+        """The last header of a name."""
+        return next((value for key, value in reversed(self.headers) if key == name), None)
+
+    @property
+    def id(self) -> str | None:
+        """The unique id its producer gave it; None when that was another client."""
+        value = self.header(ID_HEADER)
+        return None if value is None else value.decode("utf-8", "replace")
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tags.decode(value for name, value in self.headers if name == tags.HEADER)[0]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return tags.decode(value for name, value in self.headers if name == tags.HEADER)[1]
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is: 1, or more when it comes from a retry topic."""
+        return retry_headers.failures(self.headers) + 1
+
+    @property
+    def origin(self) -> Place:
+        """Where it was first stored: itself, unless it comes from a retry or dead-letter topic."""
+        return Place(*(retry_headers.origin(self.headers) or (self.topic, self.partition, self.offset)))
+
+    def __repr__(self) -> str:
+        return f"<Message {self.topic}[{self.partition}]@{self.offset} key={self.key!r}>"

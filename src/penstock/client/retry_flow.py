@@ -1,0 +1,207 @@
+"""Retries as they run: failed messages wait in `<topic>.<group>.retry`, which the same group reads.
+
+Each wait of the back-off has partitions of its own in the retry topic: messages in one partition then become due
+in the order they lie in, so a partition whose first message is not due is paused until it is, nothing waits behind
+a longer wait than its own, and nothing is kept in memory. Where a message goes next is acknowledged before the
+place it came from is committed: a crash in between brings it twice, never loses it.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from penstock.client import retry_headers
+from penstock.client.admin import Admin
+from penstock.client.errors import ClientError
+from penstock.client.message import Message
+from penstock.client.producer import Producer
+from penstock.client.retry import Retry, dead_letter_topic, retry_topic
+from penstock.client.window import where
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message as RawMessage
+
+    from penstock.client.delivery import Delivery
+    from penstock.client.reader import Reader
+
+log = logging.getLogger("penstock.client")
+
+# Lanes per wait: enough for several members to retry side by side, few enough to make no crowd of partitions.
+_LANES_MAX = 4
+# More failures than this at once wait for their acknowledgement: memory stays bounded.
+_UNDER_WAY_MAX = 1000
+_TOPIC_APPEARS_SECONDS = 10.0
+_TOPIC_LOOK_SECONDS = 0.05
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class RetryFlow:
+    ordered = False
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], group: str, policy: Retry) -> None:
+        self._bootstrap = bootstrap
+        self._policy = policy
+        self._group = group
+        self._sources = {retry_topic(topic, group): topic for topic in topics}
+        self._under_way: list[Delivery] = []
+        admin = Admin(bootstrap)
+        for topic in topics:
+            partitions = len(admin.partition_indexes(topic))
+            self._ensure(admin, retry_topic(topic, group), self._retry_partitions(partitions))
+            if policy.dead_letter:
+                self._ensure(admin, dead_letter_topic(topic, group), partitions)
+        self._producer = Producer(bootstrap, delivery="at-least-once", profile="latency")
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What a kind of retries keeps for itself."""
+
+    def _retry_partitions(self, source_partitions: int) -> int:
+        return self._policy.steps * min(source_partitions, _LANES_MAX)
+
+    @staticmethod
+    def _ensure(admin: Admin, name: str, partitions: int) -> None:
+        try:
+            admin.create(name, partitions=partitions)
+        except ClientError as error:
+            if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            if len(admin.partition_indexes(name)) < partitions:
+                with suppress(ClientError):  # another member of the group was quicker
+                    admin.add_partitions(name, partitions)
+        _await_topic(admin, name, partitions)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the reader must have for this to work."""
+        return {}
+
+    @property
+    def topics(self) -> list[str]:
+        """What the group reads: the topics, and their retry topics."""
+        return [*self._sources.values(), *self._sources]
+
+    # What the reader asks
+
+    def admit(self, reader: "Reader", raws: "list[RawMessage]") -> "list[RawMessage]":
+        """Keep back what is not due yet; its partition is paused, and read again from there when it is."""
+        if not any(raw.topic() in self._sources for raw in raws):
+            return raws
+        now = now_ms()
+        admitted: list[RawMessage] = []
+        held: set[tuple[str, int]] = set()
+        for raw in raws:
+            place = where(raw)
+            if place in held:
+                continue
+            wait_ms = self._due_ms(raw) - now if place[0] in self._sources else 0
+            if wait_ms > 0:
+                held.add(place)
+                reader.holding.until(place, raw.offset(), wait_ms / 1000)  # type: ignore[arg-type]
+            else:
+                admitted.append(raw)
+        return admitted
+
+    def _due_ms(self, raw: "RawMessage") -> int:
+        return retry_headers.due_ms(Message(raw, None).headers) or 0
+
+    def gate(self, reader: "Reader", raw: "RawMessage") -> bool:
+        """True when a message is not to be handed out after all."""
+        del reader, raw
+        return False
+
+    def assigned(self, reader: "Reader", partitions: list[TopicPartition]) -> None:
+        """Called before the first message of newly assigned partitions."""
+
+    def settle(self) -> None:
+        """Wait until every message passed on is acknowledged; only then may its old place be committed."""
+        under_way, self._under_way = self._under_way, []
+        for delivery in under_way:
+            delivery.result()
+
+    # What became of a body
+
+    def succeeded(self, reader: "Reader", message: Message) -> None:
+        """Nothing to do: the commit moves on."""
+
+    def failed(self, reader: "Reader", message: Message, error: Exception) -> None:
+        """Send the message to its next try, or to its end."""
+        del reader
+        failures = message.attempt
+        if failures >= self._policy.attempts:
+            self._give_up(message, error)
+            return
+        due = now_ms() + round(self._policy.wait_seconds(failures) * 1000)
+        self._pass_on(message, retry_topic(message.origin.topic, self._group), error, due)
+
+    def _give_up(
+        self, message: Message, error: Exception, earlier: retry_headers.Failures | None = None
+    ) -> None:
+        if self._policy.dead_letter:
+            self._pass_on(message, dead_letter_topic(message.origin.topic, self._group), error, None, earlier)
+        else:
+            log.error("dropped %r after %d tries: %s", message, self._policy.attempts, reason_of(error))
+
+    def _pass_on(
+        self,
+        message: Message,
+        topic: str,
+        error: Exception,
+        due_ms: int | None,
+        earlier: retry_headers.Failures | None = None,
+    ) -> None:
+        """`earlier` are its failures so far, where its headers do not have them all."""
+        place = (message.topic, message.partition, message.offset)
+        headers = retry_headers.with_failure(
+            message.headers, place, reason_of(error), now_ms(), due_ms, earlier
+        )
+        self._forward(message, topic, headers, self._partition(message, topic, due_ms))
+
+    def _forward(self, message: Message, topic: str, headers: list[tuple[str, Any]], partition: int) -> None:
+        delivery = self._producer.pass_on(topic, message.raw_value, message.key, partition, headers)
+        self._under_way.append(delivery)
+        if len(self._under_way) >= _UNDER_WAY_MAX:
+            self.settle()
+
+    def _partition(self, message: Message, topic: str, due_ms: int | None) -> int:
+        count = self._producer.partitions(topic)
+        lane = message.origin.partition
+        if due_ms is None:
+            return lane % count
+        lanes = max(1, count // self._policy.steps)
+        return (self._policy.step(message.attempt) * lanes + lane % lanes) % count
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+def _await_topic(admin: Admin, name: str, partitions: int) -> None:
+    """Brokers learn of a new topic one after another; a group that reads it too early is told it does not exist."""
+    deadline = time.monotonic() + _TOPIC_APPEARS_SECONDS
+    while True:
+        try:
+            if len(admin.partition_indexes(name)) >= partitions or time.monotonic() > deadline:
+                return
+        except ClientError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_TOPIC_LOOK_SECONDS)
+
+
+def reason_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def retry_flow(bootstrap: str, topics: Sequence[str], group: str, policy: Retry) -> RetryFlow:
+    if policy.ordered_by_key:
+        from penstock.client.retry_ordered import OrderedRetryFlow  # noqa: PLC0415 - it builds on this module
+
+        return OrderedRetryFlow(bootstrap, topics, group, policy)
+    return RetryFlow(bootstrap, topics, group, policy)

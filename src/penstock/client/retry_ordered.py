@@ -1,0 +1,178 @@
+"""Retries that keep the order of each key.
+
+Source and retry topic have the same partitions, and the range assignor gives partition p of both to one member. When
+a message of a key fails, it goes to partition p of the retry topic, and every later message of that key goes there
+behind it without being tried. A retry partition is worked off strictly in order: a message that fails again is not
+sent on but tried again in its place, so that those behind it wait. How often it has failed is kept in the metadata
+of the group's commit, where it survives a restart. Which keys wait is read from the retry partition when it is
+assigned.
+
+The price: within the retry topic, one stubborn message delays the other waiting keys of its partition.
+"""
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer as RawConsumer
+from confluent_kafka import TopicPartition
+
+from penstock.client import retry_headers
+from penstock.client.connect import REQUEST_SECONDS, handle_settings
+from penstock.client.message import Message
+from penstock.client.retry import retry_topic
+from penstock.client.retry_flow import RetryFlow, now_ms, reason_of
+from penstock.client.window import Where, where
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message as RawMessage
+
+    from penstock.client.reader import Reader
+
+_Tries = dict[str, Any]  # {"offset": …, "failures": …, "due": epoch ms, "history": […]}
+_HISTORY_KEPT = 3  # commit metadata is small: Kafka takes 4096 bytes
+
+
+class OrderedRetryFlow(RetryFlow):
+    ordered = True
+
+    def _retry_partitions(self, source_partitions: int) -> int:
+        return source_partitions
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"partition.assignment.strategy": "range"}
+
+    def _prepare(self) -> None:
+        # Keys that wait, by source partition: how many messages of each are in the retry partition.
+        self._waiting: dict[Where, Counter[bytes]] = {}
+        self._tries: dict[Where, _Tries] = {}
+
+    # Taking over partitions
+
+    def assigned(self, reader: "Reader", partitions: list[TopicPartition]) -> None:
+        """What an earlier owner left: tries under way, and keys that wait."""
+        mine = [one for one in partitions if one.topic in self._sources]
+        if not mine:
+            return
+        for one in reader.raw.committed(mine, timeout=REQUEST_SECONDS):
+            place = (one.topic, one.partition)
+            source = (self._sources[one.topic], one.partition)
+            self._tries.pop(place, None)
+            tries = _tries_of(one)
+            if tries is not None:
+                self._tries[place] = tries
+            self._waiting[source] = self._scan(place, one.offset)
+
+    def _scan(self, place: Where, start: int) -> Counter[bytes]:
+        """The keys in a retry partition from where the group stands to the end."""
+        settings = {"group.id": "penstock-no-group", "enable.auto.commit": False}
+        raw = RawConsumer(handle_settings(self._bootstrap, debug=False, **settings))
+        keys: Counter[bytes] = Counter()
+        try:
+            at = TopicPartition(*place)
+            first, end = raw.get_watermark_offsets(at, timeout=REQUEST_SECONDS)
+            position = max(start, first)
+            raw.assign([TopicPartition(*place, position)])
+            while position < end:
+                for message in raw.consume(500, 0.1):
+                    offset, key = message.offset(), message.key()
+                    if message.error() is None and offset is not None:
+                        position = offset + 1
+                        if isinstance(key, bytes) and offset < end:
+                            keys[key] += 1
+        finally:
+            raw.close()
+        return keys
+
+    # Handing out
+
+    def _due_ms(self, raw: "RawMessage") -> int:
+        tries = self._tries.get(where(raw))
+        if tries is not None and tries["offset"] == raw.offset():
+            return int(tries["due"])
+        return super()._due_ms(raw)
+
+    def gate(self, reader: "Reader", raw: "RawMessage") -> bool:
+        """A message whose key waits goes to wait behind it."""
+        topic, partition = where(raw)
+        if topic in self._sources:
+            return False
+        key = raw.key()
+        waiting = self._waiting.get((topic, partition))
+        if not waiting or key not in waiting:
+            return False
+        message = Message(raw, None)
+        place = (topic, partition, message.offset)
+        self._wait_behind(message, retry_headers.parked(message.headers, place, now_ms()))
+        return True
+
+    def _wait_behind(self, message: Message, headers: list[tuple[str, Any]]) -> None:
+        origin = message.origin
+        if message.key is not None:
+            self._waiting.setdefault((origin.topic, origin.partition), Counter())[message.key] += 1
+        self._forward(message, retry_topic(origin.topic, self._group), headers, origin.partition)
+
+    # What became of a body
+
+    def attempt(self, message: Message) -> int:
+        tries = self._tries.get((message.topic, message.partition))
+        if tries is not None and tries["offset"] == message.offset:
+            return int(tries["failures"]) + 1
+        return message.attempt
+
+    def succeeded(self, reader: "Reader", message: Message) -> None:
+        if message.topic in self._sources:
+            self._done(reader, message)
+
+    def failed(self, reader: "Reader", message: Message, error: Exception) -> None:
+        failures = self.attempt(message)
+        place = (message.topic, message.partition)
+        if failures >= self._policy.attempts:
+            self._give_up(message, error, (failures - 1, self._told(message)))
+            if message.topic in self._sources:
+                self._done(reader, message)
+            return
+        wait_seconds = self._policy.wait_seconds(failures)
+        due = now_ms() + round(wait_seconds * 1000)
+        if message.topic not in self._sources:
+            spot = (*place, message.offset)
+            headers = retry_headers.with_failure(message.headers, spot, reason_of(error), now_ms(), due)
+            self._wait_behind(message, headers)
+            return
+        told = [*self._told(message), {"at": now_ms(), "error": retry_headers.one_line(reason_of(error))}]
+        tries: _Tries = {"offset": message.offset, "failures": failures, "due": due}
+        self._tries[place] = {**tries, "history": told}
+        reader.note(place, json.dumps({**tries, "history": told[-_HISTORY_KEPT:]}, ensure_ascii=False))
+        reader.try_again(place, message.offset, wait_seconds)
+
+    def _told(self, message: Message) -> list[dict[str, Any]]:
+        """The failures so far: in its headers until it fails in place, from then on in the tries."""
+        tries = self._tries.get((message.topic, message.partition))
+        if tries is not None and tries["offset"] == message.offset:
+            return list(tries["history"])
+        return retry_headers.history(message.headers)
+
+    def _done(self, reader: "Reader", message: Message) -> None:
+        """One message fewer of its key waits."""
+        place = (message.topic, message.partition)
+        self._tries.pop(place, None)
+        reader.window.unpin(place)
+        waiting = self._waiting.get((self._sources[message.topic], message.partition))
+        if waiting is not None and message.key is not None and message.key in waiting:
+            waiting[message.key] -= 1
+            if waiting[message.key] <= 0:
+                del waiting[message.key]
+
+
+def _tries_of(committed: TopicPartition) -> _Tries | None:
+    """What an earlier owner noted with its commit."""
+    try:
+        found = json.loads(committed.metadata or "null")
+        tries = {name: int(found[name]) for name in ("offset", "failures", "due")}
+    except (ValueError, TypeError, KeyError):
+        return None
+    if tries["offset"] != committed.offset:
+        return None
+    history = found.get("history")
+    return {**tries, "history": history if isinstance(history, list) else []}

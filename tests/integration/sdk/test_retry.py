@@ -1,0 +1,230 @@
+"""Retries and dead letters (SPEC A3): the main flow goes on, tries survive, order per key is kept where asked."""
+
+import json
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable
+
+import pytest
+from tests.integration.commands import penstock
+from tests.integration.sdk.conftest import Cluster
+
+from penstock import ClientError, Consumer, Message, Producer, Retry
+from penstock.client import retry_headers
+
+NewTopic = Callable[[int], str]
+
+
+def group_of(topic: str) -> str:
+    """One for each test: members that were killed linger in their group for a while."""
+    return f"{topic}-g"
+
+
+def send(cluster: Cluster, topic: str, values: list[str], keys: list[str] | None = None) -> None:
+    with Producer(cluster.bootstrap) as producer:
+        producer.send_many(topic, values, keys=keys).result()
+
+
+def dead_letters(cluster: Cluster, topic: str, count: int) -> list[Message]:
+    found = []
+    with Consumer(cluster.bootstrap, f"{topic}.{group_of(topic)}.dlq") as consumer:
+        while len(found) < count:
+            message = consumer.receive()
+            assert message is not None
+            found.append(message)
+    return found
+
+
+def test_a_poison_message_never_delays_those_behind_it(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    send(cluster, topic, ["poison", *map(str, range(50))])
+    order: list[tuple[str, int]] = []
+    with Consumer(
+        cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=3, backoff="200ms..400ms")
+    ) as consumer:
+
+        def handle(message: Message) -> None:
+            order.append((message.value.decode(), message.attempt))
+            if message.value == b"poison":
+                if message.attempt == 3:
+                    consumer.stop()
+                raise ValueError("bad\nmessage")
+
+        consumer.run(handle)
+    assert order == [("poison", 1), *((str(n), 1) for n in range(50)), ("poison", 2), ("poison", 3)]
+    (dead,) = dead_letters(cluster, topic, 1)
+    assert dead.value == b"poison"
+    assert dead.origin == (topic, 0, 0)
+    assert retry_headers.failures(dead.headers) == 3
+    assert retry_headers.error(dead.headers) == "ValueError: bad message"
+    assert len(retry_headers.history(dead.headers)) == 3
+    assert dead.id is not None
+
+
+def test_a_message_that_works_in_the_end_is_done_once(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    send(cluster, topic, [str(n) for n in range(20)], keys=[str(n) for n in range(20)])
+    done: Counter[str] = Counter()
+    tries: Counter[str] = Counter()
+    with Consumer(
+        cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=4, backoff="50ms..100ms")
+    ) as consumer:
+        for message in consumer:
+            with consumer.handling(message):
+                value = message.value.decode()
+                tries[value] += 1
+                assert message.attempt == tries[value]
+                if tries[value] <= int(value) % 3:
+                    raise RuntimeError(value)
+                done[value] += 1
+                if len(done) == 20:
+                    consumer.stop()
+    assert done == Counter(str(n) for n in range(20))
+
+
+FAILING = """
+import sys
+from penstock import Consumer, Retry
+retry = Retry(attempts=5, backoff="2s", ordered_by_key=sys.argv[3] == "ordered")
+options = {"retry": retry, "config": {"group.instance.id": "the-one"}, "commit_every": 0}
+with Consumer(sys.argv[1], sys.argv[2], group=sys.argv[2] + "-g", **options) as consumer:
+    for message in consumer:
+        with consumer.handling(message):
+            print(message.value.decode(), flush=True)
+            if message.value == b"poison":
+                raise ValueError("boom")
+"""
+
+
+@pytest.mark.parametrize("mode", ["unordered", "ordered"])
+def test_a_pending_retry_survives_a_restart(cluster: Cluster, new_topic: NewTopic, mode: str) -> None:
+    topic = new_topic(1)
+    send(cluster, topic, ["poison", "good"], keys=["a", "b"])
+    process = subprocess.Popen(
+        [sys.executable, "-c", FAILING, cluster.bootstrap, topic, mode], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(3)] == ["poison\n", "good\n", "poison\n"]
+    send(cluster, topic, ["after"], keys=["b"])
+    assert process.stdout.readline() == "after\n"  # committed by now: the second try is over
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    policy = Retry(attempts=5, backoff="10ms", ordered_by_key=mode == "ordered")
+    seen = []
+    with Consumer(
+        cluster.bootstrap, topic, group=group_of(topic), retry=policy, config={"group.instance.id": "the-one"}
+    ) as consumer:
+        for message in consumer:
+            with consumer.handling(message):
+                seen.append(message.value.decode())
+                if message.value == b"poison":
+                    break
+    assert "poison" in seen
+    assert set(seen) <= {"poison", "after"}, "what was committed does not come again"
+
+
+def test_order_per_key_is_kept_where_asked(cluster: Cluster, new_topic: NewTopic) -> None:
+    """Keys fail in turn; each key's messages are worked off in order, the others do not wait for it."""
+    topic = new_topic(2)
+    keys = [f"key-{n % 5}" for n in range(60)]
+    send(cluster, topic, [str(n) for n in range(60)], keys=keys)
+    done: defaultdict[bytes, list[int]] = defaultdict(list)
+    tries: Counter[int] = Counter()
+    policy = Retry(attempts=5, backoff="50ms..200ms", ordered_by_key=True)
+    for _ in range(2):  # the second consumer finds keys that the first one left waiting
+        with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=policy) as consumer:
+            for message in consumer:
+                with consumer.handling(message):
+                    number = int(message.value)
+                    tries[number] += 1
+                    if number in (0, 11, 12, 30) and tries[number] < 3:
+                        raise RuntimeError(f"{number} is not ready")
+                    assert message.key is not None
+                    done[message.key].append(number)
+                    total = sum(map(len, done.values()))
+                    if total in (30, 60):
+                        break
+    for n in range(5):
+        assert done[f"key-{n}".encode()] == list(range(n, 60, 5))
+
+
+def test_ordered_messages_that_never_work_end_as_dead_letters(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    send(cluster, topic, ["bad", "x1", "other", "x2"], keys=["x", "x", "y", "x"])
+    order = []
+    policy = Retry(attempts=3, backoff="50ms", ordered_by_key=True)
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=policy) as consumer:
+        for message in consumer:
+            with consumer.handling(message):
+                order.append(message.value.decode())
+                if message.value == b"bad":
+                    raise ValueError("never")
+                if message.value == b"x2":
+                    break
+    assert order == ["bad", "other", "bad", "bad", "x1", "x2"]
+    (dead,) = dead_letters(cluster, topic, 1)
+    assert retry_headers.failures(dead.headers) == 3
+    assert [entry["error"] for entry in retry_headers.history(dead.headers)] == ["ValueError: never"] * 3
+
+
+def test_without_dead_letters_the_last_failure_is_logged(
+    cluster: Cluster, new_topic: NewTopic, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic(1)
+    send(cluster, topic, ["bad", "good"])
+    with Consumer(
+        cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=1, dead_letter=False)
+    ) as consumer:
+
+        def handle(message: Message) -> None:
+            if message.value == b"bad":
+                raise ValueError("never")
+            consumer.stop()
+
+        consumer.run(handle)
+    assert "after 1 tries: ValueError: never" in caplog.text
+
+
+def test_retry_needs_a_group(cluster: Cluster, new_topic: NewTopic) -> None:
+    with pytest.raises(ClientError, match="retry needs a group"):
+        Consumer(cluster.bootstrap, new_topic(1), retry=Retry())
+
+
+def test_dead_letters_on_the_command_line(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(2)
+    send(cluster, topic, ["a", "b", "c"], keys=["1", "2", "3"])
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=Retry(attempts=1)) as consumer:
+        for handled, message in enumerate(consumer, 1):
+            with consumer.handling(message):
+                raise ValueError(f"cannot do {message.value.decode()}")
+            if handled == 3:
+                break
+    listed = penstock("dlq", "list", "--json", bootstrap=cluster.bootstrap).json
+    assert {
+        "topic": topic,
+        "group": group_of(topic),
+        "dead_letters": f"{topic}.{group_of(topic)}.dlq",
+        "waiting": 3,
+        "replayed": 0,
+    } in listed
+    shown = penstock(
+        "dlq", "show", topic, "--group", group_of(topic), "--json", bootstrap=cluster.bootstrap
+    ).json
+    assert sorted(one["value"] for one in shown) == ["a", "b", "c"]
+    assert {one["error"] for one in shown} == {f"ValueError: cannot do {value}" for value in "abc"}
+    assert {one["origin"]["topic"] for one in shown} == {topic}
+    done = penstock(
+        "dlq", "replay", topic, "--group", group_of(topic), "--max", "2", bootstrap=cluster.bootstrap
+    )
+    assert (done.code, "replayed 2 messages" in done.out) == (0, True)
+    done = penstock("dlq", "replay", topic, "--group", group_of(topic), "--json", bootstrap=cluster.bootstrap)
+    assert json.loads(done.out)["replayed"] == 1
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic)) as consumer:
+        again = [consumer.receive() for _ in range(3)]
+    assert sorted(message.value for message in again if message is not None) == [b"a", b"b", b"c"]
+    assert {message.attempt for message in again if message is not None} == {1}
+    failed = penstock("dlq", "show", "nowhere", "--group", group_of(topic), bootstrap=cluster.bootstrap)
+    assert failed.code == 1
+    assert "no dead letters" in failed.said()
