@@ -19,8 +19,8 @@ ANSWERS_GATHERED_MAX = 512
 ANSWER_GATHERED_BYTES_MAX = 16 * 1024
 # Consumers that get their answer before the producer they waited for gets its own; with more, it would wait too long.
 ANSWERS_AHEAD_MAX = 8
-# A read of no more than this is a client in conversation, not one in bulk: worth staying awake for.
-SMALL_READ_BYTES_MAX = 16 * 1024
+# Requests and answers of no more than this are a conversation, not bulk: worth staying awake for.
+SMALL_TALK_BYTES_MAX = 16 * 1024
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.

@@ -26,7 +26,7 @@ from penstock.core.limits import (
     REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
-    SMALL_READ_BYTES_MAX,
+    SMALL_TALK_BYTES_MAX,
     TURN_BYTES_MAX,
 )
 from penstock.core.stats import RequestStats
@@ -101,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_soon = False
         self._busy = False  # a coroutine works on a request: nothing else is dispatched
         self._reading = True
+        self._in_conversation = False  # small requests, as opposed to bulk
         self._turn_bytes = 0  # received since it last gave way to others
         self._api_key = 0  # of the request being dispatched, and since when
         self._began = 0.0
@@ -130,10 +131,9 @@ class Connection(asyncio.BufferedProtocol):
         self._end += nbytes
         self._host.bytes_in += nbytes
         self.last_active = self.loop.time()
+        self._in_conversation = nbytes <= SMALL_TALK_BYTES_MAX
         if not self._busy:
             self._process()
-        if nbytes <= SMALL_READ_BYTES_MAX:
-            self._host.awake.prolong()
         self._turn_bytes += nbytes
         if self._turn_bytes >= TURN_BYTES_MAX:
             self._turn_bytes = 0
@@ -343,8 +343,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         ready, self._ready = self._ready, []
         if ready and self._writer is not None:
-            self._host.bytes_out += sum(part.size if isinstance(part, Slice) else len(part) for part in ready)
+            size = sum(part.size if isinstance(part, Slice) else len(part) for part in ready)
+            self._host.bytes_out += size
             self._writer.send(ready)
+            if self._in_conversation and size <= SMALL_TALK_BYTES_MAX:
+                self._host.awake.prolong()
 
     def _may_read(self) -> bool:
         assert self._writer is not None
