@@ -30,6 +30,10 @@ class Worker:
     processed: list[tuple[int, int, str]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self._listener = threading.Thread(target=self.listen)
+        self._listener.start()
+
     def listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -56,6 +60,7 @@ class Worker:
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.process.wait(60)
+        self._listener.join()
 
 
 @dataclass
@@ -76,7 +81,6 @@ class Crew:
             text=True,
         )
         worker = Worker(process)
-        threading.Thread(target=worker.listen, daemon=True).start()
         self.workers.append(worker)
         return worker
 

@@ -36,7 +36,7 @@ def stop_on_sigterm() -> None:
 
 
 def run_confluent(wanted: dict[str, str]) -> None:
-    from confluent_kafka import Consumer
+    from confluent_kafka import Consumer, KafkaException
 
     settings = {
         "bootstrap.servers": wanted["bootstrap"],
@@ -63,12 +63,11 @@ def run_confluent(wanted: dict[str, str]) -> None:
             message = consumer.poll(0.1)
             if message is None or message.error():
                 continue
+            tell("processed", message.partition(), message.offset(), message.value().decode())
             try:
                 consumer.commit(message, asynchronous=False)
-            except Exception as error:
+            except KafkaException as error:  # the next owner processes it again
                 tell("refused", str(error).replace("\n", " "))
-                continue
-            tell("processed", message.partition(), message.offset(), message.value().decode())
     except Stopped:
         consumer.close()
 

@@ -18,13 +18,22 @@ from penstock.wire.kafka.generated import (
 
 
 def find(client: RawClient, group: str = "any") -> None:
-    """Asks until there is one: Kafka says so until it has made the topic."""
-    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group])
+    """Asks until there is one and it is ready: Kafka makes its topic, and loads it, in its own time."""
+    wanted = find_coordinator.FindCoordinatorRequest(coordinator_keys=[group])
 
     def found() -> bool:
-        return bool(client.call(ApiKey.FIND_COORDINATOR, 4, request).coordinators[0].error_code == 0)
+        return bool(client.call(ApiKey.FIND_COORDINATOR, 4, wanted).coordinators[0].error_code == 0)
 
     wait_until(found, "a coordinator is found")
+    for number in range(300):  # enough names to meet every partition
+        request = heartbeat.HeartbeatRequest(group_id=f"nobody-{number}", member_id="nobody")
+        wait_until(
+            lambda request=request: (
+                client.call(ApiKey.HEARTBEAT, 4, request).error_code  # type: ignore[misc]
+                == ErrorCode.UNKNOWN_MEMBER_ID
+            ),
+            "every partition is coordinated",
+        )
 
 
 def join_request(group: str, member_id: str = "", **fields: Any) -> join_group.JoinGroupRequest:

@@ -184,27 +184,28 @@ def test_five_hundred_members_join_at_once(running: Served) -> None:
             one.send_bytes(one.frame(ApiKey.JOIN_GROUP, 9, join_request(group, **settings)))
         ids = [one.receive().member_id for one in clients]
         assert len(set(ids)) == 500
-        # Whoever forms an early generation joins again, until one holds them all.
-        generations: dict[int, list[int]] = {}
-        waiting = list(range(500))
-        for number in waiting:
-            clients[number].send_bytes(
-                clients[number].frame(ApiKey.JOIN_GROUP, 9, join_request(group, ids[number], **settings))
-            )
+        # Whoever is in a generation that formed too early joins again, until one holds them all.
+        early: set[int] = set()
+        undecided: dict[int, list[int]] = {}  # by generation: those whose leader was not heard yet
+        waiting: list[int] = []
+
+        def rejoin(numbers: list[int]) -> None:
+            for one in numbers:
+                request = join_request(group, ids[one], **settings)
+                clients[one].send_bytes(clients[one].frame(ApiKey.JOIN_GROUP, 9, request))
+            waiting.extend(numbers)
+
+        rejoin(list(range(500)))
         while waiting:
             number = waiting.pop(0)
             answer = clients[number].receive()
             assert answer.error_code == E.NONE, E(answer.error_code)
-            generations.setdefault(answer.generation_id, []).append(number)
+            generation = answer.generation_id
+            undecided.setdefault(generation, []).append(number)
             if answer.leader == answer.member_id and len(answer.members) < 500:
-                everyone = generations.pop(answer.generation_id)
-                for again in everyone:
-                    clients[again].send_bytes(
-                        clients[again].frame(
-                            ApiKey.JOIN_GROUP, 9, join_request(group, ids[again], **settings)
-                        )
-                    )
-                waiting += everyone
+                early.add(generation)
+            if generation in early:
+                rejoin(undecided.pop(generation))
         with RawClient(running.port) as other:
             assert state_of(other, group) == ("CompletingRebalance", 500)
     finally:
