@@ -31,7 +31,7 @@ class RawOptions:
     # -1: the kernel sizes the socket's buffers.
     receive_buffer_bytes: int = -1
     send_buffer_bytes: int = -1
-    # Fewer round trips beyond this gain nothing (measured), and each fetch is held in memory twice.
+    # Large enough that round trips do not count; each fetch is held in memory twice.
     fetch_bytes: int = 4 * _MB
     fetch_min_bytes: int = 1
     fetch_wait_ms: int = 500
