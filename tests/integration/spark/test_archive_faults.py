@@ -180,10 +180,11 @@ def owner(pid: int, **changes: object) -> bytes:
 def test_a_lake_that_somebody_archives_into_is_left_alone(lake: ALake, topics: Topics) -> None:
     topic = topics.create()
     topics.count_up(topic, 0, 10)
-    lake.lake.create(LOCK, owner(os.getppid()))
+    held = owner(os.getppid())
+    lake.lake.create(LOCK, held)
     with pytest.raises(LockHeldError, match=f"process {os.getppid()} on there"):
         lake.archive(topic)
-    assert lake.lake.list("") == [Stored(LOCK, len(owner(os.getppid())))]
+    assert lake.lake.list("") == [Stored(LOCK, len(held))]
     lake.lake.replace(LOCK, owner(os.getppid(), process_started="earlier"))
     assert lake.archive(topic).rows == 10
 
