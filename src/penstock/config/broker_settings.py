@@ -94,7 +94,7 @@ _NETWORK = (
     _broker("socket.receive.buffer.bytes", _INT, -1,
         "The kernel's receive buffer of a connection; -1 lets the kernel size it."),
     _broker("penstock.idle.poll.us", _INT, 50,
-        "How long to poll for the next request after a small one before sleeping; 0 sleeps at once.",
+        "How long to poll for the next request after a small answer before sleeping; 0 sleeps at once.",
         between(0, 1000)),
     _broker("socket.request.max.bytes", _INT, 104857600,
         "The largest request read; a larger one closes the connection.", at_least(1)),

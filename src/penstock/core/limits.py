@@ -17,8 +17,6 @@ FETCH_SESSION_PARTITIONS_MAX = 200_000
 # they bound what the answers to one buffer full of requests may take.
 ANSWERS_GATHERED_MAX = 512
 ANSWER_GATHERED_BYTES_MAX = 16 * 1024
-# Consumers that get their answer before the producer they waited for gets its own; with more, it would wait too long.
-ANSWERS_AHEAD_MAX = 8
 # Requests and answers of no more than this are a conversation, not bulk: worth staying awake for.
 SMALL_TALK_BYTES_MAX = 16 * 1024
 # Unsent response bytes a connection may hold before we stop reading its requests.

@@ -1,4 +1,4 @@
-"""Staying awake for a moment after a small answer, since the next one is likely to come at once.
+"""Staying awake for a moment after a small answer, since the next request is likely to come at once.
 
 Waking an idle core takes tens of microseconds, on virtual machines more than all the work on the request. A client
 that waits for each answer before it asks again pays that every time; polling the sockets for a moment saves it. The

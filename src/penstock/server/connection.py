@@ -18,7 +18,6 @@ from penstock.core.clock import stopwatch
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import (
     ANSWER_GATHERED_BYTES_MAX,
-    ANSWERS_AHEAD_MAX,
     ANSWERS_GATHERED_MAX,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_BUFFER_GROWN_BYTES,
@@ -59,7 +58,6 @@ class Host(Protocol):
     bytes_out: int
     requests: RequestStats
     awake: Awake
-    answers_due: int  # connections that will send at the end of this turn of the loop
 
     def opened(self, connection: "Connection") -> bool: ...
     def closed(self, connection: "Connection") -> None: ...
@@ -131,7 +129,6 @@ class Connection(asyncio.BufferedProtocol):
         self._end += nbytes
         self._host.bytes_in += nbytes
         self.last_active = self.loop.time()
-        self._in_conversation = nbytes <= SMALL_TALK_BYTES_MAX
         if not self._busy:
             self._process()
         self._turn_bytes += nbytes
@@ -171,6 +168,7 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self) -> None:
         """Dispatch every whole frame that has arrived."""
         view, start, end = self._view, self._start, self._end
+        first = start
         dispatch = self._dispatcher.dispatch
         observe = self._host.requests.observe
         self._began = stopwatch()
@@ -209,9 +207,11 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
             return
         self._start = start
+        # By whole requests: the last read of a large one may be small.
+        self._in_conversation = start - first <= SMALL_TALK_BYTES_MAX
         if not self._busy:
             self._make_room(wanted)
-        self._flush(giving_way=True)
+        self._flush()
         self._regulate_reading()
 
     def _make_room(self, wanted: int) -> None:
@@ -309,25 +309,19 @@ class Connection(asyncio.BufferedProtocol):
         while owed and (parts := owed[0].parts) is not None:
             self._held_bytes -= owed.popleft().held_bytes
             self._ready += parts
-        if self._ready:
-            self._flush_at_end_of_turn()
-
-    def _flush_at_end_of_turn(self) -> None:
-        if not self._flush_soon:
+        if self._ready and not self._flush_soon:
             self._flush_soon = True
-            self._host.answers_due += 1
             self.loop.call_soon(self._flush_and_go_on)
 
     def _flush_and_go_on(self) -> None:
         self._flush_soon = False
-        self._host.answers_due -= 1
         if self._transport is None:
             return
         self._flush()
         if not self._reading:
             self._drained()
 
-    def _flush(self, *, giving_way: bool = False) -> None:
+    def _flush(self) -> None:
         try:
             self._dispatcher.settle()
         except ApiError as error:
@@ -335,11 +329,6 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("closing the connection of %s without an answer: %s", self.peer, error)
             self._ready.clear()
             self.abort()
-            return
-        if giving_way and not self._flush_soon and 0 < self._host.answers_due <= ANSWERS_AHEAD_MAX:
-            # Consumers that waited for what was just stored come before its producer: they wait for the data, it
-            # waits for a receipt, and each write to a sleeping client costs time.
-            self._flush_at_end_of_turn()
             return
         ready, self._ready = self._ready, []
         if ready and self._writer is not None:

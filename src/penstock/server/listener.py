@@ -44,7 +44,6 @@ class Listener:
         self.refused = 0
         self.requests = RequestStats()
         self.awake = Awake(loop, awake_seconds)
-        self.answers_due = 0
         self._connections: dict[Connection, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -144,9 +144,8 @@ class Spread:
         if len(partitions) == 0:
             return
         if len(cuts := _cuts(partitions)) <= _RUNS_MAX:
-            for start, stop in pairwise(
-                cuts
-            ):  # slices copy nothing; putting rows together costs as much as encoding
+            # Slices copy nothing; putting rows together costs as much as encoding.
+            for start, stop in pairwise(cuts):
                 yield TopicPartition(topic, int(partitions[start])), batch.slice(start, stop - start)
             return
         order = np.argsort(partitions, kind="stable")

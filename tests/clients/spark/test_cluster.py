@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.clients.spark.pipelines import content, pipeline, started
 from tests.clients.spark.rows import of_frame
+from tests.integration.spark.lakes import is_writing
 from tests.integration.spark.topics import Sent, Topics
 from tools.peers.spark_cluster import SparkCluster
 
@@ -117,7 +118,7 @@ def test_an_executor_killed_while_it_writes(
     lake, events = tmp_path / "lake", Events(tmp_path / "events")
     arguments = ("archive", "--topic", topic, "--to", str(lake), "--once", "--master", cluster.url)
     with started(world.bootstrap, *arguments, conf=events.conf) as process:
-        while not list((lake / "_penstock" / "staging").rglob("_temporary/**/*.parquet")):
+        while not is_writing(lake):
             assert process.poll() is None, process.communicate()
         killed = [pid for worker in cluster.workers for pid in worker.executors()][:1]
         os.kill(killed[0], signal.SIGKILL)

@@ -1,5 +1,6 @@
 """Archives, as the tests make and look at them."""
 
+import os
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,12 @@ from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.reader import archived
 from penstock.spark.pipelines.archive.rounds import RoundDone
 from penstock.spark.pipelines.archive.summary import Summary
+
+
+def is_writing(lake: Path) -> bool:
+    """Whether a round's files are on their way; walked, since they may go while one looks."""
+    staging = lake / "_penstock" / "staging"
+    return any(name.startswith("part-") for _, _, names in os.walk(staging) for name in names)
 
 
 @dataclass

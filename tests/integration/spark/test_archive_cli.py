@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.commands import COMMAND, environment, penstock
-from tests.integration.spark.lakes import ALake
+from tests.integration.spark.lakes import ALake, is_writing
 from tests.integration.spark.topics import Sent, Topics
 from tests.integration.test_archive_retention import (
     EXPIRES,
@@ -63,12 +63,6 @@ def wait_while_it_runs(process: "subprocess.Popen[str]", condition: Callable[[],
         time.sleep(0.002)
 
 
-def is_writing(lake: ALake) -> bool:
-    """Whether a round's files are on their way; walked, since they may go while one looks."""
-    staging = lake.folder / "_penstock" / "staging"
-    return any(name.startswith("part-") for _, _, names in os.walk(staging) for name in names)
-
-
 def test_kill_9_in_the_middle_loses_nothing_and_doubles_nothing(lake: ALake, topics: Topics) -> None:
     topic = topics.create(partitions=3)
     total = 30_000
@@ -77,7 +71,7 @@ def test_kill_9_in_the_middle_loses_nothing_and_doubles_nothing(lake: ALake, top
 
     # While a round is written to staging, with nothing committed.
     with running_archive(lake, *rounds) as process:
-        wait_while_it_runs(process, lambda: is_writing(lake))
+        wait_while_it_runs(process, lambda: is_writing(lake.folder))
         process.kill()
         process.wait()
     in_the_first = lake.manifest.number

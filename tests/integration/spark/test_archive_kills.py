@@ -8,16 +8,16 @@ import random
 import signal
 import subprocess
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.commands import penstock
-from tests.integration.spark.lakes import ALake
+from tests.integration.spark.lakes import ALake, is_writing
 from tests.integration.spark.test_archive_cli import (
     ARCHIVE,
     SMALL,
-    is_writing,
     running_archive,
     wait_while_it_runs,
 )
@@ -61,10 +61,9 @@ def test_no_row_is_lost_or_doubled_however_often_it_is_killed(
     lake = ALake(spark, topics.bootstrap, tmp_path / "lake")
     topic = topics.create(partitions=3)
     chance = random.Random(20)
-    whom = ["driver", "JVM", "workers"]
     sent = 0
     killed_with: list[int] = []
-    for number in range(KILLS):
+    for number, whom in zip(range(KILLS), cycle(["driver", "workers", "JVM"]), strict=False):
         topics.produce(
             topic, [Sent(b"%d" % n, key=b"k", partition=n % 3) for n in range(sent, sent + PER_RUN)]
         )
@@ -73,16 +72,14 @@ def test_no_row_is_lost_or_doubled_however_often_it_is_killed(
         with running_archive(lake, "--topic", topic, "--round-rows", ROUND_ROWS) as process:
 
             def in_the_midst(rounds: int = rounds) -> bool:
-                return lake.manifest.number >= rounds and (chance.random() < 0.1 or is_writing(lake))
+                return lake.manifest.number >= rounds and (chance.random() < 0.1 or is_writing(lake.folder))
 
             wait_while_it_runs(process, in_the_midst)
-            kill(process, whom[number % 3])
-            if whom[number % 3] == "workers":
-                process.kill()  # Spark started the task anew or gave up; neither may matter
-            process.wait()
+            kill(process, whom)
+            process.wait()  # without its workers it may give up or go on to the end: neither may matter
         killed_with.append(sum(file.rows for file in lake.manifest.files.values()))
         print(
-            f"kill {number + 1} of the {whom[number % 3]}: {killed_with[-1]:,} of {sent:,} rows archived",
+            f"kill {number + 1} of the {whom}: {killed_with[-1]:,} of {sent:,} rows archived",
             flush=True,
         )
         rows = [int(row.value) for row in lake.rows(topic)]

@@ -1,0 +1,82 @@
+"""Small requests with small answers keep the broker awake; bulk in either direction does not."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.core.limits import SMALL_TALK_BYTES_MAX
+from penstock.core.stats import RequestStats
+from penstock.server.awake import Awake
+from penstock.server.connection import Connection
+from penstock.server.writer import Part
+
+SMALL, BULK = 100, SMALL_TALK_BYTES_MAX + 1
+
+
+class CountingAwake(Awake):
+    prolonged = 0
+
+    def prolong(self) -> None:
+        self.prolonged += 1
+
+
+class Server:
+    """Host and dispatcher: every request gets an answer of one size."""
+
+    request_bytes_max = 10 * BULK
+    socket_buffers = (-1, -1)
+    bytes_in = bytes_out = 0
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
+        self.requests = RequestStats()
+        self.awake = CountingAwake(loop, 0)
+        self._answer = bytes(answer_bytes)
+
+    def opened(self, connection: Connection) -> bool:
+        return True
+
+    def closed(self, connection: Connection) -> None: ...
+
+    def run(self, work: Coroutine[object, object, None]) -> None: ...
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+        return [self._answer]
+
+    def settle(self) -> None: ...
+
+
+class Wire(asyncio.Transport):
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: object) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "answer_bytes", "prolonged"), [(SMALL, SMALL, 1), (BULK, SMALL, 0), (SMALL, BULK, 0)]
+)
+def test_only_small_talk_keeps_awake(request_bytes: int, answer_bytes: int, prolonged: int) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        server = Server(loop, answer_bytes)
+        connection = Connection(loop, server, server)
+        connection.connection_made(Wire())
+        frame = request_bytes.to_bytes(4, "big") + bytes(request_bytes)
+        while frame:
+            room = connection.get_buffer(-1)
+            taken = min(len(room), len(frame))
+            room[:taken] = frame[:taken]
+            connection.buffer_updated(taken)
+            frame = frame[taken:]
+        assert server.awake.prolonged == prolonged
+    finally:
+        loop.close()
