@@ -152,9 +152,9 @@ def test_kills_in_the_middle_of_compaction_lose_nothing() -> None:
                     None if number % 50 == round_number else b"%d-%d" % (round_number, number) + b"." * 200
                 )
                 pairs.append((b"k%d" % (number * 7 % 300), value))
+            rounds = metric(running, "penstock_cleaner_rounds_total")
             assert not produce(running, "t", pairs)
             latest.update(pairs)
-            rounds = metric(running, "penstock_cleaner_rounds_total")
             if round_number % 2:
                 wait_for_rounds(running, rounds)
             running.kill()

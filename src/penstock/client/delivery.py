@@ -86,7 +86,8 @@ class Delivery:
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
         """Called with this delivery when it is done, in the thread that noticed; it should be quick."""
         self._pump.seen(self)
-        self._watch(lambda: callback(self))
+        self._watch(lambda: self._pump.call_later(lambda: callback(self)))
+        self._pump.run_callbacks()
 
     def result(self, timeout: float | None = None) -> Sent:
         """Where the message went; raises `ClientError` when it was refused or given up."""

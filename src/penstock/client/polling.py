@@ -4,11 +4,16 @@ A report is a call into Python, and librdkafka's binding takes the interpreter's
 that polls beside a busy sender therefore waits up to a switch interval (5 ms) per report: some hundred a second. So
 the sender sweeps reports up itself every few hundred messages, `result()` and `flush()` poll for themselves, and the
 thread only steps in when nothing was sent for a moment, or when a coroutine waits.
+
+Callbacks of the user's run after the poll, not in it: librdkafka counts a message as under way until its report has
+returned, so one that sends and waits for room would wait for itself.
 """
 
+import logging
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,6 +22,8 @@ from penstock.client.errors import ClientError
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer as RawProducer
+
+log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.01
 _POLL_SECONDS = 0.05
@@ -39,8 +46,11 @@ class Pump:
         self.acknowledged = acknowledged
         self.sends = 0  # set by the sender; only its changing matters
         self.asleep = False
-        # Re-entrant: a callback of the user's may send, and wait for room, while its thread polls.
+        # Re-entrant: librdkafka's own callbacks (statistics, errors) may send while their thread polls.
         self._polling = threading.RLock()
+        self._callbacks: deque[Callable[[], object]] = deque()
+        self._calling = threading.Lock()
+        self._caller: int | None = None
         self._wake = threading.Event()
         self._waiters = 0
         self._closed = False
@@ -79,6 +89,7 @@ class Pump:
                 self.raw.poll(0)
             finally:
                 self._polling.release()
+            self.run_callbacks()
 
     def wait_a_little(self) -> None:
         """Let reports come in: polls, or lets the one who does go on."""
@@ -87,6 +98,32 @@ class Pump:
                 self.raw.poll(_POLL_SECONDS)
             finally:
                 self._polling.release()
+            self.run_callbacks()
+
+    def call_later(self, callback: Callable[[], object]) -> None:
+        """By whoever polls, once the poll is over."""
+        self._callbacks.append(callback)
+
+    def run_callbacks(self, wait_seconds: float = 0.0) -> None:
+        """One at a time and in order; those of a callback that polls wait until it has returned."""
+        if self._caller == threading.get_ident():
+            return
+        while self._calling.acquire(timeout=wait_seconds):
+            self._caller = threading.get_ident()
+            try:
+                while self._callbacks:
+                    _call(self._callbacks.popleft())
+            finally:
+                self._caller = None
+                self._calling.release()
+            if not self._callbacks:  # another may have come before the release, and found us at it
+                return
+
+    def _callbacks_are_due(self) -> bool:
+        """Whether some have yet to run, other than behind the one that asks."""
+        if self._caller == threading.get_ident():
+            return False
+        return bool(self._callbacks) or self._caller is not None
 
     def await_all(self, awaited: Sequence[Awaited], timeout: float | None) -> None:
         deadline = deadline_for(timeout)
@@ -106,6 +143,7 @@ class Pump:
                     self.raw.poll(max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
             finally:
                 self._polling.release()
+            self.run_callbacks()
 
     def note_failure(self, one: Awaited) -> None:
         self._failures_total += 1
@@ -120,7 +158,7 @@ class Pump:
 
     def flush(self, timeout: float | None) -> None:
         deadline = deadline_for(timeout)
-        while len(self.raw):
+        while len(self.raw) or self._callbacks_are_due():
             if time.monotonic() >= deadline:
                 raise DeliveryTimeoutError(
                     f"{len(self.raw)} messages not acknowledged by {self.bootstrap} within {timeout} s; "
@@ -129,6 +167,7 @@ class Pump:
             with self._polling:
                 # flush() of librdkafka also sends what lingers.
                 self.raw.flush(max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
+            self.run_callbacks(wait_seconds=_POLL_SECONDS)
         self._tell_failures()
 
     def _tell_failures(self) -> None:
@@ -162,10 +201,19 @@ class Pump:
                 self.raw.poll(_POLL_SECONDS)
             finally:
                 self._polling.release()
+            self.run_callbacks()
 
     @property
     def closed(self) -> bool:
         return self._closed
+
+
+def _call(callback: Callable[[], object]) -> None:
+    """What a callback raises is its own affair: the thread that happened to notice must go on."""
+    try:
+        callback()
+    except Exception:
+        log.exception("a callback of a delivery failed")
 
 
 def _collect(reference: "Callable[[], Pump | None]", wake: threading.Event) -> None:

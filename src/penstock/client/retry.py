@@ -8,6 +8,8 @@ from penstock.client.errors import ClientError
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _TIME = r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)"
 _FACTOR = 2.0
+# Bounded before it is multiplied out: 2.0**1100 would overflow.
+_DOUBLINGS_MAX = 64
 
 
 class BadBackoffError(ClientError):
@@ -51,14 +53,14 @@ class Retry:
     def wait_seconds(self, failures: int) -> float:
         """How long a message that has failed so often waits for its next try."""
         first, longest = self._waits
-        # Bounded before it is multiplied out: 2.0**1100 would overflow.
-        doublings = min(failures - 1, 64)
+        doublings = min(failures - 1, _DOUBLINGS_MAX)
         return float(min(longest, first * _FACTOR**doublings))
 
     @property
     def steps(self) -> int:
         """How many different waits there are."""
-        waits = {self.wait_seconds(failures) for failures in range(1, self.attempts)}
+        different = range(1, min(self.attempts, _DOUBLINGS_MAX + 2))
+        waits = {self.wait_seconds(failures) for failures in different}
         return max(1, len(waits))
 
     def step(self, failures: int) -> int:

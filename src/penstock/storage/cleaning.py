@@ -12,7 +12,8 @@ the last of a living producer, or the last of the round: those say how far produ
 and their markers: see `storage.cleaned_transactions`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -139,9 +140,10 @@ class CleanRound:
         for one in self._job.segments:
             if one.next_offset <= self._job.first_dirty:
                 continue
-            for header, batch in self._batches(one):
-                if header.last_offset >= self._job.first_dirty and not self._learn_batch(header, batch):
-                    return False
+            with closing(self._batches(one)) as batches:
+                for header, batch in batches:
+                    if header.last_offset >= self._job.first_dirty and not self._learn_batch(header, batch):
+                        return False
             self._last_mapped = one.next_offset - 1
         return True
 
@@ -165,11 +167,12 @@ class CleanRound:
         changed = len(group) > 1
         try:
             for one in group:
-                for header, batch in self._batches(one):
-                    anew = self._filtered(header, batch)
-                    if anew is not None:
-                        writer.add(anew)
-                    changed = changed or anew is not batch
+                with closing(self._batches(one)) as batches:
+                    for header, batch in batches:
+                        anew = self._filtered(header, batch)
+                        if anew is not None:
+                            writer.add(anew)
+                        changed = changed or anew is not batch
             if changed:
                 writer.finish()
         finally:
@@ -229,8 +232,10 @@ class CleanRound:
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def _batches(self, one: SegmentSummary | SizedSegment) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Every batch of a segment, checked. What is yielded is good until the next one is asked for."""
+    def _batches(
+        self, one: SegmentSummary | SizedSegment
+    ) -> Generator[tuple[BatchHeader, memoryview], None, None]:
+        """Every batch of a segment, checked; to be closed. What is yielded is good until the next one is asked for."""
         file = self._job.files.open(self._job.directory / segment_name(one.base_offset, LOG))
         io_bytes = max(self._job.io_bytes, _IO_BYTES_MIN)
         next_offset = one.base_offset

@@ -146,6 +146,18 @@ def test_a_callback_may_send_although_the_buffers_are_full(process: BrokerProces
     assert Counter(message.value() for message in stored(process, topic, 40)) == {b"first": 20, b"second": 20}
 
 
+def test_a_callback_that_fails_harms_nobody(process: BrokerProcess, topic: str) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("the callback's own")
+
+    told = threading.Event()
+    with Producer(process.bootstrap) as producer:
+        producer.send(topic, b"1").add_done_callback(fail)
+        producer.send(topic, b"2").add_done_callback(lambda _: told.set())
+        assert told.wait(60)
+        producer.flush()
+
+
 def test_tombstones_are_not_serialised(process: BrokerProcess, topic: str) -> None:
     with Producer(process.bootstrap, serializer="json") as producer:
         producer.send(topic, None, key=1)

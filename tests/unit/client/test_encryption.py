@@ -147,6 +147,7 @@ def test_values_in_the_clear_are_taken_unless_encryption_is_required() -> None:
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "cryptography", None)
+    for name in ("cryptography", *(name for name in sys.modules if name.startswith("cryptography."))):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(EncryptionError, match=r"pip install 'penstock\[encryption\]'"):
         Encryption(StaticKeys({"new": NEW}))
