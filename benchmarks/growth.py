@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tools.peers import BrokerProcess, PeerError, PenstockPeer
@@ -30,6 +31,7 @@ CONNECTED_SECONDS = 30
 CONNECTION_PARTITIONS = 50
 PARTITIONS = 2_000
 BACKLOG_BYTES = 10 * GB
+BACKLOG_RATE_BYTES = 4 * GB
 CRASH_BYTES = 20 * GB
 LONG_BYTES = 30 * GB
 MESSAGE_BYTES = 1000
@@ -113,21 +115,45 @@ def partitions_restart(bench: Bench, contender: Contender) -> Metrics:
         return {"partitions": count, "seconds": ended - began}
 
 
+@cache
+def half_of_the_lower_maximum(bench: Bench) -> float:
+    """The rate for the brokers beside their backlogs, in MB/s: the same for all, and well within each one's reach.
+
+    Half of Penstock's own maximum would be more than the memory and the disk of a small virtual machine give to
+    writer and reader together: the figure would be the machine's.
+    """
+    rates = []
+    for contender in (PENSTOCK, KAFKA):
+        if contender.peer not in bench.peers:
+            continue
+        with own_broker(bench, contender) as broker:
+            topics.create_topic(broker.bootstrap, "maximum", config=contender.topic_config)
+            machine.settle(BACKLOG_RATE_BYTES * bench.scale)
+            filled = load.run(
+                "rd_produce",
+                bootstrap=broker.bootstrap,
+                topic="maximum",
+                size=MESSAGE_BYTES,
+                bytes=BACKLOG_RATE_BYTES * bench.scale,
+            )
+            rates.append(filled["mb_per_s"])
+    return min(rates) / 2
+
+
 def backlog(bench: Bench, contender: Contender) -> Metrics:
-    """Producing at half the maximum rate while a consumer reads a backlog that only the disk has."""
+    """Producing at half the lower maximum rate while a consumer reads a backlog that only the disk has."""
     backlog_bytes = BACKLOG_BYTES * bench.scale
     need_disk(bench, BACKLOG_DISK_FACTOR * backlog_bytes)
+    rate_mb_per_s = half_of_the_lower_maximum(bench)
     with own_broker(bench, contender) as broker, ExitStack() as stack:
         for name in ("backlog", "live"):
             topics.create_topic(broker.bootstrap, name, config=contender.topic_config)
         target = {"bootstrap": broker.bootstrap, "size": MESSAGE_BYTES}
         filled = load.run("rd_produce", **target, topic="backlog", bytes=backlog_bytes)
-        machine.settle(2 * GB)
         machine.forget_cached(broker.data_dir)
-        # Half of what it sustained over the whole backlog. Half of a burst into the page cache would be more than the
-        # disk takes: the test would be one of the disk, and fill it.
+        machine.settle(machine.WARM_LIMIT_BYTES)
         live = load.Running(
-            "rd_paced", **target, topic="live", mb_per_s=filled["mb_per_s"] / 2, warmup_seconds=WARMUP_S
+            "rd_paced", **target, topic="live", mb_per_s=rate_mb_per_s, warmup_seconds=WARMUP_S
         )
         stack.callback(live.abandon_if_running)
         time.sleep(WARMUP_S)
@@ -227,8 +253,14 @@ GROWTH_ROWS = (
     _limit("… peak resident memory", "growth-connections", "rss_peak_mb", "MB", 1000),
     Row("… p99 of those requests", "growth-connections", "p99_us", "µs", higher_is_better=False),
     _limit("2,000 partitions: start after a clean stop", "growth-partitions", "seconds", "s", 3),
-    _share("half rate beside a cold 10 GB backlog: rate held", "growth-backlog", "rate_held_share", 0.99),
+    _share(
+        "half the lower maximum beside a cold 10 GB backlog: rate held",
+        "growth-backlog",
+        "rate_held_share",
+        0.99,
+    ),
     Row("… rate", "growth-backlog", "rate_mb_per_s", "MB/s"),
+    Row("… p50 of acknowledgements", "growth-backlog", "p50_ms", "ms", higher_is_better=False),
     Row("… p99 of acknowledgements", "growth-backlog", "p99_ms", "ms", target=1.0, higher_is_better=False),
     Row("… backlog read at", "growth-backlog", "backlog_mb_per_s", "MB/s"),
     _limit("start after a crash with a 20 GB log", "growth-crash", "seconds", "s", 5),
