@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
+    from penstock.client.admin import Admin, Shift
     from penstock.client.aio import AsyncConsumer, AsyncProducer
     from penstock.client.consumer import Consumer
     from penstock.client.delivery import Sent
@@ -33,6 +33,7 @@ _HOMES = {
     "Producer": "penstock.client.producer",
     "Retry": "penstock.client.retry",
     "Sent": "penstock.client.delivery",
+    "Shift": "penstock.client.admin",
     "StaticKeys": "penstock.client.encryption",
 }
 
@@ -47,6 +48,7 @@ __all__ = [
     "Producer",
     "Retry",
     "Sent",
+    "Shift",
     "StaticKeys",
     "__version__",
 ]

@@ -1,4 +1,4 @@
-"""`penstock consume`: messages to stdout, without a group."""
+"""`penstock consume`: messages to stdout, alone or as a member of a group."""
 
 import base64
 import json
@@ -7,6 +7,7 @@ import select
 import stat
 import sys
 import time
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -26,6 +27,7 @@ _EXAMPLES = (
     "penstock consume greetings --from-beginning",
     "penstock consume orders --since 15m --no-follow --format json",
     "penstock consume orders --partition 0 --offset -10 --max 10",
+    "penstock consume orders --group billing --from-beginning",
     "penstock consume orders --from-archive /data/lake",
 )
 # How long one wait for messages lasts: Ctrl-C and a closed pipe are noticed in between.
@@ -44,6 +46,10 @@ def register(app: typer.Typer) -> None:
 def consume(
     session: Session,
     topic: Annotated[str, typer.Argument(help="What to read.", metavar="TOPIC")],
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP", help="Join this group; what was printed is committed for it."),
+    ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start at the oldest message.")
     ] = False,
@@ -82,13 +88,17 @@ def consume(
 ) -> None:
     """Print the messages of a topic; without a place to start, those that arrive from now on.
 
-    Nothing is committed and no group is joined: reading disturbs nobody and can be repeated. Order holds within
-    a partition. With --from-archive nothing is missing or there twice where the archive and the broker meet.
+    Without --group nothing is committed: reading disturbs nobody and can be repeated. With it the group goes on
+    where it left, and --from-beginning and --since count only where it has committed nothing; messages are committed
+    after they were printed, so a crash may print some twice. Order holds within a partition. With --from-archive
+    nothing is missing or there twice where the archive and the broker meet.
     """
     if sum((from_beginning, offset is not None, since is not None, from_archive is not None)) > 1:
         raise WrongUseError("give one of --from-beginning, --offset, --since and --from-archive")
     if skip_corrupt and from_archive is None:
         raise WrongUseError("--skip-corrupt is about archived files: give it with --from-archive")
+    if group is not None:
+        _check_group(group, offset, from_archive, partition)
     as_json = session.json or format_ is Format.JSON
     if from_archive is not None:
         from penstock.cli.consume_archive import archive_then_live
@@ -98,11 +108,38 @@ def consume(
         ) as archived:
             _until_interrupted(archived, as_json=as_json, most=max_)
         return
-    _until_interrupted(
-        _live(session, topic, partition, from_beginning, offset, since, follow=follow),
-        as_json=as_json,
-        most=max_,
-    )
+    reader: Reader
+    if group is None:
+        reader = _live(session, topic, partition, from_beginning, offset, since, follow=follow)
+    else:
+        from penstock.cli.consume_group import GroupRows
+
+        since_ms = None if since is None else parse_time(since, time.time_ns() // 1_000_000)
+        reader = GroupRows(
+            session,
+            topic,
+            group,
+            from_beginning=from_beginning,
+            since_ms=since_ms,
+            most=max_,
+            follow=follow,
+        )
+    _until_interrupted(reader, as_json=as_json, most=max_)
+
+
+def _check_group(
+    group: str, offset: int | None, from_archive: str | None, partition: list[int] | None
+) -> None:
+    if not group:
+        raise WrongUseError("--group '' is no name: give the group one")
+    if offset is not None:
+        raise WrongUseError(
+            f"a group goes on where it left: move it with `penstock group reset {group} --to-offset {offset}`"
+        )
+    if partition:
+        raise WrongUseError("a group shares out the partitions by itself: leave out --partition or --group")
+    if from_archive is not None:
+        raise WrongUseError("an archive is read without a group: leave out --from-archive or --group")
 
 
 def _live(
@@ -164,11 +201,11 @@ class _LiveRows:
 
 def _until_interrupted(reader: Reader, *, as_json: bool, most: int | None) -> None:
     try:
-        _copy(reader, as_json=as_json, most=most)
+        # Closed while the interruption is on its way: what it kept from being printed is not committed.
+        with closing(reader):
+            _copy(reader, as_json=as_json, most=most)
     except KeyboardInterrupt:
         pass  # the ordinary way to stop following
-    finally:
-        reader.close()
 
 
 def _copy(reader: Reader, *, as_json: bool, most: int | None) -> None:

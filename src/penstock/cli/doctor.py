@@ -1,8 +1,7 @@
 """`penstock doctor`: what is wrong with this machine, this directory and these ports, and what to do."""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,15 +9,11 @@ from penstock.cli.command import Session, command
 from penstock.cli.errors import FAILED
 from penstock.cli.output import print_json
 
-if TYPE_CHECKING:
-    from penstock.cli.findings import Finding
-
 _EXAMPLES = (
     "penstock doctor",
     "penstock doctor --data-dir /var/lib/penstock --port 9092 --console-port 9080",
     "penstock doctor --json",
 )
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +38,7 @@ def doctor(
     from penstock.cli.check_ports import console_port as check_console_port
     from penstock.cli.check_ports import kafka_port
     from penstock.cli.check_system import system_findings
-    from penstock.cli.findings import Level
+    from penstock.cli.findings import Level, print_findings
 
     findings = [kafka_port(host, port), check_console_port(host, console_port)]
     findings += archive_findings(host, console_port)
@@ -51,42 +46,12 @@ def doctor(
     findings += system_findings()
     counts = {level: sum(1 for one in findings if one.level is level) for level in Level}
     if session.json:
-        print_json({"ok": not counts[Level.FAIL], "findings": [_as_json(one) for one in findings]})
+        print_json({"ok": not counts[Level.FAIL], "findings": [one.as_json() for one in findings]})
     else:
-        _print(findings)
+        print_findings(findings)
         if not counts[Level.FAIL] and not counts[Level.WARN]:
             print("all is well")
         else:
             print(f"{counts[Level.FAIL]} to mend, {counts[Level.WARN]} to think about")
     if counts[Level.FAIL]:
         raise typer.Exit(FAILED)
-
-
-def _as_json(finding: "Finding") -> dict[str, Any]:
-    return {
-        "check": finding.check,
-        "level": str(finding.level),
-        "found": finding.found,
-        "advice": finding.advice or None,
-    }
-
-
-def _print(findings: "list[Finding]") -> None:
-    """One line per finding, and one below it for what to do: a table would cut the advice."""
-    width = max(len(one.check) for one in findings)
-    if not sys.stdout.isatty():
-        for one in findings:
-            print(f"{one.level:<4}  {one.check:<{width}}  {one.found}")
-            if one.advice:
-                print(f"{'':<4}  {'':<{width}}  -> {one.advice}")
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    for one in findings:
-        console.print(
-            Text.assemble((f"{one.level:<4}", _STYLES[one.level]), f"  {one.check:<{width}}  {one.found}")
-        )
-        if one.advice:
-            console.print(Text(f"{'':<4}  {'':<{width}}  -> {one.advice}", style="bold"))

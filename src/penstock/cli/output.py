@@ -50,8 +50,10 @@ def _text(cell: Cell) -> str:
 
 
 def _is_numeric(column: list[str]) -> bool:
-    return bool(column) and all(
-        text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit() for text in column
+    """Whether all of it are numbers, or missing."""
+    given = [text for text in column if text != "-"]
+    return bool(given) and all(
+        text.replace(",", "").replace(".", "", 1).lstrip("-").isdigit() for text in given
     )
 
 

@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
             "penstock topic create audit --config retention.ms=-1 --config penstock.ack.after=synced",
         ),
     )(create)
-    command(topics, "list", examples=("penstock topic list", "penstock topic list --json"))(list_)
+    command(topics, "list", examples=("penstock topic list", "penstock topic list --internal --json"))(list_)
     command(topics, "describe", examples=("penstock topic describe orders",))(describe)
     command(
         topics,
@@ -65,9 +65,14 @@ def create(
         print(f"made topic {name} with {sizes} each; fill it with `penstock produce {name}`")
 
 
-def list_(session: Session) -> None:
+def list_(
+    session: Session,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also those in which the broker keeps its own state.")
+    ] = False,
+) -> None:
     """Every topic of the broker."""
-    found = _admin(session).topics()
+    found = [topic for topic in _admin(session).topics() if internal or not topic.internal]
     if session.json:
         print_json([{"name": t.name, "partitions": len(t.partitions), "replicas": t.replicas} for t in found])
     elif found:

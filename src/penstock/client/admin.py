@@ -5,8 +5,9 @@ admin.create("orders", partitions=3)
 admin.describe_group("billing").lag
 """
 
-from penstock.client.admin_groups import GroupAdmin, GroupInfo, GroupOffset, GroupSummary, MemberInfo, ResetTo
+from penstock.client.admin_offsets import Move, OffsetAdmin, ResetTo, Shift
 from penstock.client.admin_topics import PartitionInfo, TopicInfo
+from penstock.client.group_info import GroupInfo, GroupOffset, GroupSummary, MemberInfo
 
 __all__ = [
     "Admin",
@@ -14,15 +15,18 @@ __all__ = [
     "GroupOffset",
     "GroupSummary",
     "MemberInfo",
+    "Move",
     "PartitionInfo",
     "ResetTo",
+    "Shift",
     "TopicInfo",
 ]
 
 
-class Admin(GroupAdmin):
+class Admin(OffsetAdmin):
     """One connection for questions and changes; raises `ClientError` with one line that says what to do.
 
     Topics: `create`, `topics`, `describe`, `alter_configs`, `add_partitions`, `delete`, `delete_records`.
-    Groups: `groups`, `describe_group`, `committed`, `reset_offsets`, `delete_group`.
+    Groups: `groups`, `describe_group`, `describe_groups`, `committed`, `plan_reset`, `reset_offsets`,
+    `delete_group`.
     """

@@ -1,61 +1,15 @@
-"""Consumer groups, administered: who is in them, how far behind they are, and where they go on."""
+"""Consumer groups, administered: who is in them, and how far behind they are."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+from confluent_kafka.admin import OffsetSpec
 
 from penstock.client.admin_topics import TopicAdmin
 from penstock.client.connect import REQUEST_SECONDS
-from penstock.client.errors import ClientError
-
-ResetTo = Literal["earliest", "latest"] | datetime | int
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSummary:
-    name: str
-    state: str  # stable, empty, preparing_rebalancing, completing_rebalancing, dead, unknown
-    kind: str  # classic, consumer
-
-
-@dataclass(frozen=True, slots=True)
-class MemberInfo:
-    id: str
-    client_id: str
-    host: str
-    instance_id: str | None
-    partitions: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupOffset:
-    topic: str
-    partition: int
-    committed: int
-    latest: int
-    member: str | None  # the id of the member that reads it now
-
-    @property
-    def lag(self) -> int:
-        """How many offsets are still to be read."""
-        return max(0, self.latest - self.committed)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    name: str
-    state: str
-    coordinator: int | None
-    assignor: str
-    members: tuple[MemberInfo, ...]
-    offsets: tuple[GroupOffset, ...]
-
-    @property
-    def lag(self) -> int:
-        return sum(one.lag for one in self.offsets)
+from penstock.client.errors import ClientError, explained, kafka_errors
+from penstock.client.group_info import GroupInfo, GroupOffset, GroupSummary, MemberInfo, Where
 
 
 class GroupAdmin(TopicAdmin):
@@ -64,6 +18,8 @@ class GroupAdmin(TopicAdmin):
     def groups(self) -> list[GroupSummary]:
         """Every group, by name."""
         listed = self._wait(self._client.list_consumer_groups(request_timeout=REQUEST_SECONDS), "the groups")
+        if listed.errors:
+            raise explained(listed.errors[0], bootstrap=self._bootstrap, subject="the groups")
         return sorted(
             (GroupSummary(one.group_id, _name(one.state), _name(one.type)) for one in listed.valid),
             key=lambda one: one.name,
@@ -71,104 +27,134 @@ class GroupAdmin(TopicAdmin):
 
     def describe_group(self, name: str) -> GroupInfo:
         """Its members, what it has committed, and how far behind it is."""
-        future = self._client.describe_consumer_groups([name], request_timeout=REQUEST_SECONDS)[name]
-        found = self._wait(future, f"group {name}")
-        members = tuple(
-            MemberInfo(
-                one.member_id,
-                one.client_id,
-                one.host,
-                one.group_instance_id,
-                tuple(
-                    sorted(
-                        (at.topic, at.partition)
-                        for at in (one.assignment.topic_partitions if one.assignment else ())
-                    )
-                ),
-            )
-            for one in found.members
-        )
-        state = _name(found.state)
-        committed = self.committed(name)
-        if state == "dead" and not committed:
-            raise ClientError(f"there is no group {name}: `Admin.groups()` lists those there are")
-        owners = {place: member.id for member in members for place in member.partitions}
-        coordinator = found.coordinator.id if found.coordinator is not None else None
-        return GroupInfo(
-            name,
-            state,
-            coordinator,
-            found.partition_assignor,
-            members,
-            tuple(self._lags(committed, owners)),
-        )
+        found = self.describe_groups([name])
+        if not found:
+            raise no_group(name)
+        return found[0]
 
-    def committed(self, name: str) -> dict[tuple[str, int], int]:
+    def describe_groups(self, names: Sequence[str]) -> list[GroupInfo]:
+        """Several at once, in a few requests; those that do not exist are left out."""
+        if not names:
+            return []
+        describing = self._client.describe_consumer_groups(list(names), request_timeout=REQUEST_SECONDS)
+        fetching = {name: self._fetch_committed(name) for name in names}
+        found = {}
+        for name in names:
+            try:
+                found[name] = self._wait(describing[name], f"group {name}")
+            except ClientError as error:
+                if error.code != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+        committed = {name: self._committed(name, fetching[name]) for name in found}
+        members = {name: tuple(map(_member, one.members)) for name, one in found.items()}
+        places = self._places(
+            {topic for of in committed.values() for topic, _ in of}
+            | {topic for of in members.values() for one in of for topic, _ in one.partitions}
+        )
+        earliest = self._bounds(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        latest = self._bounds(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        infos = []
+        for name, one in found.items():
+            read = {topic for topic, _ in committed[name]}
+            read |= {topic for member in members[name] for topic, _ in member.partitions}
+            owners = {place: member.id for member in members[name] for place in member.partitions}
+            offsets = tuple(
+                GroupOffset(
+                    *place, committed[name].get(place), latest[place], owners.get(place), earliest[place]
+                )
+                for place in sorted(latest)
+                if place[0] in read
+            )
+            there = {offset.topic for offset in offsets}
+            infos.append(
+                GroupInfo(
+                    name,
+                    _name(one.state),
+                    one.coordinator.id if one.coordinator is not None else None,
+                    one.partition_assignor,
+                    members[name],
+                    offsets,
+                    tuple(sorted(read - there)),
+                )
+            )
+        return [one for one in infos if one.exists]
+
+    def committed(self, name: str) -> dict[Where, int]:
         """What a group has committed: the next offset to read, by topic and partition."""
+        return self._committed(name, self._fetch_committed(name))
+
+    def _fetch_committed(self, name: str) -> Any:
         asked = [ConsumerGroupTopicPartitions(name)]
-        future = self._client.list_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[name]
+        return self._client.list_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[name]
+
+    def _committed(self, name: str, future: Any) -> dict[Where, int]:
         found = self._wait(future, f"group {name}")
         return {(at.topic, at.partition): at.offset for at in found.topic_partitions or () if at.offset >= 0}
 
-    def _lags(
-        self, committed: Mapping[tuple[str, int], int], owners: Mapping[tuple[str, int], str]
-    ) -> list[GroupOffset]:
-        lags = []
-        for topic in sorted({topic for topic, _ in committed}):
+    def _places(self, topics: Iterable[str]) -> list[Where]:
+        """Every partition of those of the topics that exist."""
+        wanted = sorted(set(topics))
+        if not wanted:
+            return []
+        with kafka_errors(self._bootstrap, "the topics"):
+            known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
+        return [(topic, index) for topic in wanted if topic in known for index in known[topic].partitions]
+
+    def _bounds(self, places: Iterable[Where], spec: OffsetSpec) -> dict[Where, int]:
+        """One end of each partition; those that were deleted in this moment are left out."""
+        found = {}
+        for place, future in self._ask_offsets(places, spec).items():
             try:
-                indexes = set(self.partition_indexes(topic))
-            except ClientError:
-                continue  # the topic was deleted; its commits expire
-            mine = sorted(index for name, index in committed if name == topic and index in indexes)
-            latest = self.latest(topic, mine)
-            lags += [
-                GroupOffset(topic, index, committed[topic, index], latest[index], owners.get((topic, index)))
-                for index in mine
-            ]
-        return lags
-
-    def reset_offsets(
-        self, name: str, topic: str, to: ResetTo, partitions: Iterable[int] | None = None
-    ) -> dict[int, int]:
-        """Let a group go on elsewhere: "earliest", "latest", a datetime, or an offset. The group must have no members.
-
-        Gives the new position of each partition.
-        """
-        known = self.partition_indexes(topic)
-        chosen = known if partitions is None else sorted(set(partitions))
-        unknown = [index for index in chosen if index not in known]
-        if unknown:
-            raise ClientError(f"{topic} has no partition {unknown[0]}: it has 0 to {max(known, default=-1)}")
-        places = self._resolve(topic, chosen, to)
-        offsets = [TopicPartition(topic, index, offset) for index, offset in places.items()]
-        asked = [ConsumerGroupTopicPartitions(name, offsets)]
-        future = self._client.alter_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[name]
-        done = self._wait(future, f"group {name}")
-        for one in done.topic_partitions:
-            if one.error is not None:
-                raise ClientError(
-                    f"group {name}, {topic}[{one.partition}]: {one.error.str()}", one.error.code()
-                )
-        return places
-
-    def _resolve(self, topic: str, partitions: list[int], to: ResetTo) -> dict[int, int]:
-        earliest = self.earliest(topic, partitions)
-        latest = self.latest(topic, partitions)
-        if to == "earliest":
-            return earliest
-        if to == "latest":
-            return latest
-        if isinstance(to, datetime):
-            found = self.since(topic, partitions, round(to.timestamp() * 1000))
-            return {index: offset if offset >= 0 else latest[index] for index, offset in found.items()}
-        if isinstance(to, int):
-            return {index: min(max(to, earliest[index]), latest[index]) for index in partitions}
-        raise ClientError(f"to={to!r} is not a place: earliest, latest, a datetime or an offset")
+                found[place] = self._wait(future, place[0]).offset
+            except ClientError as error:
+                if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+        return found
 
     def delete_group(self, name: str) -> None:
         """Forget a group and everything it committed; it must have no members."""
         future = self._client.delete_consumer_groups([name], request_timeout=REQUEST_SECONDS)[name]
-        self._wait(future, f"group {name}")
+        try:
+            self._wait(future, f"group {name}")
+        except ClientError as error:
+            raise group_refusal(name, error) from error
+
+
+# What the coordinator says to changes from outside while members are at work.
+_AT_WORK = {
+    KafkaError.NON_EMPTY_GROUP,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.ILLEGAL_GENERATION,
+}
+
+
+def group_refusal(name: str, error: ClientError) -> ClientError:
+    """A change of a group that was refused, with what to do about it."""
+    if error.code == KafkaError.GROUP_ID_NOT_FOUND:
+        return no_group(name)
+    return members_at_work(name, error.code) if error.code in _AT_WORK else error
+
+
+def no_group(name: str) -> ClientError:
+    return ClientError(
+        f"there is no group {name}: `penstock group list` shows those there are",
+        KafkaError.GROUP_ID_NOT_FOUND,
+    )
+
+
+def members_at_work(name: str, code: int | None = KafkaError.NON_EMPTY_GROUP) -> ClientError:
+    return ClientError(
+        f"group {name} has members at work: stop them first (`penstock group describe {name}` names them); one "
+        "that was killed is forgotten when its session.timeout.ms has passed",
+        code,
+    )
+
+
+def _member(found: Any) -> MemberInfo:
+    assigned = found.assignment.topic_partitions if found.assignment else ()
+    places = tuple(sorted((at.topic, at.partition) for at in assigned))
+    return MemberInfo(found.member_id, found.client_id, found.host, found.group_instance_id, places)
 
 
 def _name(value: Any) -> str:

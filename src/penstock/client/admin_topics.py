@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from confluent_kafka import TopicCollection, TopicPartition, Uuid
+from confluent_kafka import KafkaError, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from penstock.client.connect import REQUEST_SECONDS, handle_settings, reach
-from penstock.client.errors import kafka_errors
+from penstock.client.errors import ClientError, kafka_errors
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -48,10 +48,22 @@ class TopicInfo:
     partitions: tuple[PartitionInfo, ...]
     id: str | None = None
     configs: Mapping[str, str] | None = None  # what was set on the topic itself
+    internal: bool = False  # the broker keeps its own state in it
 
     @property
     def replicas(self) -> int:
         return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+
+def _partition(found: Any, earliest: int | None = None, latest: int | None = None) -> PartitionInfo:
+    return PartitionInfo(
+        found.id,
+        found.leader.id if found.leader is not None else None,
+        tuple(node.id for node in found.replicas),
+        tuple(node.id for node in found.isr),
+        earliest,
+        latest,
+    )
 
 
 class TopicAdmin:
@@ -80,19 +92,23 @@ class TopicAdmin:
         self._wait(self._client.create_topics([topic], request_timeout=REQUEST_SECONDS)[name], name)
 
     def topics(self) -> list[TopicInfo]:
-        """Every topic, by name."""
+        """Every topic, by name, the broker's own among them."""
         with kafka_errors(self._bootstrap, "the topics"):
-            found = self._client.list_topics(timeout=REQUEST_SECONDS).topics
-        return [
-            TopicInfo(
-                name,
-                tuple(
-                    PartitionInfo(p.id, p.leader if p.leader >= 0 else None, tuple(p.replicas), tuple(p.isrs))
-                    for p in sorted(topic.partitions.values(), key=lambda one: one.id)
-                ),
-            )
-            for name, topic in sorted(found.items())
-        ]
+            names = sorted(self._client.list_topics(timeout=REQUEST_SECONDS).topics)
+        if not names:
+            return []
+        futures = self._client.describe_topics(TopicCollection(names), request_timeout=REQUEST_SECONDS)
+        found = []
+        for name in names:
+            try:
+                one = self._wait(futures[name], name)
+            except ClientError as error:
+                if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted in this moment
+                    raise
+                continue
+            partitions = tuple(_partition(p) for p in sorted(one.partitions, key=lambda p: p.id))
+            found.append(TopicInfo(name, partitions, topic_id_text(one.topic_id), internal=one.is_internal))
+        return found
 
     def partition_indexes(self, name: str) -> list[int]:
         return [partition.id for partition in self._description(name).partitions]
@@ -104,17 +120,12 @@ class TopicAdmin:
         earliest = self.earliest(name, indexes)
         latest = self.latest(name, indexes)
         partitions = tuple(
-            PartitionInfo(
-                p.id,
-                p.leader.id if p.leader is not None else None,
-                tuple(node.id for node in p.replicas),
-                tuple(node.id for node in p.isr),
-                earliest.get(p.id),
-                latest.get(p.id),
-            )
+            _partition(p, earliest.get(p.id), latest.get(p.id))
             for p in sorted(found.partitions, key=lambda one: one.id)
         )
-        return TopicInfo(name, partitions, topic_id_text(found.topic_id), self._configs(name))
+        return TopicInfo(
+            name, partitions, topic_id_text(found.topic_id), self._configs(name), found.is_internal
+        )
 
     def _description(self, name: str) -> Any:
         wanted = TopicCollection([name])
@@ -131,11 +142,15 @@ class TopicAdmin:
         return self._offsets(name, partitions, OffsetSpec.for_timestamp(timestamp_ms))
 
     def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        asked = {TopicPartition(name, index): spec for index in partitions}
+        futures = self._ask_offsets(((name, index) for index in partitions), spec)
+        return {index: self._wait(future, name).offset for (_, index), future in futures.items()}
+
+    def _ask_offsets(self, places: Iterable[tuple[str, int]], spec: OffsetSpec) -> dict[tuple[str, int], Any]:
+        asked = {TopicPartition(*place): spec for place in places}
         if not asked:
             return {}
         futures = self._client.list_offsets(asked, request_timeout=REQUEST_SECONDS)
-        return {at.partition: self._wait(future, name).offset for at, future in futures.items()}
+        return {(at.topic, at.partition): future for at, future in futures.items()}
 
     def _configs(self, name: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, name)

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import TopicPartition
@@ -141,6 +142,34 @@ class Consumer:
         self._end(unfinished=0)
         return None
 
+    def receive_many(self, most: int = _BATCH_MESSAGES, timeout: float | None = None) -> list[Message]:
+        """Up to `most` messages that are there, waiting for the first; an empty list when none came in time.
+
+        Asking says that those before are done. `batches` waits until a batch has filled up.
+        """
+        self._check_batch(most)
+        deadline = float("inf") if timeout is None else time.monotonic() + timeout
+        self._stop.listen()
+        while not self._stop.wanted:
+            if self.busy:
+                self.take(0)
+            found = list(islice(iter(self.next_taken, None), most))
+            if found:
+                self._in_hand = len(found)
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return []
+            self.take(min(WAIT_SECONDS, left))
+        self._end(unfinished=0)
+        return []
+
+    def _check_batch(self, size: int) -> None:
+        if size < 1:
+            raise ClientError(f"size={size}: a batch has at least one message")
+        if self._flow is not None and self._flow.ordered:
+            raise ClientError("batches cannot keep the order of retried keys: loop over messages instead")
+
     @property
     def busy(self) -> bool:
         """Whether `take` has something to do before the next message: a commit, or attending to the group."""
@@ -184,10 +213,7 @@ class Consumer:
             yield table_of([Message(raw, read) for raw in raws], decoded=read is not None)
 
     def _raw_batches(self, size: int, wait: float) -> Iterator[list[Any]]:
-        if size < 1:
-            raise ClientError(f"size={size}: a batch has at least one message")
-        if self._flow is not None and self._flow.ordered:
-            raise ClientError("batches cannot keep the order of retried keys: loop over messages instead")
+        self._check_batch(size)
         self._stop.listen()
         reader, window = self._reader, self._reader.window
         while not self._stop.wanted:
@@ -269,6 +295,21 @@ class Consumer:
     def assignment(self) -> list[Where]:
         """The partitions this consumer reads now, as (topic, partition)."""
         return self._reader.owned
+
+    @property
+    def joined(self) -> bool:
+        """Whether the group has assigned it partitions; there may be none for it. True without a group."""
+        return self._reader.joined
+
+    @property
+    def at_end(self) -> frozenset[Where]:
+        """Which of its partitions it has read to their end; known where config has `enable.partition.eof`."""
+        return frozenset(self._reader.at_end)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop()` or a signal has ended it."""
+        return self._stop.wanted
 
     def commit(self) -> None:
         """Commit now, and wait for it: everything up to and with the message in hand."""

@@ -97,6 +97,9 @@ class Reader:
         self._ahead = plan.delivery == "at-most-once"
         self.window = Window()
         self._owned: set[Where] = set()
+        self.at_end: set[Where] = (
+            set()
+        )  # met its end since it is ours; known where `enable.partition.eof` is set
         self._rebalances = 0
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
@@ -187,6 +190,7 @@ class Reader:
 
     def _forget(self, gone: list[Where]) -> None:
         self._owned.difference_update(gone)
+        self.at_end.difference_update(gone)
         self.holding.forget(gone)
         for place in gone:
             self.window.unpin(place)
@@ -245,17 +249,21 @@ class Reader:
         good = [raw for raw in taken if raw.error() is None]
         if len(good) != len(taken):
             for raw in taken:
-                self._check(raw.error(), raw.topic())
+                self._check(raw)
         if self._rebalances != before and self._plan.group is not None:
             good = [raw for raw in good if where(raw) in self._owned]
         if self.holding.active:
             good = self.holding.without_held(good)
         return good if self._admit is None else self._admit(self, good)
 
-    def _check(self, error: KafkaError | None, topic: str | None) -> None:
+    def _check(self, raw: "RawMessage") -> None:
+        error = raw.error()
         if error is None or error.code() in _PASSING:
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                self.at_end.add(where(raw))
             return
-        raise explained(error, bootstrap=self._plan.bootstrap, subject=topic or ", ".join(self._plan.topics))
+        subject = raw.topic() or ", ".join(self._plan.topics)
+        raise explained(error, bootstrap=self._plan.bootstrap, subject=subject)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -357,6 +365,11 @@ class Reader:
 
     def resume(self, places: Iterable[Where]) -> None:
         self.holding.resume(places)
+
+    @property
+    def joined(self) -> bool:
+        """Whether an assignment has come, be it an empty one."""
+        return self._plan.group is None or self._rebalances > 0
 
     @property
     def owned(self) -> list[Where]:

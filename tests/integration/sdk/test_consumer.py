@@ -5,11 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from tests.integration.raw import wait_until
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Admin, AsyncConsumer, ClientError, Consumer, Message, Producer
@@ -211,13 +211,14 @@ def test_members_share_the_partitions_and_miss_nothing(cluster: Cluster, new_top
     topic = new_topic(4)
     total = 2000
     seen: list[int] = []
-    lock = threading.Lock()
+    told = threading.Condition()
 
     def work(consumer: Consumer) -> None:
         with consumer:
             for message in consumer:
-                with lock:
+                with told:
                     seen.append(int(message.value))
+                    told.notify()
 
     first = Consumer(cluster.bootstrap, topic, group=topic)
     second = Consumer(cluster.bootstrap, topic, group=topic)
@@ -229,21 +230,19 @@ def test_members_share_the_partitions_and_miss_nothing(cluster: Cluster, new_top
             if number == total // 3:
                 producer.flush()
                 threads[1].start()
-                _until(lambda: len(second.assignment) == 2 and len(first.assignment) == 2)
+                wait_until(
+                    lambda: len(second.assignment) == 2 and len(first.assignment) == 2, "both have joined"
+                )
             if number == 2 * total // 3:
                 producer.flush()
                 first.stop()
                 threads[0].join()
-    _until(lambda: len(set(seen)) == total)
+    with told:
+        told.wait_for(lambda: len(set(seen)) == total)
     second.stop()
     threads[1].join()
     assert len(seen) == total, "a clean rebalance brings nothing twice"
     assert sum(Admin(cluster.bootstrap).committed(topic).values()) == total
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        time.sleep(0.01)
 
 
 LOOP = """

@@ -1,0 +1,99 @@
+"""`penstock consume --group`: as a member of the group, each message committed after it was printed."""
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError
+
+from penstock.client.admin import Admin
+from penstock.client.console_row import ConsoleRow
+from penstock.client.consumer import Consumer
+from penstock.client.errors import unreachable
+
+if TYPE_CHECKING:
+    from penstock.cli.command import Session
+    from penstock.client.starting import Start
+
+_TAKEN_AT_ONCE = 1000
+_STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
+
+
+class GroupRows:
+    """Asking for more rows says that those before were printed; so does `close`, unless an exception is on its way."""
+
+    def __init__(
+        self,
+        session: "Session",
+        topic: str,
+        group: str,
+        *,
+        from_beginning: bool,
+        since_ms: int | None,
+        most: int | None,
+        follow: bool,
+    ) -> None:
+        self._bootstrap = session.bootstrap
+        self._follow = follow
+        self._left = sys.maxsize if most is None else most
+        self.broker_lost = False
+        admin = Admin(session.bootstrap, debug=session.debug)
+        self._ends = admin.latest(topic, admin.partition_indexes(topic))
+        self._passed: set[tuple[str, int]] = set()  # read up to the end they had when this began
+        start: Start = "earliest" if from_beginning else "latest"
+        if since_ms is not None:
+            start = datetime.fromtimestamp(since_ms / 1000, UTC)
+        self._consumer = Consumer(
+            session.bootstrap,
+            topic,
+            group=group,
+            start=start,
+            batch_messages=_TAKEN_AT_ONCE,
+            config={**_settings(admin, group), "enable.partition.eof": not follow, "error_cb": self._noticed},
+        )
+
+    def _noticed(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - librdkafka's public name for it
+            self.broker_lost = True
+
+    @property
+    def done(self) -> bool:
+        consumer = self._consumer
+        if consumer.stopped:
+            return True
+        if self._follow or not consumer.joined:
+            return False
+        return self._passed.union(consumer.at_end).issuperset(consumer.assignment)
+
+    def read(self, timeout: float) -> Iterator[ConsoleRow]:
+        messages = self._consumer.receive_many(min(_TAKEN_AT_ONCE, self._left), timeout)
+        self._left -= len(messages)
+        if messages:
+            self.broker_lost = False
+        elif self.broker_lost and not self._follow:
+            raise unreachable(self._bootstrap)
+        for message in messages:
+            if message.offset + 1 >= self._ends.get(message.partition, 0):
+                self._passed.add((message.topic, message.partition))
+            yield ConsoleRow(
+                message.topic,
+                message.partition,
+                message.offset,
+                message.timestamp,
+                message.key,
+                message.raw_value,
+                message.headers,
+            )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _settings(admin: Admin, group: str) -> dict[str, Any]:
+    """A guest does as the others do: members that assign in different ways cannot be in one group."""
+    settings: dict[str, Any] = {"client.id": "penstock-consume"}
+    for found in admin.describe_groups([group]):
+        if found.members and found.assignor in _STRATEGIES:
+            settings["partition.assignment.strategy"] = found.assignor
+    return settings

@@ -1,0 +1,151 @@
+"""`penstock group …`: look at consumer groups, move them, and forget them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import group_reset
+from penstock.cli.command import Session, command
+from penstock.cli.output import Cell, count_text, print_json, print_table
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Admin, GroupInfo
+
+Group = Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")]
+
+
+def register(app: typer.Typer) -> None:
+    groups = typer.Typer(no_args_is_help=True)
+    app.add_typer(groups, name="group", help="Look at consumer groups, move them, and forget them.")
+    command(groups, "list", examples=("penstock group list", "penstock group list --json"))(list_)
+    command(groups, "describe", examples=("penstock group describe billing",))(describe)
+    group_reset.register(groups)
+    command(groups, "delete", examples=("penstock group delete billing",))(delete)
+
+
+def list_(session: Session) -> None:
+    """Every consumer group: its state, its members, and how far behind it is."""
+    admin = _admin(session)
+    kinds = {one.name: one.kind for one in admin.groups()}
+    found = admin.describe_groups(list(kinds))
+    if session.json:
+        print_json(
+            [
+                {
+                    "group": one.name,
+                    "state": one.state,
+                    "kind": kinds[one.name],
+                    "members": len(one.members),
+                    "topics": one.topics,
+                    "lag": one.lag,
+                }
+                for one in found
+            ]
+        )
+    elif found:
+        print_table(
+            ("group", "state", "members", "topics", "lag"),
+            [
+                (one.name, state_text(one.state), len(one.members), ",".join(one.topics) or "-", one.lag)
+                for one in found
+            ],
+        )
+    else:
+        print(
+            "no groups yet; one begins with `penstock consume TOPIC --group NAME`, or any consumer's group.id"
+        )
+
+
+def describe(session: Session, group: Group) -> None:
+    """One group: who is in it, what each member reads, and how far behind it is.
+
+    The lag counts offsets from what is committed to the end of the partition.
+    """
+    found = _admin(session).describe_group(group)
+    if session.json:
+        print_json(_as_json(found))
+        return
+    members = count_text(len(found.members), "member")
+    assignor = f"  assigned by {found.assignor}" if found.assignor else ""
+    print(f"{found.name}  {state_text(found.state)}  {members}{assignor}  lag {found.lag:,}")
+    if found.offsets:
+        print_table(
+            ("topic", "partition", "committed", "latest", "lag", "client", "host"), _partition_rows(found)
+        )
+    if found.members:
+        print()
+        print_table(("member", "client", "host", "instance", "partitions"), _member_rows(found))
+    for topic in found.deleted_topics:
+        print(f"topic {topic} was deleted; what was committed for it expires")
+    if found.lag:
+        print(f"`penstock why {found.name}` tells why it lags")
+
+
+def _partition_rows(found: "GroupInfo") -> list[tuple[Cell, ...]]:
+    members = {one.id: one for one in found.members}
+    rows: list[tuple[Cell, ...]] = []
+    for one in found.offsets:
+        owner = members.get(one.member or "")
+        read_by = (owner.client_id, owner.host) if owner else (None, None)
+        rows.append((one.topic, one.partition, one.committed, one.latest, one.lag, *read_by))
+    return rows
+
+
+def _member_rows(found: "GroupInfo") -> list[tuple[Cell, ...]]:
+    return [
+        (one.id, one.client_id, one.host, one.instance_id, len(one.partitions))
+        for one in sorted(found.members, key=lambda member: member.id)
+    ]
+
+
+def delete(session: Session, group: Group) -> None:
+    """Forget a group and everything it committed, at once and without asking. It must have no members."""
+    _admin(session).delete_group(group)
+    if session.json:
+        print_json({"group": group, "deleted": True})
+    else:
+        print(f"deleted group {group}")
+
+
+def state_text(state: str) -> str:
+    """As people say it: librdkafka's names have underscores."""
+    return state.replace("_", " ")
+
+
+def _admin(session: Session) -> "Admin":
+    from penstock.client.admin import Admin
+
+    return Admin(session.bootstrap, debug=session.debug)
+
+
+def _as_json(found: "GroupInfo") -> dict[str, Any]:
+    return {
+        "group": found.name,
+        "state": found.state,
+        "coordinator": found.coordinator,
+        "assignor": found.assignor or None,
+        "lag": found.lag,
+        "members": [
+            {
+                "id": one.id,
+                "client_id": one.client_id,
+                "host": one.host,
+                "instance_id": one.instance_id,
+                "partitions": [{"topic": topic, "partition": index} for topic, index in one.partitions],
+            }
+            for one in found.members
+        ],
+        "partitions": [
+            {
+                "topic": one.topic,
+                "partition": one.partition,
+                "committed": one.committed,
+                "earliest": one.earliest,
+                "latest": one.latest,
+                "lag": one.lag,
+                "member": one.member,
+            }
+            for one in found.offsets
+        ],
+        "deleted_topics": list(found.deleted_topics),
+    }
