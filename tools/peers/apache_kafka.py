@@ -29,6 +29,7 @@ JVM_OPTIONS = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+TOOL_OPTIONS = ("-Xmx256M", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF")
 # On one node the internal topics cannot have their three replicas.
 ONE_NODE = {
     "offsets.topic.replication.factor": "1",
@@ -61,6 +62,12 @@ def pinned_version() -> str:
 def install() -> Path:
     """The directory with the server's jars; downloads them when they are not there yet."""
     return maven.jars(POM, f"apache-kafka-{pinned_version()}")
+
+
+def run_tool(main_class: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """One of the distribution's command-line tools, as its bin/*.sh would run it."""
+    command = [maven.java(), *TOOL_OPTIONS, "-cp", f"{install()}/*", main_class, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 class ApacheKafka(BrokerProcess):

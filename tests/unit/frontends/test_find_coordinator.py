@@ -14,6 +14,7 @@ async def test_a_group_is_coordinated_here(version: int) -> None:
         answer = await asked.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="group"), version)
         assert (answer.error_code, answer.node_id) == (ErrorCode.NONE, 1)
         assert (answer.host, answer.port) == ("127.0.0.1", asked.broker.port)
+        assert answer.error_message == ("NONE" if version >= 1 else "")
 
 
 @pytest.mark.parametrize("version", range(4, 7))
@@ -53,3 +54,24 @@ async def test_an_unknown_kind_of_key_is_refused() -> None:
     async with Machine().broker() as asked:
         answer = await asked.ask(ApiKey.FIND_COORDINATOR, FindCoordinatorRequest(key="k", key_type=5), 3)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "code"),
+    [
+        (6, "group:AAAAAAAAAAAAAAAAAAAAAQ:0", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (5, "group:AAAAAAAAAAAAAAAAAAAAAQ:0", ErrorCode.INVALID_REQUEST),
+        (6, "group:AAAAAAAAAAAAAAAAAAAAAQ", ErrorCode.INVALID_REQUEST),
+        (6, "group:AAAAAAAAAAAAAAAAAAAAAQ:x", ErrorCode.INVALID_REQUEST),
+        (6, ":AAAAAAAAAAAAAAAAAAAAAQ:0", ErrorCode.INVALID_REQUEST),
+        (6, "group:not an id:0", ErrorCode.INVALID_REQUEST),
+        (6, "group:é:0", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_share_groups_have_no_coordinator_and_keys_of_a_shape(
+    version: int, key: str, code: ErrorCode
+) -> None:
+    request = FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+    async with Machine().broker() as asked:
+        (answer,) = (await asked.ask(ApiKey.FIND_COORDINATOR, request, version)).coordinators
+    assert (answer.error_code, bool(answer.error_message)) == (code, True)

@@ -201,6 +201,19 @@ async def test_describe(version: int) -> None:
         assert (missing.group_state, missing.error_code) == ("Dead", expected)
         if version >= 3:
             assert found.authorized_operations == 0b110101001000
+            told = -(2**31) if version >= 6 else found.authorized_operations
+            assert missing.authorized_operations == told
+
+
+async def test_describe_answers_as_often_as_it_is_asked_and_shows_what_members_had() -> None:
+    async with machine().broker() as asked:
+        member_id = await stable(asked)
+        await join(asked, member_id=member_id)
+        request = describe_groups.DescribeGroupsRequest(groups=["g", "g"])
+        found = (await asked.ask(ApiKey.DESCRIBE_GROUPS, request, 5)).groups
+        assert [one.group_state for one in found] == ["CompletingRebalance"] * 2
+        (member,) = found[0].members
+        assert (member.member_metadata, member.member_assignment) == (b"", b"mine")
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -239,6 +252,8 @@ async def test_offset_delete() -> None:
         assert await delete("g", "unread") == (0, [ErrorCode.NONE])
         assert await delete("g", "unread", 9) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
         assert await delete("nobody", "orders") == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+        assert await delete("nobody", "orders", 9) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+        assert await delete("", "orders") == (ErrorCode.INVALID_GROUP_ID, [])
         assert await delete("simple", "orders") == (0, [ErrorCode.NONE])
         assert await fetch(asked, group_id="simple", everything=True) == []
 

@@ -82,7 +82,7 @@ class GroupAdminService:
 
 
 def _described(group: ClassicGroup) -> GroupDescription:
-    # As in Kafka: what members brought and got is shown once it is settled.
+    # As in Kafka: what members brought is shown once it is settled, and until they get another part what they had.
     settled = group.state is STABLE
     return GroupDescription(
         group.state.value,
@@ -95,7 +95,7 @@ def _described(group: ClassicGroup) -> GroupDescription:
                 one.client_id,
                 one.client_host,
                 one.metadata(group.protocol) if settled else b"",
-                one.assignment if settled else b"",
+                one.assignment,
             )
             for one in group.members.values()
         ),

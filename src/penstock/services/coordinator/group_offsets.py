@@ -70,6 +70,9 @@ class GroupOffsetService:
 
     def delete(self, group_id: str, wanted: Iterable[tuple[str, int]], later: Later) -> None:
         """Forget offsets of topics that no member reads; fills `later` with a code for each."""
+        if not group_id:
+            later.refuse(ErrorCode.INVALID_GROUP_ID)
+            return
         shard = self._shard(group_id, later)
         if shard is None:
             return

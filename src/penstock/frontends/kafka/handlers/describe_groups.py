@@ -29,7 +29,7 @@ def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> La
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     whole = Later(_refusal, lambda groups: DescribeGroupsResponse(groups=groups))
     parts = []
-    for group_id in dict.fromkeys(request.groups):
+    for group_id in request.groups:
         later = Later(_refusal, partial(_render, group_id, operations, call.version))
         services.group_admin.describe(group_id, later)
         parts.append(later)
@@ -65,9 +65,9 @@ def _render(
         )
     if found is not ErrorCode.GROUP_ID_NOT_FOUND:
         return DescribedGroup(group_id=group_id, error_code=found)
-    dead = DescribedGroup(
-        group_id=group_id, group_state=GroupState.DEAD.value, authorized_operations=operations
+    dead = GroupState.DEAD.value
+    if version < _NOT_FOUND_SINCE:
+        return DescribedGroup(group_id=group_id, group_state=dead, authorized_operations=operations)
+    return DescribedGroup(
+        group_id=group_id, group_state=dead, error_code=found, error_message=f"Group {group_id} not found."
     )
-    if version >= _NOT_FOUND_SINCE:
-        dead.error_code, dead.error_message = found, f"Group {group_id} not found."
-    return dead

@@ -3,9 +3,11 @@
 v1 asks for transactions too and explains errors, v3 is flexible, v4 asks for many keys at once, v5 adds a
 transaction error, v6 share groups. The topic that holds the groups is made when it is first asked for, before the
 answer leaves. Transactions and share groups have no coordinator yet: clients are told what Kafka says until its own
-are ready, and try again.
+are ready, and try again. A key of a share group names a group, a topic id and a partition.
 """
 
+import base64
+import binascii
 from collections.abc import Awaitable
 
 from penstock.core.error_codes import ErrorCode
@@ -22,7 +24,9 @@ from penstock.wire.kafka.generated.find_coordinator import (
 
 GROUP, TRANSACTION, SHARE = range(3)
 MANY_KEYS_SINCE = 4
+SHARE_SINCE = 6
 _NONE = -1
+_UUID_BYTES = 16
 
 
 @api(ApiKey.FIND_COORDINATOR, versions=(0, 6))
@@ -33,11 +37,27 @@ def handle(
         if not services.coordinator.has_topic:
             return _after_creation(services, request, call)
         return _found(services.node, request, call)
-    if request.key_type in (TRANSACTION, SHARE):
+    if request.key_type == TRANSACTION or (request.key_type == SHARE and _names_share_state(request, call)):
         return _refused(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", request, call
         )
-    return _refused(ErrorCode.INVALID_REQUEST, f"no coordinator type {request.key_type}", request, call)
+    kind = "share group or its key" if request.key_type == SHARE else f"coordinator type {request.key_type}"
+    return _refused(ErrorCode.INVALID_REQUEST, f"no such {kind}", request, call)
+
+
+def _names_share_state(request: FindCoordinatorRequest, call: Call) -> bool:
+    return call.version >= SHARE_SINCE and all(_is_share_key(key) for key in request.coordinator_keys)
+
+
+def _is_share_key(key: str) -> bool:
+    """`group:topic id:partition`, the id in URL-safe base64."""
+    group, _, rest = key.partition(":")
+    topic_id, _, partition = rest.partition(":")
+    try:
+        named = len(base64.b64decode(f"{topic_id}==", altchars=b"-_", validate=True)) == _UUID_BYTES
+    except (binascii.Error, ValueError):
+        return False
+    return bool(group) and named and partition.isascii() and partition.isdecimal()
 
 
 async def _after_creation(
@@ -52,7 +72,12 @@ async def _after_creation(
 
 def _found(node: Node, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     if call.version < MANY_KEYS_SINCE:
-        return FindCoordinatorResponse(error_message=None, node_id=node.id, host=node.host, port=node.port)
+        return FindCoordinatorResponse(
+            error_message="NONE",  # Kafka's word for it
+            node_id=node.id,
+            host=node.host,
+            port=node.port,
+        )
     return FindCoordinatorResponse(
         coordinators=[
             Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
@@ -68,7 +93,7 @@ def _refused(
         return FindCoordinatorResponse(error_code=code, error_message=message, node_id=_NONE, port=_NONE)
     return FindCoordinatorResponse(
         coordinators=[
-            Coordinator(key=key, node_id=_NONE, port=_NONE, error_code=code)
+            Coordinator(key=key, node_id=_NONE, port=_NONE, error_code=code, error_message=message)
             for key in request.coordinator_keys
         ]
     )

@@ -1,6 +1,7 @@
 """OffsetDelete (47), version 0: forget what a group committed for partitions that none of its members reads.
 
-Partitions that do not exist are refused each for itself, as are those of topics a member subscribes to.
+Partitions that do not exist are refused each for itself, as are those of topics a member subscribes to. Where nothing
+is left to forget, the group is not asked for, as in Kafka.
 """
 
 from penstock.core.error_codes import ErrorCode
@@ -17,16 +18,15 @@ from penstock.wire.kafka.generated.offset_delete import (
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0))
-def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Later:
+def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse | Later:
     del call
     image = services.image
     wanted: list[tuple[str, int]] = []
     still_open: list[OffsetDeleteResponsePartition] = []
-    response = OffsetDeleteResponse()
+    answers: dict[str, list[OffsetDeleteResponsePartition]] = {}
     for topic in request.topics:
         known = image.topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
-        answers = []
         for one in topic.partitions:
             answer = OffsetDeleteResponsePartition(partition_index=one.partition_index)
             if 0 <= one.partition_index < count:
@@ -34,8 +34,12 @@ def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Late
                 still_open.append(answer)
             else:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            answers.append(answer)
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+            answers.setdefault(topic.name, []).append(answer)
+    response = OffsetDeleteResponse(
+        topics=[OffsetDeleteResponseTopic(name=name, partitions=parts) for name, parts in answers.items()]
+    )
+    if not wanted:
+        return response
 
     def render(outcome: ErrorCode | list[ErrorCode]) -> OffsetDeleteResponse:
         if isinstance(outcome, ErrorCode):
