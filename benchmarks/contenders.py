@@ -2,7 +2,7 @@
 
 Kafka acknowledges from the page cache, so it stands beside Penstock with `penstock.ack.after=written`. Penstock's
 default on one node syncs first, so it stands beside Kafka with `flush.messages=1`. Both are topic settings: one
-process per broker serves all its variants.
+process per broker serves all its variants. What only the broker itself can be told makes a process of its own.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Kept = TypeVar("Kept")
-PEERS: dict[str, Callable[[Path | None], BrokerProcess]] = {
-    "penstock": lambda work_dir: PenstockPeer(work_dir=work_dir),
-    "kafka": lambda work_dir: ApacheKafka(work_dir=work_dir),
+PEERS: dict[str, Callable[[Mapping[str, str], Path | None], BrokerProcess]] = {
+    "penstock": lambda settings, work_dir: PenstockPeer(settings, work_dir=work_dir),
+    "kafka": lambda settings, work_dir: ApacheKafka(settings, work_dir=work_dir),
 }
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A broker together with the topic settings of a variant."""
+    """A broker together with the settings of a variant: of its topics, or of the broker."""
 
     key: str
     peer: str
     topic_config: Mapping[str, str] = field(default_factory=dict)
+    broker_config: Mapping[str, str] = field(default_factory=dict)
 
 
 PENSTOCK = Contender("penstock", "penstock", {"penstock.ack.after": "written"})
@@ -58,21 +59,21 @@ class Bench:
         self.base_dir = base_dir
         self.scale = scale
         self._stack = ExitStack()
-        self._running: dict[str, BrokerProcess] = {}
+        self._running: dict[tuple[str, ...], BrokerProcess] = {}
         self._names = itertools.count(1)
         self._shared: dict[str, Any] = {}
 
     def broker(self, contender: Contender) -> BrokerProcess:
         """The running broker that serves this contender."""
-        peer = contender.peer
-        if peer not in self._running:
-            self._running[peer] = self._stack.enter_context(self.new_broker(contender))
-        return self._running[peer]
+        kind = (contender.peer, *sorted(f"{name}={value}" for name, value in contender.broker_config.items()))
+        if kind not in self._running:
+            self._running[kind] = self._stack.enter_context(self.new_broker(contender))
+        return self._running[kind]
 
     def new_broker(self, contender: Contender) -> BrokerProcess:
         """A broker of its own, not started, in a directory below the run's."""
         work_dir = self.base_dir / f"{contender.peer}-{next(self._names)}"
-        return PEERS[contender.peer](work_dir)
+        return PEERS[contender.peer](contender.broker_config, work_dir)
 
     def new_topic(self, contender: Contender, *, partitions: int = 1) -> str:
         name = f"bench-{next(self._names)}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.groups import GROUP_ROWS
 from benchmarks.growth import GROWTH_ROWS
 from benchmarks.rows import LIMIT, SYNCED, UNSYNCED, Row
+from benchmarks.sdk import SDK_ROWS
 from benchmarks.spark import SPARK_ROWS
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ HEAD = "| | Penstock | Apache Kafka | ratio | target | met |\n|---|---|---|---|-
 SPARK_HEAD = (
     "| | Penstock's source | Spark's Kafka connector | ratio | target | met |\n|---|---|---|---|---|---|"
 )
+SDK_HEAD = "| | SDK | confluent-kafka | ratio | target | met |\n|---|---|---|---|---|---|"
 LIMIT_HEAD = "| | plain loop |\n|---|---|"
 
 
@@ -40,6 +43,20 @@ SECTIONS = (
         "Acknowledged after fdatasync",
         "Penstock's default on one node, beside Kafka unsynced and synced.",
         SYNCED,
+    ),
+    Section(
+        "Consumer groups",
+        "Members and committers on bare sockets; `group.initial.rebalance.delay.ms=0` on both. Penstock with\n"
+        "`penstock.ack.after=written`, since Kafka does not sync either; its default where it says synced.",
+        GROUP_ROWS,
+    ),
+    Section(
+        "Python SDK",
+        "`penstock.Producer` and `penstock.Consumer` beside bare confluent-kafka with the same settings, on one\n"
+        "broker, Penstock. The bare producer gives each message an id header and a delivery callback, the bare\n"
+        "consumer is a `poll()` loop.",
+        SDK_ROWS,
+        SDK_HEAD,
     ),
     Section(
         "Spark",
@@ -86,10 +103,13 @@ METHOD = """\
 - Spark: topics of four partitions, written once and read by all contenders in turn; values are half noise, half
   repetition. A read is a job that writes every column to Spark's `noop` format; a write is of rows that Spark makes
   as it goes. Once per contender its rows are counted and hashed over all columns: all agree, or the run is void.
+- Groups: a hundred members on a hundred connections, all at once; they do what client libraries do, but never rest, so
+  the time is the broker's. The median of ten groups is a round. Commits carry one offset each.
 - Starts are on a data directory with one topic, up to the first acknowledged message.
 
 Again: `make bench`, or one part of it: `make bench PART=produce` (`consume`, `requests`, `latency`, `start`,
-`memory`, `limit`, `spark`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1` to try it in small.
+`memory`, `limit`, `groups`, `sdk`, `spark`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1`
+to try it in small.
 """
 
 
@@ -170,7 +190,7 @@ def circumstances(found: dict[str, Result]) -> str:
 def write(found: dict[str, Result]) -> list[str]:
     """Write the page and its plots; the paths written."""
     written = [PAGE, PLOT]
-    plot(found, (*UNSYNCED, *SYNCED), "Apache Kafka", PLOT)
+    plot(found, (*UNSYNCED, *GROUP_ROWS, *SYNCED), "Apache Kafka", PLOT)
     if any(row.measurement in found for row in SPARK_ROWS):
         plot(found, SPARK_ROWS, "Spark's Kafka connector", SPARK_PLOT)
         written.append(SPARK_PLOT)

@@ -1,49 +1,54 @@
 """The SDK beside bare confluent-kafka: same librdkafka, same settings, same broker, what Python adds.
 
-    python -m benchmarks.sdk [--messages 200000] [--rounds 5] [--bytes 100]
-
-Each round runs every contender once, so that a busy machine disturbs all alike; medians, and their ratios. The bare
-producer does what anybody would have to do for the same result: an id header and a delivery callback per message, and
-reports swept up every 256 messages (polling after each one is slower). The bare consumer is a `poll()` loop that
-looks at each message's error and value.
+The bare producer does what anybody would have to do for the same result: an id header and a delivery callback per
+message, and reports swept up every 256 messages (polling after each one is slower). The bare consumer is a `poll()`
+loop that looks at each message's error and value; both consumers are timed from their first message on, for what comes
+before it is the broker's. All contenders write into, and read, topics of one partition.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import statistics
-import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import Producer as RawProducer
 from confluent_kafka import TopicPartition
-from tools.peers import PenstockPeer
 
-from benchmarks.topics import create_topic
+from benchmarks import machine
+from benchmarks.contenders import Bench, Contender
+from benchmarks.measurements import Measurement
+from benchmarks.rows import Row
 from penstock import Consumer, Producer
 from penstock.client.profiles import consumer_settings, producer_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from benchmarks.load import Metrics
+
 SWEEP_MASK = 0xFF
 MANY = 1000
+MESSAGES = 500_000
+VALUE = b"x" * 100
+WRITTEN = {"penstock.ack.after": "written"}
+BARE = Contender("bare", "penstock", WRITTEN)
+SDK = Contender("sdk", "penstock", WRITTEN)
+SDK_MANY = Contender("sdk-many", "penstock", WRITTEN)
 _groups = itertools.count(1)
 
 
-class Load(NamedTuple):
+class Target(NamedTuple):
     bootstrap: str
     topic: str
     messages: int
-    value: bytes
 
 
-def bare_send(load: Load) -> None:
+def bare_send(target: Target) -> None:
     settings = producer_settings("at-least-once", "throughput", None)
-    producer = RawProducer({"bootstrap.servers": load.bootstrap, **settings})
+    producer = RawProducer({"bootstrap.servers": target.bootstrap, **settings})
     delivered = 0
 
     def report(error: object, _: object) -> None:
@@ -51,97 +56,96 @@ def bare_send(load: Load) -> None:
         if error is None:
             delivered += 1
 
-    for number in range(load.messages):
+    for number in range(target.messages):
         headers = [("penstock-id", f"0123456789ab-{number:x}")]
         while True:
             try:
-                producer.produce(load.topic, load.value, headers=headers, on_delivery=report)
+                producer.produce(target.topic, VALUE, headers=headers, on_delivery=report)
                 break
             except BufferError:
                 producer.poll(0.05)
         if not number & SWEEP_MASK:
             producer.poll(0)
     producer.flush()
-    if delivered != load.messages:
+    if delivered != target.messages:
         raise AssertionError("messages lost")
 
 
-def sdk_send(load: Load) -> None:
-    with Producer(load.bootstrap, profile="throughput") as producer:
-        for _ in range(load.messages):
-            producer.send(load.topic, load.value)
+def sdk_send(target: Target) -> None:
+    with Producer(target.bootstrap, profile="throughput") as producer:
+        for _ in range(target.messages):
+            producer.send(target.topic, VALUE)
 
 
-def sdk_send_many(load: Load) -> None:
-    with Producer(load.bootstrap, profile="throughput") as producer:
-        for _ in range(load.messages // MANY):
-            producer.send_many(load.topic, itertools.repeat(load.value, MANY))
+def sdk_send_many(target: Target) -> None:
+    with Producer(target.bootstrap, profile="throughput") as producer:
+        for _ in range(target.messages // MANY):
+            producer.send_many(target.topic, itertools.repeat(VALUE, MANY))
 
 
-def bare_poll(load: Load) -> None:
+def bare_poll(target: Target) -> float:
     settings = consumer_settings("throughput", None)
     group = f"bare-{next(_groups)}"
-    consumer = RawConsumer({"bootstrap.servers": load.bootstrap, "group.id": group, **settings})
-    consumer.assign([TopicPartition(load.topic, 0, 0)])
-    read = 0
-    while read < load.messages:
+    consumer = RawConsumer({"bootstrap.servers": target.bootstrap, "group.id": group, **settings})
+    consumer.assign([TopicPartition(target.topic, 0, 0)])
+    read, began = 0, 0.0
+    while read < target.messages:
         message = consumer.poll(1.0)
         if message is not None and message.error() is None and message.value() is not None:
             read += 1
+            if read == 1:
+                began = time.perf_counter()
+    seconds = time.perf_counter() - began
     consumer.close()
+    return seconds
 
 
-def sdk_loop(load: Load) -> None:
-    with Consumer(load.bootstrap, load.topic, profile="throughput") as consumer:
+def sdk_loop(target: Target) -> float:
+    began = ended = 0.0
+    with Consumer(target.bootstrap, target.topic, profile="throughput") as consumer:
         for read, message in enumerate(consumer, 1):
-            if message.value is None or read == load.messages:
+            if read == 1:
+                began = time.perf_counter()
+            if message.value is None or read == target.messages:
+                ended = time.perf_counter()
                 break
+    return ended - began
 
 
-CONTENDERS: dict[str, Callable[[Load], None]] = {
-    "bare produce": bare_send,
-    "send": sdk_send,
-    "send_many": sdk_send_many,
-    "bare poll": bare_poll,
-    "loop": sdk_loop,
-}
-# What is measured, beside what, and at least how much of it.
-TARGETS = (("send", "bare produce", 0.5), ("send_many", "bare produce", 0.8), ("loop", "bare poll", 0.8))
+SENDERS: dict[str, Callable[[Target], None]] = {"bare": bare_send, "sdk": sdk_send, "sdk-many": sdk_send_many}
+READERS: dict[str, Callable[[Target], float]] = {"bare": bare_poll, "sdk": sdk_loop}
 
 
-def measure(load: Load, rounds: int) -> dict[str, list[float]]:
-    rates: dict[str, list[float]] = {name: [] for name in CONTENDERS}
-    for _ in range(rounds):
-        for name, run in CONTENDERS.items():
-            started = time.perf_counter()
-            run(load)
-            rates[name].append(load.messages / (time.perf_counter() - started))
-    return rates
+def send(bench: Bench, contender: Contender) -> Metrics:
+    topic = bench.new_topic(contender)
+    try:
+        machine.settle()
+        target = Target(bench.broker(contender).bootstrap, topic, int(MESSAGES * bench.scale) // MANY * MANY)
+        began = time.perf_counter()
+        SENDERS[contender.key](target)
+        return {"messages_per_s": target.messages / (time.perf_counter() - began)}
+    finally:
+        bench.delete_topic(contender, topic)
 
 
-def report(rates: dict[str, list[float]]) -> bool:
-    medians = {name: statistics.median(values) for name, values in rates.items()}
-    for name, values in rates.items():
-        print(f"{name:14} {medians[name]:12,.0f} msg/s   {min(values):12,.0f} to {max(values):,.0f}")
-    met = True
-    for ours, theirs, least in TARGETS:
-        ratio = medians[ours] / medians[theirs]
-        met = met and ratio >= least
-        print(f"{ours:10} {ratio:5.2f} x {theirs} (wanted: {least})")
-    return met
+def read(bench: Bench, contender: Contender, filled: dict[str, str]) -> Metrics:
+    """A topic of each contender's own, written once."""
+    bootstrap, messages = bench.broker(contender).bootstrap, int(MESSAGES * bench.scale) // MANY * MANY
+    if contender.key not in filled:
+        filled[contender.key] = bench.new_topic(contender)
+        sdk_send_many(Target(bootstrap, filled[contender.key], messages))
+    machine.settle()
+    seconds = READERS[contender.key](Target(bootstrap, filled[contender.key], messages))
+    return {"messages_per_s": messages / seconds}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bytes", type=int, default=100)
-    chosen = parser.parse_args()
-    with PenstockPeer() as broker:
-        create_topic(broker.bootstrap, "sdk", partitions=1, config={"penstock.ack.after": "written"})
-        load = Load(broker.bootstrap, "sdk", chosen.messages, b"x" * chosen.bytes)
-        return 0 if report(measure(load, chosen.rounds)) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+_filled: dict[str, str] = {}
+MEASUREMENTS = (
+    Measurement("sdk-send", "sdk", send, (BARE, SDK, SDK_MANY)),
+    Measurement("sdk-consume", "sdk", partial(read, filled=_filled), (BARE, SDK), topics=_filled),
+)
+SDK_ROWS = (
+    Row("`send`, 100 B", "sdk-send", "messages_per_s", "msg/s", "sdk", "bare", 0.5),
+    Row("`send_many`, 100 B", "sdk-send", "messages_per_s", "msg/s", "sdk-many", "bare", 0.8),
+    Row("consume loop, 100 B", "sdk-consume", "messages_per_s", "msg/s", "sdk", "bare", 0.8),
+)

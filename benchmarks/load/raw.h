@@ -14,8 +14,7 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define CORRELATION_OFFSET 8
-#define RESPONSE_MAX_BYTES 1024
+#include "wire.h"
 
 typedef struct {
     unsigned char *bytes;
@@ -25,16 +24,8 @@ typedef struct {
 } frame_t;
 
 frame_t produce_frame(const char *topic, int partition, int acks, size_t value_bytes, int records);
-void frame_set_correlation(unsigned char *frame, uint32_t correlation_id);
 
-uint32_t read_u32(const unsigned char *at);
-uint16_t read_u16(const unsigned char *at);
 /* The answer at `at` (with its size field) must carry no error and the correlation id; ends the program if not. */
 void check_answer(const unsigned char *at, const frame_t *frame, uint32_t correlation_id);
-
-/* A connected TCP socket without Nagle. */
-int connect_to(const char *bootstrap);
-void send_all(int fd, const void *bytes, size_t size);
-void receive_all(int fd, void *bytes, size_t size);
 
 #endif

@@ -33,12 +33,12 @@ typedef struct {
     double messages, bytes;
 } progress_t;
 
-static void put(request_t *to, uint64_t value, int width) {
+static void add(request_t *to, uint64_t value, int width) {
     for (int shift = 8 * (width - 1); shift >= 0; shift -= 8) to->bytes[to->size++] = (unsigned char)(value >> shift);
 }
 
-static void put_text(request_t *to, const char *text) {
-    put(to, strlen(text), 2);
+static void add_text(request_t *to, const char *text) {
+    add(to, strlen(text), 2);
     memcpy(to->bytes + to->size, text, strlen(text));
     to->size += strlen(text);
 }
@@ -46,22 +46,22 @@ static void put_text(request_t *to, const char *text) {
 static request_t fetch_request(const char *topic, uint32_t partition, uint32_t max_bytes) {
     if (strlen(topic) > 249) die("topic name too long");
     request_t request = {.size = 4};
-    put(&request, 1, 2);
-    put(&request, 4, 2);
-    put(&request, 0, 4);
-    put_text(&request, CLIENT_ID);
-    put(&request, UINT32_MAX, 4);
-    put(&request, WAIT_MS, 4);
-    put(&request, 1, 4);
-    put(&request, 50 * 1024 * 1024, 4);
-    put(&request, 0, 1);
-    put(&request, 1, 4);
-    put_text(&request, topic);
-    put(&request, 1, 4);
-    put(&request, partition, 4);
+    add(&request, 1, 2);
+    add(&request, 4, 2);
+    add(&request, 0, 4);
+    add_text(&request, CLIENT_ID);
+    add(&request, UINT32_MAX, 4);
+    add(&request, WAIT_MS, 4);
+    add(&request, 1, 4);
+    add(&request, 50 * 1024 * 1024, 4);
+    add(&request, 0, 1);
+    add(&request, 1, 4);
+    add_text(&request, topic);
+    add(&request, 1, 4);
+    add(&request, partition, 4);
     request.offset_at = request.size;
-    put(&request, 0, 8);
-    put(&request, max_bytes, 4);
+    add(&request, 0, 8);
+    add(&request, max_bytes, 4);
     uint32_t size = htonl((uint32_t)request.size - 4);
     memcpy(request.bytes, &size, 4);
     return request;

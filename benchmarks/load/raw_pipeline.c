@@ -53,7 +53,7 @@ static void receive_some(pipeline_t *line) {
     size_t at = 0;
     while (line->received_size - at >= 4) {
         size_t whole = 4 + (size_t)read_u32(line->received + at);
-        if (whole > RESPONSE_MAX_BYTES) die("answer of %zu bytes", whole);
+        if (whole > ANSWER_MAX_BYTES) die("answer of %zu bytes", whole);
         if (line->received_size - at < whole) break;
         check_answer(line->received + at, &line->frame, line->answered++);
         at += whole;

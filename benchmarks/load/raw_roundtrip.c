@@ -26,7 +26,7 @@ int main(int argc, char **argv) {
     struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART};
     sigaction(SIGINT, &action, NULL);
     int fd = connect_to(arg_required(argc, argv, "--bootstrap"));
-    unsigned char answer[RESPONSE_MAX_BYTES];
+    unsigned char answer[ANSWER_MAX_BYTES];
     samples_t latencies = {0};
 
     int64_t start = now_ns();

@@ -4,6 +4,7 @@ from penstock.core.errors import PenstockError
 
 VARINT_BYTES_MAX = 5
 VARLONG_BYTES_MAX = 10
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]  # nearly all that are written
 
 
 class VarintError(PenstockError):
@@ -34,6 +35,8 @@ def read_varint(buffer: bytes | bytearray | memoryview, position: int) -> tuple[
 
 
 def encode_uvarint(value: int) -> bytes:
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -43,4 +46,6 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
+    if 0 <= value < 0x40:
+        return _ONE_BYTE[value << 1]
     return encode_uvarint((value << 1) ^ (value >> 63))

@@ -168,12 +168,15 @@ def encode_record(
     value: bytes | None,
     headers: Sequence[Header],
 ) -> bytes:
-    parts = [b"\x00", encode_varint(timestamp_delta), encode_varint(offset_delta)]
-    for field in (key, value):
-        if field is None:
-            parts.append(_NULL)
-        else:
-            parts += (encode_varint(len(field)), field)
+    parts = [
+        b"\x00",
+        encode_varint(timestamp_delta),
+        encode_varint(offset_delta),
+        _NULL if key is None else encode_varint(len(key)),
+        key or b"",
+        _NULL if value is None else encode_varint(len(value)),
+        value or b"",
+    ]
     if headers:
         parts.append(encode_varint(len(headers)))
         for name, content in headers:

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 from benchmarks import report
-from benchmarks.growth import GROWTH, GROWTH_ROWS
 from benchmarks.load import LoadError
-from benchmarks.measurements import SHOW
 from benchmarks.metrics import histogram_quantile
 from benchmarks.results import Result
-from benchmarks.rows import LIMIT, SYNCED, UNSYNCED, Row
-from benchmarks.spark import SPARK, SPARK_ROWS, Checks
+from benchmarks.rows import UNSYNCED, Row
+from benchmarks.run import MEASUREMENTS
+from benchmarks.spark import SPARK_ROWS, Checks
 
 VERSIONS = {"penstock": "1", "kafka": "4", "python": "Python 3", "java": "java 17", "librdkafka": "2"}
 MACHINE = {"cpu": "two", "memory": "8 GB", "system": "Linux 6"}
@@ -81,8 +80,8 @@ def test_contenders_that_find_different_rows_void_the_run() -> None:
 
 
 def test_every_row_names_a_measurement_and_contenders_that_take_part_in_it() -> None:
-    taking_part = {item.key: {who.key for who in item.contenders} for item in (*SHOW, *SPARK, *GROWTH)}
-    for each in (*UNSYNCED, *SYNCED, *SPARK_ROWS, *GROWTH_ROWS, *LIMIT):
+    taking_part = {item.key: {who.key for who in item.contenders} for item in MEASUREMENTS}
+    for each in (row for section in report.SECTIONS for row in section.rows):
         assert {each.ours, each.theirs or each.ours} <= taking_part[each.measurement], each.title
 
 

@@ -17,11 +17,12 @@ from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import api_versions
-from penstock.wire.kafka.headers import encode_response_header, response_header_version
 from penstock.wire.kafka.primitives import DecodeError, EncodeError, skip_tags
 
 _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
-_SIZE = Struct(">i")
+# Of a response: size, correlation id, and in flexible versions no tagged fields.
+_HEAD_PLAIN = Struct(">ii")
+_HEAD_WITH_TAGS = Struct(">iib")
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +121,10 @@ async def _awaited(api: Api, correlation_id: int, version: int, response: Awaita
 def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> bytes:
     # A handler may have encoded its answer itself, where it keeps parts of it ready.
     body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
-    header = encode_response_header(correlation_id, response_header_version(api.key, version))
-    return _SIZE.pack(len(header) + len(body)) + header + body
+    # ApiVersions is read by clients that do not know yet what the broker speaks: its header is never flexible.
+    if version >= api.codec.FLEXIBLE_SINCE and api.key != ApiKey.API_VERSIONS:
+        return _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0) + body
+    return _HEAD_PLAIN.pack(len(body) + 4, correlation_id) + body
 
 
 def _unsupported_api_versions(correlation_id: int) -> bytes:

@@ -13,9 +13,9 @@ from penstock.services.services import Services
 from penstock.wire.kafka.messages import MessageModule, request_module
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
-    """What a handler may want to know of a request besides its body."""
+    """What a handler may want to know of a request besides its body. Not frozen: that would cost at each request."""
 
     version: int
     client_id: str | None

@@ -14,8 +14,10 @@ from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_string, 
 
 _KIND = Struct(">h")
 _INT32 = Struct(">i")
+_OFFSET_HEAD = Struct(">hh")  # the kind, and the length of the group's name
+_LENGTH = Struct(">h")
 _OFFSET_KINDS = (0, 1)
-_OFFSET_WRITTEN = _KIND.pack(1)
+_OFFSET_WRITTEN = 1
 _GROUP_KIND = 2
 _GROUP_WRITTEN = _KIND.pack(2)
 
@@ -31,10 +33,10 @@ class GroupKey(NamedTuple):
 
 
 def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
-    out = bytearray(_OFFSET_WRITTEN)
-    write_string(out, group)
-    write_string(out, topic)
-    return bytes(out) + _INT32.pack(partition)
+    # Flat, since it runs for every commit.
+    group_name, topic_name = group.encode(), topic.encode()
+    head = _OFFSET_HEAD.pack(_OFFSET_WRITTEN, len(group_name))
+    return head + group_name + _LENGTH.pack(len(topic_name)) + topic_name + _INT32.pack(partition)
 
 
 def encode_group_key(group: str) -> bytes:

@@ -58,7 +58,7 @@ class GroupOffsetService:
                 continue
             value = CommittedOffset(offset, leader_epoch, metadata or "", now.wall_ms, expires_ms)
             offsets.set(topic, partition, value)
-            shard.append_applied(offset_record(by.group_id, topic, partition, value))
+            shard.append_applied(offset_record(by.group_id, topic, partition, value), now)
             codes.append(ErrorCode.NONE)
         shard.answer(later, codes)
 

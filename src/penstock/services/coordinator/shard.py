@@ -90,7 +90,7 @@ class Shard:
     def carry_out(self, group: ClassicGroup, decision: Decision) -> None:
         """A group's own decision: its members in memory are what the records say, or further on."""
         for record in decision.records:
-            self._append(record)
+            self._append(record, self._clock.now_ms())
         for later, reply in decision.replies:
             self.answer(later, reply)
         self.watch(group)
@@ -99,11 +99,11 @@ class Shard:
         """Records that change the state by being applied, as they will when they are read back."""
         for record in records:
             self.state.apply(record.key, record.value)
-            self._append(record)
+            self._append(record, self._clock.now_ms())
 
-    def append_applied(self, record: CoordinatorRecord) -> None:
+    def append_applied(self, record: CoordinatorRecord, now: Now) -> None:
         """A record whose effect is already in the state."""
-        self._append(record)
+        self._append(record, now.wall_ms)
 
     def answer(self, later: Later, reply: object) -> None:
         """Once everything the reply may rest on is committed: at once, where nothing is under way."""
@@ -125,7 +125,7 @@ class Shard:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def _append(self, record: CoordinatorRecord) -> None:
+    def _append(self, record: CoordinatorRecord, now_ms: int) -> None:
         if self.status is not Status.ACTIVE:
             return
         builder = self._builder
@@ -133,7 +133,7 @@ class Shard:
             builder = self._builder = BatchBuilder()
             self._gathering = _Batch(self)
             self._loop.call_soon(self.flush)
-        builder.append(record.value, key=record.key, timestamp=self._clock.now_ms())
+        builder.append(record.value, key=record.key, timestamp=now_ms)
         if builder.size_bytes >= _BATCH_BYTES:
             self.flush()
 
