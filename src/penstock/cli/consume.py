@@ -43,48 +43,53 @@ def register(app: typer.Typer) -> None:
     command(app, "consume", examples=_EXAMPLES)(consume)
 
 
+Topic = Annotated[str, typer.Argument(help="What to read.", metavar="TOPIC")]
+Group = Annotated[
+    str | None, typer.Option(metavar="GROUP", help="Join this group; what was printed is committed for it.")
+]
+FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="Start at the oldest message.")]
+Offset = Annotated[
+    int | None, typer.Option(metavar="N", help="Start at this offset; -N starts N messages before the end.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Start at a time: 5m, 2h or 1d ago, 2025-01-31T12:00, or epoch ms."),
+]
+FromArchive = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URI",
+        help="Start with what `penstock pipeline archive` put there, then go on with the broker.",
+    ),
+]
+SkipCorrupt = Annotated[
+    bool, typer.Option("--skip-corrupt", help="With --from-archive: leave out files that are damaged.")
+]
+Partition = Annotated[
+    list[int] | None, typer.Option(min=0, metavar="P", help="Only this partition; may be repeated.")
+]
+Most = Annotated[int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N messages.")]
+As = Annotated[
+    Format, typer.Option("--format", help="The value alone, or everything as a JSON object per line.")
+]
+Follow = Annotated[
+    bool, typer.Option("--follow/--no-follow", help="Wait for new messages, or stop at the present end.")
+]
+
+
 def consume(
     session: Session,
-    topic: Annotated[str, typer.Argument(help="What to read.", metavar="TOPIC")],
-    group: Annotated[
-        str | None,
-        typer.Option(metavar="GROUP", help="Join this group; what was printed is committed for it."),
-    ] = None,
-    from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", help="Start at the oldest message.")
-    ] = False,
-    offset: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Start at this offset; -N starts N messages before the end."),
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Start at a time: 5m, 2h or 1d ago, 2025-01-31T12:00, or epoch ms."
-        ),
-    ] = None,
-    from_archive: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URI",
-            help="Start with what `penstock pipeline archive` put there, then go on with the broker.",
-        ),
-    ] = None,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="With --from-archive: leave out files that are damaged.")
-    ] = False,
-    partition: Annotated[
-        list[int] | None, typer.Option(min=0, metavar="P", help="Only this partition; may be repeated.")
-    ] = None,
-    max_: Annotated[
-        int | None, typer.Option("--max", min=1, metavar="N", help="Stop after N messages.")
-    ] = None,
-    format_: Annotated[
-        Format, typer.Option("--format", help="The value alone, or everything as a JSON object per line.")
-    ] = Format.TEXT,
-    follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Wait for new messages, or stop at the present end.")
-    ] = True,
+    topic: Topic,
+    group: Group = None,
+    from_beginning: FromBeginning = False,
+    offset: Offset = None,
+    since: Since = None,
+    from_archive: FromArchive = None,
+    skip_corrupt: SkipCorrupt = False,
+    partition: Partition = None,
+    max_: Most = None,
+    format_: As = Format.TEXT,
+    follow: Follow = True,
 ) -> None:
     """Print the messages of a topic; without a place to start, those that arrive from now on.
 
