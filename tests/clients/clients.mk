@@ -3,10 +3,11 @@
 CLIENTS := tests/clients
 JAVA_RUNNER := $(CLIENTS)/java/target/.built
 JS_RUNNER := $(CLIENTS)/js/node_modules/.package-lock.json
+GO_MEMBER := $(CLIENTS)/go/target/member
 
 .PHONY: clients clients-tools
 
-clients: clients-tools $(VENV)/.dev $(JAVA_RUNNER) $(JS_RUNNER)
+clients: clients-tools $(VENV)/.dev $(JAVA_RUNNER) $(JS_RUNNER) $(GO_MEMBER)
 	$(BIN)/python -m pytest $(CLIENTS) -m clients $(ARGS)
 
 # All that is missing in one go, not one at a time.
@@ -18,6 +19,7 @@ clients-tools:
 	need mvn "Apache Maven (Debian: apt install maven)"; \
 	need node "Node.js 18 or newer (Debian: apt install nodejs)"; \
 	need npm "npm (Debian: apt install npm)"; \
+	need go "Go 1.21 or newer, which fetches the one that go.mod names (https://go.dev/dl; Debian: apt install golang)"; \
 	need kcat "kcat (Debian: apt install kcat)"; \
 	exit $$missing
 
@@ -28,3 +30,6 @@ $(JAVA_RUNNER): $(CLIENTS)/java/pom.xml $(wildcard $(CLIENTS)/java/src/main/java
 $(JS_RUNNER): $(CLIENTS)/js/package.json $(CLIENTS)/js/package-lock.json
 	npm ci --prefix $(CLIENTS)/js --no-audit --no-fund --loglevel=error
 	@touch $@
+
+$(GO_MEMBER): $(wildcard $(CLIENTS)/go/*.go) $(CLIENTS)/go/go.mod $(CLIENTS)/go/go.sum
+	cd $(CLIENTS)/go && go build -o target/member .

@@ -1,4 +1,4 @@
-"""The brokers that are compared, started side by side, each with its defaults."""
+"""The brokers that are compared, started side by side, each with its defaults but for the wait for first members."""
 
 from __future__ import annotations
 
@@ -9,20 +9,25 @@ from tests.clients.oracle.sides import Side
 from tools.peers import ApacheKafka, BrokerProcess, PenstockPeer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-PEERS: dict[str, type[BrokerProcess]] = {"kafka": ApacheKafka, "penstock": PenstockPeer}
+PEERS: dict[str, Callable[[Mapping[str, object]], BrokerProcess]] = {
+    "kafka": ApacheKafka,
+    "penstock": PenstockPeer,
+}
+# Thousands of groups are formed, each of one member.
+SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 
 @contextmanager
 def compared(left: str = "kafka", right: str = "penstock") -> Iterator[tuple[Side, Side]]:
-    with PEERS[left]() as first, PEERS[right]() as second:
+    with PEERS[left](SETTINGS) as first, PEERS[right](SETTINGS) as second:
         sides = _side(f"{left} (left)", first), _side(f"{right} (right)", second)
         try:
             yield sides
         finally:
             for side in sides:
-                side.drop()
+                side.close()
 
 
 def _side(name: str, broker: BrokerProcess) -> Side:

@@ -23,6 +23,10 @@ KEYS = (
     "batch_index",
     "base_offset",
     "source",
+    "key",
+    "group_id",
+    "member_id",
+    "group_instance_id",
 )
 # Lists whose entries are told apart in the path: a setting or an API is worth a name.
 NAMED = frozenset({"configs", "api_keys", "supported_features", "finalized_features"})

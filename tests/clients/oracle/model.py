@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from tests.clients.oracle.world import World
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS = 0, 1, 2, 3, 18
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT = 8, 9, 10, 11, 12
+LEAVE_GROUP, SYNC_GROUP, DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, OFFSET_DELETE = 13, 14, 15, 16, 42, 47
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS, INIT_PRODUCER_ID = 19, 20, 21, 22
 OFFSET_FOR_LEADER_EPOCH, DESCRIBE_CONFIGS, ALTER_CONFIGS, DESCRIBE_LOG_DIRS = 23, 32, 33, 35
 CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS, DESCRIBE_CLUSTER = 37, 44, 60
@@ -37,7 +39,34 @@ API_NAMES = {
     DESCRIBE_CLUSTER: "DescribeCluster",
     DESCRIBE_PRODUCERS: "DescribeProducers",
     DESCRIBE_TOPIC_PARTITIONS: "DescribeTopicPartitions",
+    # Last, for with the first of them the topic of the groups comes into being; lists while they are short.
+    FIND_COORDINATOR: "FindCoordinator",
+    LIST_GROUPS: "ListGroups",
+    JOIN_GROUP: "JoinGroup",
+    SYNC_GROUP: "SyncGroup",
+    HEARTBEAT: "Heartbeat",
+    LEAVE_GROUP: "LeaveGroup",
+    OFFSET_COMMIT: "OffsetCommit",
+    OFFSET_FETCH: "OffsetFetch",
+    DESCRIBE_GROUPS: "DescribeGroups",
+    DELETE_GROUPS: "DeleteGroups",
+    OFFSET_DELETE: "OffsetDelete",
 }
+GROUP_APIS = frozenset(
+    {
+        FIND_COORDINATOR,
+        JOIN_GROUP,
+        SYNC_GROUP,
+        HEARTBEAT,
+        LEAVE_GROUP,
+        OFFSET_COMMIT,
+        OFFSET_FETCH,
+        LIST_GROUPS,
+        DESCRIBE_GROUPS,
+        DELETE_GROUPS,
+        OFFSET_DELETE,
+    }
+)
 ANY_VERSION = (0, 99)
 
 
@@ -74,6 +103,8 @@ class Case:
     mutate: Callable[[bytes], bytes] | None = None
     # The fetch session that the answer opens or goes on with, by its name in this run.
     session: str = ""
+    # The group whose member the answer names.
+    group: str = ""
     follow_ups: tuple[Case, ...] = ()
 
 

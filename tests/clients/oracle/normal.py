@@ -1,8 +1,8 @@
 """Answers as plain data, with what differs by nature replaced by a name for it.
 
 A broker's own id, port, cluster id, topic and producer ids and clock are its own; what must agree is where
-they appear. So a topic id becomes the topic's name, a producer id its number in the run, and a moment just
-passed becomes "<now>".
+they appear. So a topic id becomes the topic's name, a producer id its number in the run, a member's id
+the group it was given in, and a moment just passed becomes "<now>".
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ NODES = frozenset(
 )
 MESSAGES = frozenset({"error_message", "batch_index_error_message"})
 CLOCKS = frozenset({"log_append_time_ms", "timestamp"})
+MEMBERS = frozenset({"member_id", "leader"})
+MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 LONG_NUMBER = re.compile(r"-?\d{13,}")
 
 
@@ -69,6 +71,13 @@ def _producer(value: int, side: Side) -> Any:
     if value in side.producer_ids:
         return f"<producer {side.producer_ids.index(value)}>"
     return value
+
+
+def _member(value: str, side: Side) -> str:
+    if value in side.member_names:
+        return f"<member of {side.member_names[value]}>"
+    made = MEMBER_ID.fullmatch(value)
+    return f"<new member, {made.group(1)}>" if made else value
 
 
 def _clock(value: int, side: Side) -> Any:
@@ -153,6 +162,7 @@ RULES: dict[str, Callable[[Any, Side], Any]] = {
     **dict.fromkeys(NODES, _node),
     **dict.fromkeys(MESSAGES, _text),
     **dict.fromkeys(CLOCKS, _clock),
+    **dict.fromkeys(MEMBERS, _member),
     "topic_id": _topic_id,
     "producer_id": _producer,
     "port": _port,

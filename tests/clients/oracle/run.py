@@ -16,6 +16,8 @@ from tests.clients.oracle.model import (
     API_NAMES,
     CREATE_TOPICS,
     FETCH,
+    GROUP_APIS,
+    JOIN_GROUP,
     PRODUCE,
     Case,
     Context,
@@ -129,6 +131,8 @@ def _compare_version(world: World, result: Result, api_key: int, version: int, c
     # A seed of its own for each version: what one draws does not move the others.
     context = Context(random.Random(f"{seed}/{api_key}/{version}"), version, world)
     world.make_own_topics(api_key, version)
+    if api_key in GROUP_APIS:
+        world.groups.ready()
     for case in _draw(context, api_key, count):
         _compare_case(world, result, case)
     world.drop_own_topics(api_key, version)
@@ -239,6 +243,8 @@ def _learn(side: Side, case: Case, outcome: Outcome) -> None:
         for topic in outcome.message.topics:
             if topic.error_code == 0 and any(topic.topic_id):
                 side.know_topic(topic.name, topic.topic_id)
+    if case.group and case.api_key == JOIN_GROUP and outcome.message.member_id:
+        side.know_member(case.group, outcome.message.member_id, outcome.message.generation_id)
     if case.session and outcome.message.session_id:
         side.sessions[case.session] = outcome.message.session_id
 

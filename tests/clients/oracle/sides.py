@@ -43,6 +43,11 @@ class Side:
     topic_names: dict[bytes, str] = field(default_factory=dict)
     producer_ids: list[int] = field(default_factory=list)
     sessions: dict[str, int] = field(default_factory=dict)
+    # Of each group the member that requests speak for, and the generation it knows.
+    members: dict[str, str] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    member_names: dict[str, str] = field(default_factory=dict)
+    _waiting: list[RawConnection] = field(default_factory=list)
     _connection: RawConnection | None = None
 
     def connection(self) -> RawConnection:
@@ -54,6 +59,23 @@ class Side:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def close(self) -> None:
+        self.drop()
+        for connection in self._waiting:
+            connection.close()
+
+    def leave_waiting(self, api_key: int, version: int, message: Any) -> None:
+        """A request whose answer nobody waits for, on a connection of its own."""
+        connection = RawConnection(self.port, ANSWER_TIMEOUT_S)
+        connection.send(api_key, version, encode(api_key, version, message))
+        self._waiting.append(connection)
+
+    def know_member(self, group: str, member_id: str, generation: int) -> None:
+        self.members[group] = member_id
+        self.member_names[member_id] = group
+        if generation >= 0:
+            self.generations[group] = generation
 
     def know_topic(self, name: str, topic_id: bytes) -> None:
         self.topic_ids[name] = topic_id

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import codec
 from tests.clients.oracle.batches import Batch, record
+from tests.clients.oracle.groups import Groups
 from tests.clients.oracle.model import (
     CREATE_TOPICS,
     DELETE_RECORDS,
@@ -113,6 +115,10 @@ class World:
     @property
     def sides(self) -> tuple[Side, Side]:
         return self.left, self.right
+
+    @cached_property
+    def groups(self) -> Groups:
+        return Groups(self.sides, self.fresh_name)
 
     @property
     def topics(self) -> list[str]:

@@ -2,8 +2,9 @@
 
 python member.py CLIENT '{"bootstrap": …, "group": …, "topic": …, "instance": …, "strategy": …}'
 
-Lines: `assigned [0, 1]`, `revoked [0]`, `processed PARTITION OFFSET VALUE` (committed afterwards). SIGTERM
-ends it properly: it leaves the group.
+Lines: `assigned [0, 1] GENERATION` (which a client may not tell), `revoked [0]`, `processed PARTITION OFFSET VALUE`,
+then `committed PARTITION OFFSET`, or `refused WHY`. SIGTERM ends it properly: it leaves the group. Members in other
+languages (tests/clients) say the same lines.
 """
 
 import asyncio
@@ -68,12 +69,15 @@ def run_confluent(wanted: dict[str, str]) -> None:
                 consumer.commit(message, asynchronous=False)
             except KafkaException as error:  # the next owner processes it again
                 tell("refused", str(error).replace("\n", " "))
+            else:
+                tell("committed", message.partition(), message.offset())
     except Stopped:
         consumer.close()
 
 
 def run_kafka_python(wanted: dict[str, str]) -> None:
     from kafka import ConsumerRebalanceListener, KafkaConsumer
+    from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.errors import KafkaError
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
@@ -81,9 +85,11 @@ def run_kafka_python(wanted: dict[str, str]) -> None:
             tell("revoked", numbers(revoked))
 
         def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-            tell("assigned", numbers(assigned))
+            tell("assigned", numbers(assigned), consumer._coordinator._generation.generation_id)
 
-    more = {"group_instance_id": wanted["instance"]} if "instance" in wanted else {}
+    more: dict[str, Any] = {"group_instance_id": wanted["instance"]} if "instance" in wanted else {}
+    if wanted.get("strategy") == "cooperative-sticky":
+        more["partition_assignment_strategy"] = [CooperativeStickyAssignor]
     consumer = KafkaConsumer(
         bootstrap_servers=wanted["bootstrap"],
         group_id=wanted["group"],
@@ -98,12 +104,14 @@ def run_kafka_python(wanted: dict[str, str]) -> None:
     try:
         while True:
             for messages in consumer.poll(timeout_ms=100).values():
-                for one in messages:
-                    tell("processed", one.partition, one.offset, one.value.decode())
+                (one,) = messages
+                tell("processed", one.partition, one.offset, one.value.decode())
                 try:
                     consumer.commit()
                 except KafkaError as error:
                     tell("refused", error)
+                else:
+                    tell("committed", one.partition, one.offset)
     except Stopped:
         consumer.close()
 
@@ -117,7 +125,7 @@ async def run_aiokafka(wanted: dict[str, str]) -> None:
             tell("revoked", numbers(revoked))
 
         def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
-            tell("assigned", numbers(assigned))
+            tell("assigned", numbers(assigned), consumer._coordinator.generation)
 
     consumer = AIOKafkaConsumer(
         bootstrap_servers=wanted["bootstrap"],
@@ -134,12 +142,14 @@ async def run_aiokafka(wanted: dict[str, str]) -> None:
     await consumer.start()
     while not stopped.is_set():
         for messages in (await consumer.getmany(timeout_ms=100, max_records=1)).values():
-            for one in messages:
-                tell("processed", one.partition, one.offset, one.value.decode())
+            (one,) = messages
+            tell("processed", one.partition, one.offset, one.value.decode())
             try:
                 await consumer.commit()
             except KafkaError as error:
                 tell("refused", error)
+            else:
+                tell("committed", one.partition, one.offset)
     await consumer.stop()
 
 

@@ -252,7 +252,7 @@ async def test_offset_delete() -> None:
         assert await delete("g", "unread") == (0, [ErrorCode.NONE])
         assert await delete("g", "unread", 9) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
         assert await delete("nobody", "orders") == (ErrorCode.GROUP_ID_NOT_FOUND, [])
-        assert await delete("nobody", "orders", 9) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+        assert await delete("nobody", "orders", 9) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
         assert await delete("", "orders") == (ErrorCode.INVALID_GROUP_ID, [])
         assert await delete("simple", "orders") == (0, [ErrorCode.NONE])
         assert await fetch(asked, group_id="simple", everything=True) == []

@@ -1,7 +1,6 @@
 """OffsetDelete (47), version 0: forget what a group committed for partitions that none of its members reads.
 
-Partitions that do not exist are refused each for itself, as are those of topics a member subscribes to. Where nothing
-is left to forget, the group is not asked for, as in Kafka.
+Partitions that do not exist are refused each for itself, as are those of topics a member subscribes to.
 """
 
 from penstock.core.error_codes import ErrorCode
@@ -18,7 +17,7 @@ from penstock.wire.kafka.generated.offset_delete import (
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0))
-def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse | Later:
+def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Later:
     del call
     image = services.image
     wanted: list[tuple[str, int]] = []
@@ -38,8 +37,6 @@ def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Offs
     response = OffsetDeleteResponse(
         topics=[OffsetDeleteResponseTopic(name=name, partitions=parts) for name, parts in answers.items()]
     )
-    if not wanted:
-        return response
 
     def render(outcome: ErrorCode | list[ErrorCode]) -> OffsetDeleteResponse:
         if isinstance(outcome, ErrorCode):
