@@ -95,11 +95,10 @@ class Reader:
         self._before_commit = before_commit
         self._assigned = assigned
         self._ahead = plan.delivery == "at-most-once"
-        self.window = Window()
         self._owned: set[Where] = set()
-        self.at_end: set[Where] = (
-            set()
-        )  # met its end since it is ours; known where `enable.partition.eof` is set
+        # Those that met their end since they are ours; known where `enable.partition.eof` is set.
+        self.at_end: set[Where] = set()
+        self.window = Window(self._owned)
         self._rebalances = 0
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
