@@ -84,6 +84,7 @@ def test_a_signal_commits_what_was_printed_and_leaves(
         assert process.stdout is not None
         assert process.stderr is not None
         assert sorted(process.stdout.readline() for _ in range(3)) == ["a\n", "b\n", "c\n"]
+        wait_until(lambda: _waits(process.pid, "futex"), "it asks for more")
         process.send_signal(ended_by)
         assert process.wait() == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
@@ -99,7 +100,7 @@ def test_what_could_not_be_printed_is_not_committed(running: BrokerProcess, topi
     with following(running, topic) as process:
         assert process.stdout is not None
         room = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
-        wait_until(lambda: _waits_to_write(process.pid), "the pipe is full")
+        wait_until(lambda: _waits(process.pid, "pipe"), "the pipe is full")
         process.send_signal(signal.SIGINT)
         wait_until(lambda: not admin.describe_group(topic).members, "it has left")
         assert sum(admin.committed(topic).values()) <= room // len(line)
@@ -109,9 +110,9 @@ def test_what_could_not_be_printed_is_not_committed(running: BrokerProcess, topi
     assert len(consume(running, topic, "--from-beginning", "--no-follow")) == left
 
 
-def _waits_to_write(pid: int) -> bool:
+def _waits(pid: int, for_: str) -> bool:
     with open(f"/proc/{pid}/wchan") as waits:
-        return "pipe" in waits.read()
+        return for_ in waits.read()
 
 
 def test_it_joins_members_that_assign_in_another_way(running: BrokerProcess, topic: str) -> None:

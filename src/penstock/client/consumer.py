@@ -110,6 +110,7 @@ class Consumer:
         while not stop.wanted:
             raws, index = window.raws, window.index
             if index >= len(raws):
+                window.finish()
                 reader.refill()
                 attend_at = monotonic() + ATTEND_SECONDS
                 continue
@@ -191,8 +192,8 @@ class Consumer:
     def take(self, wait: float) -> None:
         """What takes time between two messages: commits, the group, and waiting for messages if there are none."""
         window = self._reader.window
+        window.finish()  # asking says so; who is interrupted while waiting has nothing in hand
         if self._commit_each:
-            window.finish()
             self._reader.commit()
         if window.index < len(window.raws):
             self._reader.attend()
@@ -233,6 +234,7 @@ class Consumer:
 
     def _gather(self, size: int, wait: float) -> None:
         window = self._reader.window
+        window.finish()
         deadline = float("inf")
         while not self._stop.wanted:
             here = len(window.raws) - window.index
