@@ -15,7 +15,7 @@ from penstock.wire.kafka.primitives import DecodeError
 if TYPE_CHECKING:
     from tests.clients.oracle.model import Case
 
-ANSWER_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 10.0
 CLOSED = "closed"
 NO_ANSWER = "no answer"
 SILENT = "silent, connection open"

@@ -74,7 +74,13 @@ class RawConnection:
         """Send a message of the generated codecs and decode its answer."""
         module = codec_module(api_key)
         self.send(api_key, version, module.encode_request(request, version))
-        answer = self.receive()
+        # Nothing is shown by how long this one takes.
+        timeout_s = self._socket.gettimeout()
+        self._socket.settimeout(ANSWER_TIMEOUT_S)
+        try:
+            answer = self.receive()
+        finally:
+            self._socket.settimeout(timeout_s)
         if answer is None:
             raise ConnectionError(f"the broker closed the connection on API {api_key} v{version}")
         return module.decode_response(answer, response_body_at(api_key, version), version)[0]
