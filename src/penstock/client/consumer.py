@@ -107,12 +107,13 @@ class Consumer:
         self._in_hand = 1
         attend_at = monotonic() + ATTEND_SECONDS
         while not stop.wanted:
-            if window.index >= len(window.raws):
+            raws, index = window.raws, window.index
+            if index >= len(raws):
                 reader.refill()
                 attend_at = monotonic() + ATTEND_SECONDS
                 continue
-            raw = window.raws[window.index]
-            window.index += 1
+            raw = raws[index]
+            window.index = index + 1
             if gate is not None and gate(reader, raw):
                 continue
             yield Message(raw, read)

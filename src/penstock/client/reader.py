@@ -95,8 +95,8 @@ class Reader:
         self._before_commit = before_commit
         self._assigned = assigned
         self._ahead = plan.delivery == "at-most-once"
-        self.window = Window()
         self._owned: set[Where] = set()
+        self.window = Window(self._owned)
         self._rebalances = 0
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None

@@ -3,10 +3,11 @@
     raws:   [ finished … | handed out, being worked on | not handed out yet … ]
                           ^ marked                      ^ index
 
-Per message nothing but `index` moves; positions are worked out when a commit needs them.
+Per message nothing but `index` moves; positions are worked out when a commit needs them, from the end: the last message
+of each partition says it all.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ def where(raw: "RawMessage") -> Where:
 
 
 class Window:
-    def __init__(self) -> None:
+    def __init__(self, owned: Collection[Where] = ()) -> None:
+        """`owned` is looked at, not copied: the partitions that messages come from."""
+        self._owned = owned
         self.raws: list[RawMessage] = []
         self.index = 0
         self._marked = 0
@@ -37,12 +40,27 @@ class Window:
     def finish(self, unfinished: int = 0) -> None:
         """Everything handed out is finished, but for the last `unfinished`."""
         end = max(self._marked, self.index - unfinished)
-        for raw in self.raws[self._marked : end]:
-            self.positions[where(raw)] = raw.offset() + 1  # type: ignore[operator]
+        self._advance(self.raws[self._marked : end])
         self._marked = end
         for place, offset in self._pins.items():
             if self.positions.get(place, offset) > offset:
                 self.positions[place] = offset
+
+    def _advance(self, finished: "Sequence[RawMessage]") -> None:
+        found: dict[Where, int] = {}
+        missing = len(self._owned) or -1  # nobody said: all are looked at
+        topic = partition = None
+        for raw in reversed(finished):
+            # They come in runs: most are told to be of the same partition by two quick looks.
+            if raw.partition() == partition and raw.topic() == topic:
+                continue
+            topic, partition = place = where(raw)
+            if place not in found:
+                found[place] = raw.offset() + 1  # type: ignore[operator]
+                missing -= place in self._owned
+                if not missing:
+                    break
+        self.positions.update(found)
 
     def pin(self, place: Where, offset: int) -> None:
         """This message was handed out but is not finished: it will be handed out again."""

@@ -1,11 +1,12 @@
 """What is finished, what is pending: the positions a consumer commits."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.window import Window
+from penstock.client.window import Where, Window
 
 
 @dataclass
@@ -23,8 +24,8 @@ class Raw:
         return self.number
 
 
-def filled(*partitions: int) -> Window:
-    window = Window()
+def filled(*partitions: int, owned: Collection[Where] = ()) -> Window:
+    window = Window(owned)
     window.refill([Raw(partition, offset) for offset, partition in enumerate(partitions)])  # type: ignore[misc]
     return window
 
@@ -37,6 +38,26 @@ def test_only_what_was_handed_out_and_worked_on_counts() -> None:
     window.finish()
     assert window.take_positions() == {("t", 0): 3}
     assert window.pending() == {("t", 1): 3}
+
+
+@given(st.lists(st.integers(0, 3)), st.sets(st.integers(0, 5)), st.integers(0, 5))
+def test_each_partition_is_finished_up_to_its_last_message(
+    partitions: list[int], owned: set[int], unfinished: int
+) -> None:
+    """Where more is owned than there are messages of, too."""
+    window = filled(*partitions, owned={("t", one) for one in owned | set(partitions)})
+    window.index = len(partitions)
+    window.finish(unfinished)
+    done = partitions[: max(0, len(partitions) - unfinished)]
+    last = {("t", partition): offset + 1 for offset, partition in enumerate(done)}
+    assert window.take_positions() == last
+
+
+def test_what_is_not_owned_any_more_does_not_stand_for_what_is() -> None:
+    window = filled(0, 1, 2, owned={("t", 0)})
+    window.index = 3
+    window.finish()
+    assert window.take_positions()["t", 0] == 1
 
 
 def test_dropped_messages_are_not_handed_out_and_their_first_is_told() -> None:

@@ -154,6 +154,10 @@ class ClassicGroup:
         return member
 
     def replace_protocols(self, member: Member, protocols: Protocols) -> None:
+        if (
+            protocols == member.protocols
+        ):  # as nearly always: counting anew would be most of what a rejoin costs
+            return
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters += Counter()
         self._supporters.update(name for name, _ in protocols)
