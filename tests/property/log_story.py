@@ -28,6 +28,8 @@ def interrupt(files: MemFiles, operations: int) -> None:
 
     def counted(operation: str, path: Path) -> None:
         nonlocal left
+        if operation == "close":  # does nothing to the disk, and may come from a generator that is thrown away
+            return
         left -= 1
         if left < 0:
             raise PowerCut
