@@ -28,9 +28,7 @@ def interrupt(files: MemFiles, operations: int) -> None:
 
     def counted(operation: str, path: Path) -> None:
         nonlocal left
-        if (
-            operation == "close"
-        ):  # does nothing to the disk, and may come from a generator that is thrown away
+        if operation == "close":  # does nothing to the disk; may come from a generator that is thrown away
             return
         left -= 1
         if left < 0:
