@@ -24,6 +24,7 @@ from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.producer import BufferFullError, Producer
 from penstock.client.reader import WAIT_SECONDS
+from penstock.client.stopping import Stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,17 +99,19 @@ class AsyncProducer:
 
 
 class AsyncConsumer:
-    """`Consumer` for coroutines. SIGTERM ends the loop where the event loop can listen for it."""
+    """`Consumer` for coroutines. SIGTERM ends the loop where the event loop runs in the main thread.
+
+    The signal is noticed at once, not when the event loop comes round to it: a body that never awaits must not
+    be handed everything that was taken before it can end.
+    """
 
     @_arguments_of(Consumer.__init__)
     def __init__(self, *args: Any, stop_on: Any = (signal.SIGTERM,), **options: Any) -> None:
         self._make = lambda: Consumer(*args, stop_on=(), **options)
         self._consumer: Consumer | None = None
-        self._signals = tuple(stop_on)
-        self._listening: list[signal.Signals] = []
+        self._stop = Stop(stop_on, then=self._stop_taking)
         # One thread for the life of the consumer: its reader is used by one thread at a time, in order.
         self._thread = ThreadPoolExecutor(1, "penstock-consumer")
-        self._stopped = False
 
     async def _call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         loop = asyncio.get_running_loop()
@@ -117,19 +120,11 @@ class AsyncConsumer:
 
     async def __aenter__(self) -> Self:
         self._consumer = await self._call(self._make)
-        loop = asyncio.get_running_loop()
-        for number in self._signals:
-            if signal.getsignal(number) == signal.SIG_DFL:
-                try:
-                    loop.add_signal_handler(number, self.stop)
-                except (RuntimeError, ValueError, NotImplementedError):
-                    continue  # not the main thread
-                self._listening.append(number)
+        self._stop.listen()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        for number in self._listening:
-            asyncio.get_running_loop().remove_signal_handler(number)
+        self._stop.restore()
         if self._consumer is not None:
             await self._call(self._consumer.__exit__, kind, None, None)
         self._thread.shutdown(wait=False)
@@ -142,7 +137,7 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         consumer = self._open
-        while not self._stopped:
+        while not self._stop.wanted:
             message = None if consumer.busy else consumer.next_taken()
             if message is not None:
                 yield message
@@ -152,7 +147,7 @@ class AsyncConsumer:
     async def batches(self, size: int = 500, wait: float = 1.0) -> AsyncIterator[list[Message]]:
         """As `Consumer.batches`."""
         found = self._open.batches(size, wait)
-        while not self._stopped:
+        while not self._stop.wanted:
             batch = await self._call(next, found, None)
             if batch is None:
                 return
@@ -185,6 +180,8 @@ class AsyncConsumer:
 
     def stop(self) -> None:
         """End the loop after the present body."""
-        self._stopped = True
+        self._stop.request()
+
+    def _stop_taking(self) -> None:
         if self._consumer is not None:
             self._consumer.stop()

@@ -3,7 +3,7 @@
 import signal
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 _listening: "weakref.WeakSet[Stop]" = weakref.WeakSet()
@@ -12,9 +12,16 @@ _listening: "weakref.WeakSet[Stop]" = weakref.WeakSet()
 class Stop:
     """Set once. Signals are only listened to in the main thread, the one that Python tells about them."""
 
-    def __init__(self, signals: Sequence[signal.Signals]) -> None:
+    def __init__(self, signals: Sequence[signal.Signals], then: Callable[[], None] | None = None) -> None:
+        """`then` is told, too; it runs between any two lines of the main thread, so it should only note something."""
         self.signals = tuple(signals)
+        self._then = then
         self.wanted = False
+
+    def request(self) -> None:
+        self.wanted = True
+        if self._then is not None:
+            self._then()
 
     def listen(self) -> None:
         if threading.current_thread() is not threading.main_thread() or not self.signals:
@@ -39,4 +46,4 @@ class Stop:
 def _received(number: int, _: FrameType | None) -> None:
     for stop in list(_listening):
         if number in stop.signals:
-            stop.wanted = True
+            stop.request()

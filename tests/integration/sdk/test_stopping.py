@@ -63,6 +63,14 @@ async def main():
 
 asyncio.run(main())
 """,
+    "asyncio, a body that never awaits": """
+async def main():
+    async with AsyncConsumer(bootstrap, topic, **options) as consumer:
+        async for message in consumer:
+            body(message)
+
+asyncio.run(main())
+""",
     "asyncio, run with retries": """
 async def handle(message):
     await asyncio.to_thread(body, message)
@@ -117,8 +125,7 @@ def test_sigterm_lets_the_body_end_commits_and_leaves(
         assert process.stdout is not None
         assert process.stdout.readline() == "begin 0\n"
         process.send_signal(signal.SIGTERM)
-        process.stdin.write("\n")
-        process.stdin.flush()
+        process.stdin.close()  # the body ends; so would any other that came after it
         assert process.stdout.read().split() == ["end", "left"]
         assert process.wait() == 0
     admin = Admin(cluster.bootstrap)
