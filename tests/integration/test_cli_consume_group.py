@@ -89,12 +89,7 @@ def test_a_signal_commits_what_was_printed_and_leaves(
         assert process.stdout is not None
         assert process.stderr is not None
         assert sorted(process.stdout.readline() for _ in range(3)) == ["a\n", "b\n", "c\n"]
-<<<<<<< HEAD
         wait_until(lambda: _waits(process.pid, "futex"), "it asks for more")
-=======
-        if ended_by is signal.SIGINT:  # an exception, which may come before the lines count as printed
-            wait_until(lambda: sum(admin.committed(topic).values()) == 3, "it has nothing to do")
->>>>>>> cli5
         process.send_signal(ended_by)
         assert process.wait() == 0
         assert (process.stdout.read(), process.stderr.read()) == ("", "")
@@ -110,12 +105,8 @@ def test_what_could_not_be_printed_is_not_committed(running: BrokerProcess, topi
     with following(running, topic) as process:
         assert process.stdout is not None
         room = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
-<<<<<<< HEAD
-        wait_until(lambda: _waits(process.pid, "pipe"), "the pipe is full")
-=======
         # It writes as much as fits; less than a page stays free at most.
         wait_until(lambda: _bytes_in(process.stdout) > room - resource.getpagesize(), "the pipe is full")
->>>>>>> cli5
         process.send_signal(signal.SIGINT)
         wait_until(lambda: not admin.describe_group(topic).members, "it has left")
         assert sum(admin.committed(topic).values()) <= room // len(line)
@@ -125,15 +116,14 @@ def test_what_could_not_be_printed_is_not_committed(running: BrokerProcess, topi
     assert len(consume(running, topic, "--from-beginning", "--no-follow")) == left
 
 
-<<<<<<< HEAD
 def _waits(pid: int, for_: str) -> bool:
     with open(f"/proc/{pid}/wchan") as waits:
         return for_ in waits.read()
-=======
+
+
 def _bytes_in(pipe: "IO[str] | None") -> int:
     assert pipe is not None
     return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
->>>>>>> cli5
 
 
 def test_it_joins_members_that_assign_in_another_way(running: BrokerProcess, topic: str) -> None:
