@@ -88,7 +88,7 @@ def _(ctx: Context) -> Any:
 
 @variant(JOIN_GROUP, "in place of one that does not come back", valid=True)
 def _(ctx: Context) -> Any:
-    group = ctx.world.groups.stable(rebalance_timeout_ms=SHORT_MS)
+    group = ctx.world.groups.impatient(SHORT_MS)
     short = {"rebalance_timeout_ms": SHORT_MS} if ctx.version >= 1 else {"session_timeout_ms": 6000}
     build, options = _join(group, **short)
     if ctx.version >= ID_REQUIRED_SINCE:
