@@ -140,7 +140,6 @@ int main(int argc, char **argv) {
     committer_t *all = calloc((size_t)count, sizeof *all);
     int poller = epoll_create1(0);
     int64_t deadline = now_ns() + COORDINATOR_LIMIT_NS;
-    find_coordinator(bootstrap, name);
     for (long i = 0; i < count; i++) {
         char group[300];
         snprintf(group, sizeof group, "%s-%ld", name, i);
@@ -150,6 +149,7 @@ int main(int argc, char **argv) {
         for (uint32_t k = 0; k < window; k++)
             memcpy(all[i].outgoing + (size_t)k * all[i].frame.size, all[i].frame.bytes, all[i].frame.size);
         all[i].fd = connect_to(bootstrap);
+        find_coordinator(all[i].fd, group);
         commit_first(&all[i], deadline);
         struct epoll_event interest = {.events = EPOLLIN, .data.u64 = (uint64_t)i};
         if (epoll_ctl(poller, EPOLL_CTL_ADD, all[i].fd, &interest) != 0) die("epoll: %s", strerror(errno));

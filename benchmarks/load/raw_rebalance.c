@@ -61,6 +61,7 @@ typedef struct {
     int generation;
     int64_t heartbeat_every_ns;
     int quiet; /* nobody asks for news */
+    long requests, join_requests;
     int poller;
     writer_t out;
 } group_t;
@@ -69,6 +70,7 @@ static void send_request(group_t *group, member_t *member, int api_key) {
     end_request(&group->out);
     send_all(member->fd, group->out.bytes, group->out.size);
     member->asked = api_key;
+    group->requests++;
 }
 
 /* The consumer protocol's subscription, version 0: topics, no user data. */
@@ -301,14 +303,17 @@ static void run_group(group_t *group, const char *bootstrap, int64_t *join_ns, i
     memset(group->members, 0, (size_t)group->count * sizeof *group->members);
     for (long i = 0; i < group->count; i++) {
         group->members[i].fd = connect_to(bootstrap);
+        find_coordinator(group->members[i].fd, group->name); /* as clients do; and the connection is accepted */
         struct epoll_event interest = {.events = EPOLLIN, .data.u64 = (uint64_t)i};
         if (epoll_ctl(group->poller, EPOLL_CTL_ADD, group->members[i].fd, &interest) != 0)
             die("epoll: %s", strerror(errno));
     }
+    group->requests = 0;
     int64_t began = now_ns();
     for (long i = 0; i < group->count; i++) ask_to_join(group, &group->members[i]);
     settle(group, group->count);
     *join_ns = now_ns() - began;
+    group->join_requests += group->requests;
 
     rest(group);
     member_t *leaver = &group->members[group->count / 2];
@@ -337,7 +342,6 @@ int main(int argc, char **argv) {
     if (strlen(group.topic) > 200 || strlen(name) > 100) die("names too long");
     raise_file_limit();
     group.members = calloc((size_t)group.count, sizeof *group.members);
-    find_coordinator(bootstrap, name);
     samples_t joins = {0}, agains = {0};
     double cpu_before = own_cpu_seconds();
     int64_t start = now_ns();
@@ -345,16 +349,20 @@ int main(int argc, char **argv) {
         int64_t join_ns, again_ns;
         snprintf(group.name, sizeof group.name, "%s-%ld", name, i + warmup);
         run_group(&group, bootstrap, &join_ns, &again_ns);
-        if (i < 0) continue;
+        if (i < 0) {
+            group.join_requests = 0;
+            continue;
+        }
         samples_add(&joins, join_ns);
         samples_add(&agains, again_ns);
     }
     samples_sort(&joins);
     samples_sort(&agains);
     printf("{\"members\": %ld, \"groups\": %ld, \"join_ms\": %.2f, \"join_worst_ms\": %.2f, \"again_ms\": %.2f, "
-           "\"again_worst_ms\": %.2f, \"client_cpu_share\": %.2f}\n",
+           "\"again_worst_ms\": %.2f, \"join_requests\": %.0f, \"client_cpu_share\": %.2f}\n",
            group.count, groups, samples_percentile_us(&joins, 50) / 1e3, samples_percentile_us(&joins, 100) / 1e3,
            samples_percentile_us(&agains, 50) / 1e3, samples_percentile_us(&agains, 100) / 1e3,
+           (double)group.join_requests / (double)groups,
            (own_cpu_seconds() - cpu_before) / ((double)(now_ns() - start) / 1e9));
     return 0;
 }

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "common.h"
 
@@ -142,11 +141,10 @@ reader_t receive_answer(int fd, unsigned char *buffer, size_t size) {
     return (reader_t){.bytes = buffer, .size = 4 + length, .at = ANSWER_BODY_OFFSET};
 }
 
-void find_coordinator(const char *bootstrap, const char *group) {
+void find_coordinator(int fd, const char *group) {
     unsigned char buffer[ANSWER_MAX_BYTES];
     writer_t request = {.bytes = buffer};
     int64_t deadline = now_ns() + COORDINATOR_LIMIT_NS;
-    int fd = connect_to(bootstrap);
     for (int error = -1; error != 0;) {
         begin_request(&request, FIND_COORDINATOR, 3);
         put_text(&request, group);
@@ -159,7 +157,6 @@ void find_coordinator(const char *bootstrap, const char *group) {
         error = (int)take_int(&answer, 2);
         if (error != 0) wait_for_coordinator(error, deadline);
     }
-    close(fd);
 }
 
 void wait_for_coordinator(int error, int64_t deadline_ns) {

@@ -53,7 +53,7 @@ void receive_all(int fd, void *bytes, size_t size);
 reader_t receive_answer(int fd, unsigned char *buffer, size_t size);
 
 /* Ask until the group has a coordinator. */
-void find_coordinator(const char *bootstrap, const char *group);
+void find_coordinator(int fd, const char *group);
 /* Whether the error says that it may be there in a moment. */
 int is_coordinator_away(int error);
 /* Rest a little after such an error; another one, or the deadline, ends the program. */

@@ -45,7 +45,11 @@ def handle(services: Services, request: JoinGroupRequest, call: Call) -> Later:
         protocols=tuple((one.name, one.metadata) for one in request.protocols),
         id_required=version >= _ID_REQUIRED_SINCE,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
-        new_member_id=services.memberships.new_member_id(client_id, request.group_instance_id),
+        new_member_id=(
+            ""
+            if request.member_id
+            else services.memberships.new_member_id(client_id, request.group_instance_id)
+        ),
     )
     later = Later(partial(_refusal, request.member_id), partial(_render, version))
     services.memberships.join(join, later)
