@@ -176,6 +176,10 @@ class Log:
             self.failed = True
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
+    def skip_to(self, offset: int) -> None:
+        """The next batch has this offset: what lies before it was compacted away where it comes from."""
+        self.end_offset = max(self.end_offset, offset)
+
     def find_repeat(self, header: BatchHeader) -> AppendedBatch | None:
         """Whether an idempotent producer sends again what is here; ApiError when its sequence has a gap."""
         if self.failed:
