@@ -6,9 +6,11 @@ in one of the two has all committed records, unless it crashed since: a process 
 have lost the end of its log. Such a broker is *unsettled* until it was taken out of both sets here, which happens before
 anybody is elected.
 
-When that leaves nobody, because all crashed or there is only one replica, those who crashed since the partition last had
-a leader are kept as *suspects*: each may have lost its end, but hardly all the same one. When every one of them is back,
-the one with the most, by (last epoch, log end), leads: see `needs_log_ends`.
+Who is taken out so becomes a *suspect* until a leader has shown that it lives (it asks for its in-sync replicas, changed
+or not: `with_isr`). For a broker may be registered and dead already: when all replicas lose their power, each is elected
+in turn after it died, and the last to come back would lead with what it has left. When nobody in sync or eligible is
+left, because all crashed or there is only one replica, the suspects decide: each may have lost its end, but hardly all
+the same one. When every one of them is back, the one with the most, by (last epoch, log end), leads: `needs_log_ends`.
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible, then (where the topic allows it) any
@@ -55,16 +57,15 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < rules.least(state) else ()
     doubted = tuple(one for one in (*state.isr, *state.eligible) if one in world.unsettled)
     leader = _elect(state, isr, eligible, world)
-    suspects = _joined(state.suspects, doubted) if leader == NOBODY else ()
+    suspects = _joined(state.suspects, doubted)
     if leader == NOBODY and not isr and not eligible:
         leader = _lone_suspect(suspects, world)
         if leader == NOBODY and rules.unclean:
             leader = _any(state, world)
     if leader != NOBODY and leader not in isr:
-        isr, suspects = (leader,), ()
+        suspects = suspects if leader in eligible else ()
+        isr = (leader,)
         eligible = _without(eligible, isr) if len(isr) < rules.least(state) else ()
-    elif leader != NOBODY:
-        suspects = ()
     fresh = leader != state.leader or leader in doubted
     after = replace(
         state,
@@ -100,8 +101,8 @@ def with_isr(state: PartitionState, isr: tuple[int, ...], rules: Rules) -> Parti
     """What the leader asked for: who leaves stays eligible while too few are left to commit anything."""
     left = tuple(one for one in state.isr if one not in isr)
     if len(isr) >= rules.least(state):
-        return replace(state, isr=isr, eligible=())
-    return replace(state, isr=isr, eligible=_without(_joined(state.eligible, left), isr))
+        return replace(state, isr=isr, eligible=(), suspects=())
+    return replace(state, isr=isr, eligible=_without(_joined(state.eligible, left), isr), suspects=())
 
 
 def _elect(

@@ -127,8 +127,8 @@ class IsrKeeper:
             if leading.may_join(one, committed) and self._is_current(one, leading)
         ]
         members = [one for one in (*leading.state.isr, *joining) if one not in laggards]
-        if tuple(members) == leading.state.isr:
-            return None
+        if tuple(members) == leading.state.isr and not leading.state.suspects:
+            return None  # with suspects, the controller waits for a sign that somebody leads
         return leading.propose(members, self._broker_epoch())
 
     def _is_current(self, replica: int, leading: Leading) -> bool:

@@ -124,6 +124,17 @@ class SimLoop(UnsupportedCalls):
         self._timers.drop_dead()
         self.network.drop_host(host)
 
+    def pause(self, name: str) -> None:
+        """Stop the process where it is (SIGSTOP): the world goes on without it until `resume`."""
+        self.note(f"pause {name}")
+        if (host := self._hosts.get(name)) is not None:
+            self._ready.pause(host)
+
+    def resume(self, name: str) -> None:
+        self.note(f"resume {name}")
+        if (host := self._hosts.get(name)) is not None:
+            self._ready.resume(host)
+
     def slow_down(self, name: str, factor: float) -> None:
         """Multiply the time of that process's executor jobs: a slow disk."""
         self.host(name).slowness = factor

@@ -99,9 +99,20 @@ class ReadyQueues:
         host = handle.host
         if not host.alive:
             return
-        if not host.ready:
+        if not host.ready and not host.paused:
             self._hosts.append(host)
         host.ready.append(handle)
+
+    def pause(self, host: Host) -> None:
+        """It runs nothing; what comes for it waits."""
+        host.paused = True
+        self._hosts = [other for other in self._hosts if other is not host]
+
+    def resume(self, host: Host) -> None:
+        if host.paused:
+            host.paused = False
+            if host.alive and host.ready:
+                self._hosts.append(host)
 
     def pop(self) -> SimHandle | SimTimer | None:
         hosts = self._hosts
