@@ -131,7 +131,7 @@ async def write(history: History, client: ClusterClient, number: int, rng: Rando
         for i, value in enumerate(values):
             history.acked(partition, base + i, value)
         sequence += len(values)
-        await asyncio.sleep(rng.uniform(0, 0.05))
+        await asyncio.sleep(rng.choice([0.0, 0.02, 0.1, 0.3, 0.5]))
 
 
 async def _send_until_acknowledged(client: ClusterClient, partition: int, batch: bytes) -> int:

@@ -5,7 +5,7 @@ of two brokers, so a power cut spares at least one that is up and has everything
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 from tests.sim.cluster_clients import (
@@ -39,7 +39,7 @@ SETTINGS = {
 }
 FAULTS = (
     "kill", "kill", "power", "power", "stop", "all", "store", "store", "pause", "pause", "apart", "apart", "one-way",
-    "slow", "cut", "fail", "full", "jump", "nothing",
+    "slow", "cut", "fail", "full", "jump", "late", "joining", "joining", "nothing",
 )  # fmt: skip
 
 
@@ -154,8 +154,47 @@ class Story:
                 machine.files.fill_up(rng.randint(0, 3000))
                 self.let_pass(rng.uniform(0.05, 0.5))
                 machine.files.make_room()
+            case "late":
+                machine.store_lag_s = rng.uniform(0.05, 0.4)
+                self.let_pass(rng.uniform(0.2, 2))
+                machine.store_lag_s = 0.0
+            case "joining":
+                self._kill_leader_while_one_joins(rng.randrange(PARTITIONS))
             case "jump":
                 machine.clock.jump(rng.choice([-1, 1]) * rng.choice([50, 5_000, 3_600_000]))
+
+    def _kill_leader_while_one_joins(self, index: int) -> None:
+        """The leader hears late that a replica has joined, cannot reach it any more, and dies."""
+        state = self._state(index)
+        outside = [one for one in state.replicas if one not in state.isr]
+        if state.leader < 0 or not self.machines[state.leader - 1].ready:
+            return
+        leader = self.machines[state.leader - 1]
+        joining = outside[0] if outside else next(one for one in reversed(state.replicas) if one != state.leader)
+        machine = self.machines[joining - 1]
+        if not outside and machine.running:
+            machine.kill()
+            machine.start()
+            self._wait_until(lambda: joining not in self._state(index).isr)
+        leader.store_lag_s = 0.3
+        if self._wait_until(lambda: joining in self._state(index).isr):
+            self.loop.network.stall(leader.name, machine.name)
+            self.let_pass(self.rng.uniform(0.02, 0.5))
+            if leader.running:
+                self.turn_off(leader, power=False)
+            self.let_pass(self.rng.uniform(0, 2))
+            self.loop.network.heal_all()
+        leader.store_lag_s = 0.0
+
+    def _wait_until(self, condition: Callable[[], bool]) -> bool:
+        for _ in range(200):
+            if condition():
+                return True
+            self.let_pass(0.01)
+        return False
+
+    def _state(self, index: int) -> PartitionState:
+        return list(self.states())[index]
 
     def may_lose_power(self, machine: SimBroker) -> bool:
         """Whether for every partition somebody else in sync is up, and not known to have crashed."""
@@ -165,11 +204,11 @@ class Story:
         safe = {
             index + 1
             for index, one in enumerate(self.machines)
-            if one.ready and one is not machine and self._is_settled(index + 1, one)
+            if one.ready and one is not machine and self._is_settled(one)
         }
         return all(safe & (set(state.isr) - {number}) for state in self.states())
 
-    def _is_settled(self, number: int, machine: SimBroker) -> bool:
+    def _is_settled(self, machine: SimBroker) -> bool:
         broker = machine.broker
         if broker is None or any(partition.log.failed for partition in broker.table.partitions()):
             return False
@@ -190,6 +229,7 @@ class Story:
             machine.files.mend()
             machine.files.make_room()
             self.loop.slow_down(machine.name, 1)
+            machine.store_lag_s = 0.0
             if machine.running:
                 machine.resume()
                 machine.reach_store()
@@ -201,14 +241,19 @@ class Story:
         """After the faults everything drains: all are in sync again, and writing goes on."""
         for _ in range(40):
             self.let_pass(0.5)
-            if all(len(state.isr) == BROKERS and not state.suspects for state in self.states()):
+            if self._is_whole():
                 break
         else:
             raise Violation(f"not in sync again: {list(self.states())}")
         before = len(self.history.acknowledged)
-        self.let_pass(3)
+        self.let_pass(1.5)
         if len(self.history.acknowledged) == before:
             raise Violation("nothing is acknowledged any more")
+
+    def _is_whole(self) -> bool:
+        if not all(machine.ready and self._is_settled(machine) for machine in self.machines):
+            return False
+        return all(len(state.isr) == BROKERS and not state.suspects for state in self.states())
 
     def check_data(self) -> None:
         """Read everything once more and hold it against what the clients were told."""

@@ -17,6 +17,9 @@ from penstock.core.errors import PenstockError
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
+_LOOK_SECONDS = 0.02
+# How long a controller may take to deal with a broker that began anew, before it is told so again.
+_SETTLED_SECONDS_MAX = 10.0
 
 Connect = Callable[[], Awaitable[Tree]]
 
@@ -71,6 +74,9 @@ class Membership:
         except PenstockError as error:
             log.warning("the metadata cannot be written: %s", error)
             return False
+        deadline = asyncio.get_running_loop().time() + _SETTLED_SECONDS_MAX
+        while not self.is_settled and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(_LOOK_SECONDS)
         return self.is_settled
 
     async def run(self) -> None:
@@ -112,5 +118,3 @@ class Membership:
         while not leads_nothing() and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
 
-
-_LOOK_SECONDS = 0.02

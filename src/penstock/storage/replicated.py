@@ -21,9 +21,8 @@ def append_replicated(log: Log, data: memoryview, now_ms: int) -> None:
             raise StorageError(f"a batch at {header.base_offset} where the log ends at {log.end_offset}")
         log.skip_to(header.base_offset)
         batch = memoryview(bytearray(data[position : position + length]))
-        log.append(batch, header, header.leader_epoch, now_ms, hold=True)
+        log.append(batch, header, header.leader_epoch, now_ms)
         position += length
-    log.write_out()
 
 
 def end_at(log: Log, offset: int) -> LogEnd:

@@ -43,6 +43,7 @@ class SimBroker:
         self.running = False
         self.tree: MemoryTree | None = None
         self._cut_off = False
+        self.store_lag_s = 0.0  # what every word from and to the coordination store takes longer
         self._rng = loop.random(name)
 
     def start(self) -> None:
@@ -75,7 +76,7 @@ class SimBroker:
             raise ConnectionLostError("the coordination store cannot be reached")
         delays = self._loop.random(f"{self.name}/store")
         self.tree = await self.store.connect(
-            session_timeout_s=SESSION_SECONDS, delay_s=lambda: delays.uniform(0.0001, 0.003)
+            session_timeout_s=SESSION_SECONDS, delay_s=lambda: delays.uniform(0.0001, 0.003) + self.store_lag_s
         )
         return self.tree
 
