@@ -98,7 +98,9 @@ class ClusterClient:
         raise ConnectionRefusedError("nobody leads the partition")
 
 
-async def create_topic(client: ClusterClient, replicas: int, configs: dict[str, str], name: str = TOPIC) -> None:
+async def create_topic(
+    client: ClusterClient, replicas: int, configs: dict[str, str], name: str = TOPIC
+) -> None:
     wanted = create_topics.CreatableTopic(
         name=name,
         num_partitions=PARTITIONS,

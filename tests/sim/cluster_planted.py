@@ -7,7 +7,6 @@ import pytest
 
 from penstock.controller import controller, election
 from penstock.coordination.nodes import PartitionState
-from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
@@ -18,7 +17,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def truncate_by_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower cuts its log back to what it knows to be committed; it has acknowledged more."""
-    honest = Roles._follow  # noqa: SLF001 - what is planted replaces the inside
+    honest = Roles._follow
 
     def hasty(roles: Roles, topic: Topic, partition: Partition, state: PartitionState) -> None:
         if partition.log.end_offset > partition.committed.offset and not partition.sync_running:
@@ -72,5 +71,3 @@ PLANTED: list[Plant] = [
     leader_writes_the_isr_itself,
     unclean_replica_stays_eligible,
 ]
-
-__all__ = ["PLANTED", "IsrKeeper", "Plant"]

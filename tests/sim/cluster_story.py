@@ -1,12 +1,14 @@
 """Three brokers, one store, and everything that can happen to them; the seed tells the story.
 
-What may be lost, and so is not done to them: with `penstock.ack.after=auto` records are acknowledged from the page caches
-of two brokers, so a power cut spares at least one that is up and has everything. With `synced` any number may go dark.
+What may be lost, and so is not done to them: with `penstock.ack.after=auto` records are acknowledged from the page
+caches of two brokers, so a power cut spares at least one that is up and has everything. With `synced` any number may go
+dark.
 """
 
 import asyncio
 from collections.abc import Callable, Iterator
-from random import Random
+from contextlib import contextmanager
+from unittest.mock import patch
 
 from tests.sim.cluster_clients import (
     PARTITIONS,
@@ -24,6 +26,7 @@ from tests.sim.cluster_clients import (
 from penstock.coordination import nodes
 from penstock.coordination.memory import MemoryStore
 from penstock.coordination.nodes import PartitionState
+from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
@@ -170,7 +173,9 @@ class Story:
         if state.leader < 0 or not self.machines[state.leader - 1].ready:
             return
         leader = self.machines[state.leader - 1]
-        joining = outside[0] if outside else next(one for one in reversed(state.replicas) if one != state.leader)
+        joining = (
+            outside[0] if outside else next(one for one in reversed(state.replicas) if one != state.leader)
+        )
         machine = self.machines[joining - 1]
         if not outside and machine.running:
             machine.kill()
@@ -212,7 +217,7 @@ class Story:
         broker = machine.broker
         if broker is None or any(partition.log.failed for partition in broker.table.partitions()):
             return False
-        return broker.membership.is_settled
+        return broker.cluster.membership.is_settled
 
     def states(self) -> Iterator[PartitionState]:
         """Of all partitions, as the store has them."""
@@ -305,7 +310,15 @@ def _bytes_below(partition: Partition, limit: int) -> bytes:
     return bytes(found)
 
 
-def watch_leaders(story: Story, rng: Random | None = None) -> None:
+@contextmanager
+def watched(history: History) -> Iterator[None]:
     """Every leader that begins is told to the history: two of one epoch are a violation."""
-    for machine in story.machines:
-        machine.on_lead = story.history.leads
+    honest = Partition.lead
+
+    def lead(partition: Partition, epoch: int, leading: Leading | None) -> None:
+        if leading is not None:
+            history.leads(partition.topic, partition.index, epoch, leading.node)
+        honest(partition, epoch, leading)
+
+    with patch.object(Partition, "lead", lead):
+        yield

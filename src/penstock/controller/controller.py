@@ -2,8 +2,8 @@
 
 It looks at everything whenever the brokers change, and writes what `election.react` says: nothing is remembered between
 two looks but the tree itself, so a new controller goes on where the last one was stopped. Its writes are guarded by the
-controller's epoch, by each partition's version, and by the life of every broker it makes a leader: a broker that crashed
-and came back between the look and the write makes the write fail, and the next look sees it.
+controller's epoch, by each partition's version, and by the life of every broker it makes a leader: a broker that
+crashed and came back between the look and the write makes the write fail, and the next look sees it.
 """
 
 import asyncio

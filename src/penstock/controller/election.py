@@ -1,16 +1,17 @@
 """Who leads a partition, and who may: one pure function from what is to what should be.
 
 A replica is *in sync* (`isr`), or *eligible*: it left the in-sync set when that fell below `min.insync.replicas`, and
-since a leader commits nothing while the set is that small, it still holds everything committed (as KIP-966). Whoever is
-in one of the two has all committed records, unless it crashed since: a process that began without a clean shutdown may
-have lost the end of its log. Such a broker is *unsettled* until it was taken out of both sets here, which happens before
-anybody is elected.
+since a leader commits nothing while the set is that small, it still holds everything committed (as KIP-966). Whoever
+is in one of the two has all committed records, unless it crashed since: a process that began without a clean shutdown
+may have lost the end of its log. Such a broker is *unsettled* until it was taken out of both sets here, which happens
+before anybody is elected.
 
-Who is taken out so becomes a *suspect* until a leader has shown that it lives (it asks for its in-sync replicas, changed
-or not: `with_isr`). For a broker may be registered and dead already: when all replicas lose their power, each is elected
-in turn after it died, and the last to come back would lead with what it has left. When nobody in sync or eligible is
-left, because all crashed or there is only one replica, the suspects decide: each may have lost its end, but hardly all
-the same one. When every one of them is back, the one with the most, by (last epoch, log end), leads: `needs_log_ends`.
+Who is taken out so becomes a *suspect* until a leader has shown that it lives (it asks for its in-sync replicas,
+changed or not: `with_isr`). For a broker may be registered and dead already: when all replicas lose their power, each
+is elected in turn after it died, and the last to come back would lead with what it has left. When nobody in sync or
+eligible is left, because all crashed or there is only one replica, the suspects decide: each may have lost its end, but
+hardly all the same one. When every one of them is back, the one with the most, by (last epoch, log end), leads:
+`needs_log_ends`.
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible, then (where the topic allows it) any
@@ -105,9 +106,7 @@ def with_isr(state: PartitionState, isr: tuple[int, ...], rules: Rules) -> Parti
     return replace(state, isr=isr, eligible=_without(_joined(state.eligible, left), isr), suspects=())
 
 
-def _elect(
-    state: PartitionState, isr: tuple[int, ...], eligible: tuple[int, ...], world: World
-) -> int:
+def _elect(state: PartitionState, isr: tuple[int, ...], eligible: tuple[int, ...], world: World) -> int:
     if state.leader in isr and not (state.leader in world.stopping and len(isr) > 1):
         return state.leader
     for candidates in (_without(isr, world.stopping), isr, eligible):

@@ -25,9 +25,7 @@ class WantedIsr:
     isr: Sequence[tuple[int, int]]  # (broker, its epoch)
 
 
-def decide(
-    image: ClusterImage, leader: int, wanted: WantedIsr, rules: Rules
-) -> PartitionState | ErrorCode:
+def decide(image: ClusterImage, leader: int, wanted: WantedIsr, rules: Rules) -> PartitionState | ErrorCode:
     """The state to write, or why not."""
     topic = image.topics_by_id.get(wanted.topic_id)
     if topic is None:

@@ -27,7 +27,6 @@ from penstock.coordination.nodes import (
 )
 from penstock.coordination.tree import Change, FeedGapError, Node, Snapshot
 
-
 NOBODY = -1
 
 

@@ -6,7 +6,7 @@ by the controller alone: `guard` is what its every multi checks besides, so that
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -15,7 +15,6 @@ from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
 from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
 from penstock.coordination.tree import (
-    MULTI_BYTES_MAX,
     Change,
     Check,
     ConflictError,
@@ -28,8 +27,8 @@ from penstock.coordination.tree import (
     Operation,
     Set,
     Tree,
-    operation_bytes,
 )
+from penstock.coordination.writes import in_parts, partition_creations, partition_deletions, registration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
@@ -37,8 +36,6 @@ PRODUCER_ID_BLOCK = 1000
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
 
-# Left free in every multi for the guard.
-_GUARD_BYTES = 4096
 # How long a broker that cannot reach the store rests before it asks for changes again.
 _RECONNECT_SECONDS = 0.1
 # A registration may find that the old one vanishes under its hands, once or twice.
@@ -67,6 +64,7 @@ class MetadataStore:
         self.listener = listener
         self.guard: Callable[[], Sequence[Operation]] = tuple
         self._turn = asyncio.Lock()
+        self._waiting: list[asyncio.Future[None]] = []  # for the next change of the image
         self.image = ClusterImage()
 
     async def load(self) -> ClusterImage:
@@ -88,6 +86,25 @@ class MetadataStore:
     def tree(self) -> Tree:
         return self._tree
 
+    def _tell(self, delta: ImageDelta) -> None:
+        self.listener(delta)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something holds that follows from the image; False when it does not in that time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    change = asyncio.get_running_loop().create_future()
+                    self._waiting.append(change)
+                    await change
+        except TimeoutError:
+            return condition()
+        return True
+
     def attach(self, tree: Tree) -> None:
         """Go on in another session; the image stays as it was until the next `load` or `follow`."""
         self._tree = tree
@@ -97,7 +114,7 @@ class MetadataStore:
         while True:
             try:
                 async for change in self._tree.changes(self.image.number):
-                    self.listener(self.image.apply(change))
+                    self._tell(self.image.apply(change))
             except FeedGapError:
                 await self._reload()
             except ConnectionLostError:
@@ -123,7 +140,7 @@ class MetadataStore:
             for new in wanted:
                 topic_id = self.random_id()
                 partitions.append(Create(nodes.partitions_path(topic_id), b"{}"))
-                partitions += _partition_creations(topic_id, 0, new.partitions)
+                partitions += partition_creations(topic_id, 0, new.partitions)
                 record = TopicRecord(topic_id, len(new.partitions), new.configs)
                 topics.append(Create(nodes.topic_path(new.name), nodes.encode_topic(record)))
             await self._write_in_parts([*partitions, *topics])
@@ -136,7 +153,7 @@ class MetadataStore:
             await self._write_in_parts(
                 [
                     Delete(nodes.topic_path(name), topic.version),
-                    *_partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
+                    *partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
                 ]
             )
             return topic
@@ -152,7 +169,7 @@ class MetadataStore:
             await self._write_in_parts(
                 [
                     *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
-                    *_partition_creations(topic.id, count, added),
+                    *partition_creations(topic.id, count, added),
                     Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version),
                 ]
             )
@@ -206,7 +223,11 @@ class MetadataStore:
             states, checks = change(self.image)
             await self._write_in_parts(
                 [
-                    Set(nodes.partition_path(topic_id, number), nodes.encode_partition(state), state.partition_epoch)
+                    Set(
+                        nodes.partition_path(topic_id, number),
+                        nodes.encode_partition(state),
+                        state.partition_epoch,
+                    )
                     for (topic_id, number), state in states.items()
                 ],
                 checks,
@@ -218,7 +239,7 @@ class MetadataStore:
             orphans = self.image.orphans()
             for topic_id in orphans:
                 await self._write_in_parts(
-                    _partition_deletions(topic_id, self.image.partition_numbers(topic_id))
+                    partition_deletions(topic_id, self.image.partition_numbers(topic_id))
                 )
             return len(orphans)
 
@@ -233,34 +254,15 @@ class MetadataStore:
         """
         async with self._turn:
             for _ in range(_REGISTRATIONS_MAX):
-                operations = await self._registration(broker, clean=clean)
+                operations = await registration(self._tree, broker, clean=clean)
                 try:
                     change = await self._write(operations)
                 except ConflictError:
                     continue  # the old session ended, or the controller wrote, in between
                 return replace(broker, epoch=change.number)
-        raise CoordinationError(f"broker {broker.id} cannot be registered: others write to its place all the time")
-
-    async def _registration(self, broker: BrokerRegistration, *, clean: bool) -> list[Operation]:
-        path = nodes.broker_path(broker.id)
-        stale = await self._tree.get(path)
-        if stale is not None and nodes.decode_broker(path, stale).identity != broker.identity:
-            raise ApiError(
-                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                f"broker {broker.id} is registered with another data directory: give this one another node.id",
-            )
-        operations: list[Operation] = [] if stale is None else [Delete(path, stale.version)]
-        operations.append(Create(path, nodes.encode_broker(broker), ephemeral=True))
-        life_path = nodes.life_path(broker.id)
-        node = await self._tree.get(life_path)
-        if node is None:
-            operations.append(Create(life_path, nodes.encode_life(Life(broker.incarnation, clean))))
-        else:
-            last = nodes.decode_life(life_path, node)
-            settled = last.settled and (clean or last.incarnation == broker.incarnation)
-            life = nodes.encode_life(Life(broker.incarnation, settled))
-            operations.append(Set(life_path, life, node.version))
-        return operations
+        raise CoordinationError(
+            f"broker {broker.id} cannot be registered: others write to its place all the time"
+        )
 
     async def announce_stop(self, broker: int) -> None:
         """Tell the controller that this broker is about to leave. Without effect on one that is not registered."""
@@ -314,7 +316,7 @@ class MetadataStore:
 
     async def _write_in_parts(self, operations: Sequence[Operation], checks: Sequence[Check] = ()) -> None:
         """For what only the controller writes."""
-        for part in _parts(operations):
+        for part in in_parts(operations):
             await self._write([*self.guard(), *checks, *part])
 
     async def _write(self, operations: Sequence[Operation]) -> Change:
@@ -329,47 +331,21 @@ class MetadataStore:
 
     async def _absorb(self, change: Change) -> None:
         if change.previous == self.image.number:
-            self.listener(self.image.apply(change))
+            self._tell(self.image.apply(change))
         elif change.number > self.image.number:
             await self._catch_up(change.number)
 
     async def _reload(self) -> None:
         snapshot = await self._tree.snapshot()
         if snapshot.number >= self.image.number:  # while it was on its way, the feed may have overtaken it
-            self.listener(self.image.replace(snapshot))
+            self._tell(self.image.replace(snapshot))
 
     async def _catch_up(self, number: int) -> None:
         """Others wrote in between, or a write of ours was cancelled before the image had it."""
         try:
             async for change in self._tree.changes(self.image.number):
-                self.listener(self.image.apply(change))
+                self._tell(self.image.apply(change))
                 if self.image.number >= number:
                     return
         except FeedGapError:
             await self._reload()
-
-
-def _partition_creations(topic_id: bytes, first: int, states: Iterable[PartitionState]) -> list[Operation]:
-    return [
-        Create(nodes.partition_path(topic_id, number), nodes.encode_partition(state))
-        for number, state in enumerate(states, first)
-    ]
-
-
-def _partition_deletions(topic_id: bytes, numbers: Iterable[int]) -> list[Operation]:
-    gone: list[Operation] = [Delete(nodes.partition_path(topic_id, number)) for number in numbers]
-    return [*gone, Delete(nodes.partitions_path(topic_id))]
-
-
-def _parts(operations: Sequence[Operation]) -> list[list[Operation]]:
-    """The operations in order, in as few multis as their size allows."""
-    parts: list[list[Operation]] = [[]]
-    size_bytes = 0
-    for operation in operations:
-        more_bytes = operation_bytes(operation)
-        if size_bytes + more_bytes > MULTI_BYTES_MAX - _GUARD_BYTES and parts[-1]:
-            parts.append([])
-            size_bytes = 0
-        parts[-1].append(operation)
-        size_bytes += more_bytes
-    return [part for part in parts if part]

@@ -49,7 +49,9 @@ class Follower:
             return False  # an answer of the past
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             log.warning(
-                "%s-%d: the leader's log does not reach ours: %d", partition.topic, partition.index,
+                "%s-%d: the leader's log does not reach ours: %d",
+                partition.topic,
+                partition.index,
                 partition.log.end_offset,
             )
             return False

@@ -1,10 +1,10 @@
 """What a leader knows of its followers, and what follows from it: the high watermark, and who is in sync.
 
-A follower's fetch says how far its log reaches, since it asks for what comes next. The high watermark is the lowest end
-among those that might be in sync by now: the in-sync replicas as they were last committed, and those of a change that is
-under way. So a replica that joins is waited for before anybody can elect it, and one that leaves is waited for until
-nobody can elect it any more. It stands still while fewer than `min.insync.replicas` are in sync, or anybody is only
-eligible (see `controller.election`): those may lead one day, and must have everything that was committed.
+A follower's fetch says how far its log reaches, since it asks for what comes next. The high watermark is the lowest
+end among those that might be in sync by now: the in-sync replicas as they were last committed, and those of a change
+that is under way. So a replica that joins is waited for before anybody can elect it, and one that leaves is waited for
+until nobody can elect it any more. It stands still while fewer than `min.insync.replicas` are in sync, or anybody is
+only eligible (see `controller.election`): those may lead one day, and must have everything that was committed.
 """
 
 from collections.abc import Iterable
@@ -133,8 +133,8 @@ class Leading:
     def refused(self, own_broker_epoch: int) -> bool:
         """The controller will not do it; True when something has to be asked for in its place.
 
-        A request that got no answer may still arrive and be carried out. Until that is impossible its members are waited
-        for; asking for the replicas as they are moves the partition's epoch on, and makes it so.
+        A request that got no answer may still arrive and be carried out. Until that is impossible its members are
+        waited for; asking for the replicas as they are moves the partition's epoch on, and makes it so.
         """
         pending = self.pending
         if pending is None:

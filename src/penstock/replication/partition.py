@@ -210,7 +210,9 @@ class Partition:
         self.log.close()
         self.log = log
         unreplicated = self.is_leader and self.leading is None
-        self.committed = log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
+        self.committed = (
+            log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
+        )
 
     def retire(self) -> None:
         """The topic was deleted: nobody waits here any longer."""

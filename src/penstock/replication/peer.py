@@ -6,7 +6,6 @@ from typing import Any
 from penstock.core.errors import PenstockError
 from penstock.wire.kafka.connection import ClientConnection
 
-
 # How brokers name themselves to each other.
 CLIENT_ID_PREFIX = "penstock-broker-"
 

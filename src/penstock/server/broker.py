@@ -6,38 +6,28 @@ outside, so the same broker runs on uvloop with real files and on the simulated 
 
 import asyncio
 import logging
-import random
-from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
-from penstock.controller.controller import Controller, LogEnds
-from penstock.coordination.image import ImageDelta
-from penstock.coordination.metadata import MetadataStore, PartitionKey
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.metadata import MetadataStore
+from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import Tree
-from penstock.core.clock import Clock
-from penstock.core.errors import PenstockError, StorageError
+from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.hot import HotPath
-from penstock.replication.fetchers import Fetchers
-from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
-from penstock.replication.isr_keeper import IsrKeeper
-from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
+from penstock.server.cluster import ClusterMember
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
-from penstock.server.membership import Connect, Membership
+from penstock.server.membership import Connect
+from penstock.server.seams import Seams
 from penstock.services.archive import ArchiveProgressStore
-from penstock.services.cleaner import Cleaner, Round
+from penstock.services.cleaner import Cleaner
 from penstock.services.configs import ConfigService
-from penstock.services.controller_link import ControllerLink
 from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
@@ -50,30 +40,14 @@ from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
-from penstock.services.roles import Roles
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
 from penstock.storage.checkpoint import checkpoint_all
-from penstock.storage.cleaning import CleanJob, CleanRound
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Seams:
-    """Everything a broker touches of the world outside."""
-
-    files: Files
-    clock: Clock
-    rng: random.Random
-    executor: Executor | None
-    # What computes for long, outside of this process: how a round of compaction is made, and the threads it is asked
-    # from; None: those of the executor.
-    worker: Executor | None = None
-    round_of: Callable[[CleanJob], Round] = CleanRound
 
 
 class Broker:
@@ -98,33 +72,15 @@ class Broker:
         self._seams = seams
         self._loop = asyncio.get_running_loop()
         self._address = (host, port)
-        self.metadata = MetadataStore(tree, seams.rng, self._image_changed)
+        self.metadata = MetadataStore(tree, seams.rng)
         self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
-        self._news = asyncio.Event()  # the metadata changed in what concerns this broker's replicas
-        self._link = ControllerLink(config.node_id, self.metadata.image)
-        self._controller = Controller(self.metadata, config.node_id, config, self._log_ends)
-        self._link.controller = self._controller
-        self.membership = Membership(self.metadata, self._controller, connect)
-        self._keeper = IsrKeeper(
-            self._loop,
-            config.node_id,
-            self.metadata.image,
-            self.table,
-            config,
-            self._link.alter_partition,
-            self._broker_epoch,
-        )
-        self._fetchers = Fetchers(
-            self._loop,
-            config.node_id,
-            self.metadata.image,
-            config,
-            Follower(self._loop, seams.executor, seams.clock, self._group_commit),
-            self._broker_epoch,
+        self.cluster = ClusterMember(
+            self._loop, seams, self.metadata, self.table, self._group_commit, config, connect
         )
         self.services = self._assemble()
+        self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
         self.listener = self._listener()
         self.upkeep = Upkeep(
             self._loop,
@@ -153,17 +109,8 @@ class Broker:
         self.console_port = -1  # none
 
     def _assemble(self) -> Services:
-        config, seams, loop = self._config, self._seams, self._loop
+        config, seams, loop, cluster = self._config, self._seams, self._loop, self.cluster
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, seams.rng)
-        roles = Roles(
-            loop,
-            config.node_id,
-            self.metadata.image,
-            self._fetchers,
-            self._keeper,
-            lambda: self.membership.is_settled,
-            self._role_changed,
-        )
         hosting = Hosting(
             self._data_dir,
             self.table,
@@ -173,9 +120,9 @@ class Broker:
             seams.executor,
             ArchiveProgressStore(self.metadata),
             config.node_id,
-            roles,
+            cluster.roles,
         )
-        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, self._link)
+        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, cluster.link)
         coordinator = CoordinatorRuntime(
             loop, seams.executor, seams.clock, seams.rng, self.table, topics, config
         )
@@ -196,8 +143,8 @@ class Broker:
                 self.table,
                 sessions,
                 config.fetch_max_bytes,
-                self._keeper,
-                self._leader_of,
+                cluster.keeper,
+                cluster.leader_of,
             ),
             topics=topics,
             offsets=OffsetService(loop, seams.executor, self.table),
@@ -209,8 +156,8 @@ class Broker:
             memberships=MembershipService(coordinator),
             group_offsets=GroupOffsetService(coordinator),
             group_admin=GroupAdminService(coordinator),
-            controller=self._controller,
-            controller_link=self._link,
+            controller=cluster.controller,
+            controller_link=cluster.link,
         )
 
     def _listener(self) -> Listener:
@@ -244,18 +191,14 @@ class Broker:
         self.port = await self.listener.bind(*self._address, self._config.socket_listen_backlog_size)
         node.port = node.port or self.port
         await self.services.hosting.reconcile()
-        await self.membership.join(
+        await self.cluster.membership.join(
             BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack),
             clean=data_dir.was_clean,
         )
         await self.services.hosting.reconcile()
         self.loop_lag.start()
         self._tasks = [
-            self._loop.create_task(self.membership.run(), name="membership"),
-            self._loop.create_task(self._controller.run(), name="controller"),
-            self._loop.create_task(self._keeper.run(), name="in-sync replicas"),
-            self._loop.create_task(self._keep_true(), name="hosting"),
-            self._loop.create_task(self._save_high_watermarks(), name="high watermarks"),
+            self._loop.create_task(self.cluster.run(), name="cluster"),
             self._loop.create_task(self.upkeep.run(), name="upkeep"),
             self._loop.create_task(self.cleaner.run(), name="cleaner"),
             self._loop.create_task(self.services.coordinator.run(), name="groups"),
@@ -275,14 +218,13 @@ class Broker:
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover, and so that others lead before this one is gone."""
-        if self._config.controlled_shutdown_enable and len(self.metadata.image.brokers) > 1:
-            await self.membership.leave(self._leads_nothing_others_could, _HAND_OVER_SECONDS)
+        if self._config.controlled_shutdown_enable:
+            await self.cluster.hand_over()
         self._stop_tasks()
         self.services.coordinator.close()
         self.upkeep.close()
         await self.listener.close()
-        await self._fetchers.close()
-        self._link.close()
+        await self.cluster.close()
         await self.cleaner.idle()
         await self._group_commit.idle()
         logs = [partition.log for partition in self.table.partitions()]
@@ -301,75 +243,9 @@ class Broker:
         self.listener.connections_max = config.max_connections
         self.listener.connections_per_ip_max = config.max_connections_per_ip
         self.upkeep.config = self.cleaner.config = config
-        self._keeper.config = self._fetchers.config = config
-        self._controller.reconfigure(config)
+        self.cluster.reconfigure(config)
         self.services.coordinator.reconfigure(config)
         self.services.hosting.reconfigure(config)
-
-    # -- what the metadata says ------------------------------------------------------------------------------
-
-    def _image_changed(self, delta: ImageDelta) -> None:
-        """Called from inside the metadata, whoever wrote: nothing may wait here."""
-        image = self.metadata.image
-        gone = [topic.name for topic in delta.topics_gone if topic.name not in image.topics]
-        if gone:
-            self.services.coordinator.topics_deleted(gone)
-        if delta.brokers:
-            self.services.hosting.look_again()
-            self._controller.wake()
-        elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
-            self._controller.wake()
-        if delta.broker_configs:
-            self._loop.call_soon(self.services.configs.refresh)
-        self._news.set()
-
-    async def _keep_true(self) -> None:
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self.services.hosting.reconcile()
-            except PenstockError:
-                log.exception("this broker could not follow a change of the metadata")
-                await asyncio.sleep(1)
-                self._news.set()
-
-    def _role_changed(self, partition: Partition) -> None:
-        self.services.coordinator.role_changed(partition)
-
-    def _broker_epoch(self) -> int:
-        return self.membership.epoch
-
-    def _leader_of(self, topic_id: bytes, index: int) -> tuple[int, int] | None:
-        topic = self.metadata.image.topics_by_id.get(topic_id)
-        if topic is None or index >= len(topic.partitions):
-            return None
-        return topic.partitions[index].leader, topic.partitions[index].leader_epoch
-
-    def _leads_nothing_others_could(self) -> bool:
-        node = self._config.node_id
-        return not any(
-            state.leader == node and len(state.isr) > 1
-            for topic in self.metadata.image.topics.values()
-            for state in topic.partitions
-        )
-
-    async def _log_ends(self, broker: BrokerRegistration, wanted: Sequence[PartitionKey]) -> LogEnds:
-        topics = self.metadata.image.topics_by_id
-        named = [(topics[topic_id].name, topic_id, index) for topic_id, index in wanted if topic_id in topics]
-        if broker.id != self._config.node_id:
-            return await self._link.ask_log_ends(broker.id, named)
-        return {
-            (topic_id, index): self.services.offsets.log_end(name, index) for name, topic_id, index in named
-        }
-
-    async def _save_high_watermarks(self) -> None:
-        while True:
-            await asyncio.sleep(self._config.replica_high_watermark_checkpoint_interval_ms / 1000)
-            try:
-                await self.services.hosting.save_high_watermarks()
-            except StorageError as error:
-                log.warning("the high watermarks could not be written down: %s", error)
 
     # -- the disk --------------------------------------------------------------------------------------------
 
@@ -380,22 +256,10 @@ class Broker:
 
     async def _bring_back_offline_logs(self) -> None:
         """As a start after a crash would: under a new leader epoch, since an unsynced tail may be gone."""
-        if not await self.membership.begin_anew():
+        if not await self.cluster.membership.begin_anew():
             return
         await self.services.hosting.reopen_failed()
         await self.services.hosting.reconcile()
-
-
-def _needs_controller(states: Sequence[PartitionState], live: Collection[int]) -> bool:
-    """Whether a new or changed topic has something to decide: somebody in sync is not there."""
-    return any(
-        state.leader not in live or state.eligible or any(one not in live for one in state.isr)
-        for state in dict.fromkeys(states)
-    )
-
-
-# How long a stopping broker waits for others to take over.
-_HAND_OVER_SECONDS = 10.0
 
 
 def _settle(logs: list[Log], files: Files, directory: Path) -> bool:

@@ -17,7 +17,6 @@ from penstock.core.errors import PenstockError
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
-_LOOK_SECONDS = 0.02
 # How long a controller may take to deal with a broker that began anew, before it is told so again.
 _SETTLED_SECONDS_MAX = 10.0
 
@@ -25,9 +24,7 @@ Connect = Callable[[], Awaitable[Tree]]
 
 
 class Membership:
-    def __init__(
-        self, metadata: MetadataStore, controller: Controller, connect: Connect | None
-    ) -> None:
+    def __init__(self, metadata: MetadataStore, controller: Controller, connect: Connect | None) -> None:
         """Without `connect` there is one session for the whole life of the process."""
         self._metadata = metadata
         self._controller = controller
@@ -74,10 +71,7 @@ class Membership:
         except PenstockError as error:
             log.warning("the metadata cannot be written: %s", error)
             return False
-        deadline = asyncio.get_running_loop().time() + _SETTLED_SECONDS_MAX
-        while not self.is_settled and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_LOOK_SECONDS)
-        return self.is_settled
+        return await self._metadata.until(lambda: self.is_settled, _SETTLED_SECONDS_MAX)
 
     async def run(self) -> None:
         """Follow the metadata, session after session, until cancelled."""
@@ -114,7 +108,4 @@ class Membership:
         except CoordinationError as error:
             log.warning("leaving without saying so: %s", error)
             return
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        while not leads_nothing() and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(_LOOK_SECONDS)
-
+        await self._metadata.until(leads_nothing, timeout_s)

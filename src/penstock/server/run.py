@@ -15,8 +15,9 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
-from penstock.server.broker import Broker, Seams
+from penstock.server.broker import Broker
 from penstock.server.console import Console
+from penstock.server.seams import Seams
 from penstock.server.worker import Workers
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.

@@ -4,9 +4,8 @@ Requests that only the controller may carry out are forwarded as they came, so t
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.controller.controller import Controller
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -19,6 +18,9 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+
+if TYPE_CHECKING:
+    from penstock.controller.controller import Controller
 
 _ALTER_PARTITION_VERSION = 3
 _LOG_END_VERSION = 4
@@ -95,9 +97,7 @@ class ControllerLink:
             replica_id=self._node,
             topics=[OffsetForLeaderTopic(topic=name, partitions=each) for name, each in topics.items()],
         )
-        response = await peer.ask(
-            ApiKey.OFFSET_FOR_LEADER_EPOCH, _LOG_END_VERSION, request, _ANSWER_SECONDS
-        )
+        response = await peer.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, _LOG_END_VERSION, request, _ANSWER_SECONDS)
         return {
             (ids[topic.topic], one.partition): (one.leader_epoch, one.end_offset)
             for topic in response.topics

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
-from penstock.coordination.image import ClusterImage
+from penstock.coordination.metadata import MetadataStore
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.services.controller_link import ControllerLink
@@ -20,7 +21,6 @@ from penstock.wire.kafka.generated.create_topics import (
 )
 
 _VERSION = 7
-_LOOK_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,13 @@ Created = Mapping[str, CreatedTopic | ApiError]
 
 async def create_elsewhere(
     link: ControllerLink,
-    image: ClusterImage,
+    metadata: MetadataStore,
     wanted: Sequence[WantedTopic],
     config: BrokerConfig,
     timeout_ms: int,
 ) -> Created:
     """Have the controller create topics; returns when the metadata here knows of them, or time is up."""
+    image = metadata.image
     request = CreateTopicsRequest(topics=[_on_the_wire(one) for one in wanted], timeout_ms=timeout_ms)
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     try:
@@ -52,8 +53,8 @@ async def create_elsewhere(
     for topic in response.topics:
         code = ErrorCode(topic.error_code)
         if code is ErrorCode.NONE or code is ErrorCode.TOPIC_ALREADY_EXISTS:
-            while topic.name not in image.topics and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(_LOOK_SECONDS)
+            left = deadline - asyncio.get_running_loop().time()
+            await metadata.until(partial(image.topics.__contains__, topic.name), left)
         if code is not ErrorCode.NONE:
             results[topic.name] = ApiError(code, topic.error_message)
             continue

@@ -48,7 +48,7 @@ class FetchService:
         keeper: IsrKeeper,
         leader_of: Callable[[bytes, int], tuple[int, int] | None],
     ) -> None:
-        """`leader_of` knows (leader, epoch) of a partition by the topic's id, for clients that ask in the wrong place."""
+        """`leader_of` knows (leader, epoch) of a partition by its topic's id, for who asks in the wrong place."""
         self._loop = loop
         self._executor = executor
         self._table = table

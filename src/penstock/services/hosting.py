@@ -1,7 +1,8 @@
 """Which partitions this broker serves: what the metadata says, made true on this disk.
 
 `reconcile` compares the two and opens, adds, reconfigures or discards what differs, and gives each replica its role
-(`roles`). It is called after every change of the metadata and may be called at any time; doing so twice changes nothing.
+(`roles`). It is called after every change of the metadata and may be called at any time; doing so twice changes
+nothing.
 """
 
 import asyncio

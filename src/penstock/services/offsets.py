@@ -71,11 +71,7 @@ class OffsetService:
 
     def log_end(self, topic: str, index: int) -> tuple[int, int]:
         """(last epoch, log end) of the replica here, whoever leads: for the controller."""
-        found = self._table.by_name.get(topic.encode())
-        partition = found.partitions.get(index) if found is not None else None
-        if partition is None or partition.log.failed or partition.truncating:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
-        return partition.log.epochs.latest, partition.log.end_offset
+        return log_end_of(self._table, topic, index)
 
     def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
         """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
@@ -91,6 +87,14 @@ class OffsetService:
             # Older than all we know: it ended where the first known one begins.
             return epoch, log.start_offset
         return log.epochs.end_of(epoch, log.end_offset)
+
+
+def log_end_of(table: PartitionTable, topic: str, index: int) -> tuple[int, int]:
+    found = table.by_name.get(topic.encode())
+    partition = found.partitions.get(index) if found is not None else None
+    if partition is None or partition.log.failed or partition.truncating:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+    return partition.log.epochs.latest, partition.log.end_offset
 
 
 def check_exact_epoch(partition: Partition, epoch: int) -> None:

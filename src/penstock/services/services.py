@@ -5,11 +5,11 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
+from penstock.controller.controller import Controller
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
-from penstock.controller.controller import Controller
 from penstock.services.configs import ConfigService
 from penstock.services.controller_link import ControllerLink
 from penstock.services.coordinator.group_admin import GroupAdminService

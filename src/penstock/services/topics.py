@@ -78,7 +78,7 @@ class TopicService:
     ) -> Created:
         """What became of each name; names given twice are refused and come last."""
         if self._link is not None and not self._link.is_here:
-            return await create_elsewhere(self._link, self._metadata.image, wanted, config, timeout_ms)
+            return await create_elsewhere(self._link, self._metadata, wanted, config, timeout_ms)
         once, twice = _split([topic.name for topic in wanted])
         topics = [topic for topic in wanted if topic.name in once]
         results: dict[str, CreatedTopic | ApiError] = {}

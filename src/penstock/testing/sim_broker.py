@@ -8,7 +8,8 @@ from pathlib import Path
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.tree import ConnectionLostError, CoordinationError
-from penstock.server.broker import Broker, Seams
+from penstock.server.broker import Broker
+from penstock.server.seams import Seams
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_clock import SimClock
 from penstock.testing.sim_loop import SimLoop
@@ -35,7 +36,8 @@ class SimBroker:
         self.name = name
         # Polling before sleep goes by the real clock, which has no place in a simulation.
         self._settings = {"log.dirs": "/data", "penstock.idle.poll.us": "0", **(settings or {})}
-        self.files = MemFiles(loop.seed if store is None else loop.random(f"{name}/disk").getrandbits(32), cold_chance=0.05)
+        disk_seed = loop.seed if store is None else loop.random(f"{name}/disk").getrandbits(32)
+        self.files = MemFiles(disk_seed, cold_chance=0.05)
         self.store = store or MemoryStore()
         self.clock = SimClock(loop)
         self.broker: Broker | None = None
@@ -76,7 +78,8 @@ class SimBroker:
             raise ConnectionLostError("the coordination store cannot be reached")
         delays = self._loop.random(f"{self.name}/store")
         self.tree = await self.store.connect(
-            session_timeout_s=SESSION_SECONDS, delay_s=lambda: delays.uniform(0.0001, 0.003) + self.store_lag_s
+            session_timeout_s=SESSION_SECONDS,
+            delay_s=lambda: delays.uniform(0.0001, 0.003) + self.store_lag_s,
         )
         return self.tree
 
@@ -93,7 +96,7 @@ class SimBroker:
         self.files = self.files.crash(self._rng)
 
     def _end(self) -> None:
-        self._loop.resume(self.name)
+        self._loop.pause(self.name, resume=True)
         self._loop.crash(self.name)
         if self.tree is not None:
             self.tree.disconnect()
@@ -127,7 +130,7 @@ class SimBroker:
             self.tree.disconnect()
 
     def resume(self) -> None:
-        self._loop.resume(self.name)
+        self._loop.pause(self.name, resume=True)
         if not self._cut_off:
             self.reach_store()
 

@@ -124,16 +124,11 @@ class SimLoop(UnsupportedCalls):
         self._timers.drop_dead()
         self.network.drop_host(host)
 
-    def pause(self, name: str) -> None:
-        """Stop the process where it is (SIGSTOP): the world goes on without it until `resume`."""
-        self.note(f"pause {name}")
+    def pause(self, name: str, *, resume: bool = False) -> None:
+        """Stop the process where it is (SIGSTOP): the world goes on without it until it is let go on."""
+        self.note(f"{'resume' if resume else 'pause'} {name}")
         if (host := self._hosts.get(name)) is not None:
-            self._ready.pause(host)
-
-    def resume(self, name: str) -> None:
-        self.note(f"resume {name}")
-        if (host := self._hosts.get(name)) is not None:
-            self._ready.resume(host)
+            self._ready.pause(host, resume=resume)
 
     def slow_down(self, name: str, factor: float) -> None:
         """Multiply the time of that process's executor jobs: a slow disk."""

@@ -103,16 +103,12 @@ class ReadyQueues:
             self._hosts.append(host)
         host.ready.append(handle)
 
-    def pause(self, host: Host) -> None:
+    def pause(self, host: Host, *, resume: bool) -> None:
         """It runs nothing; what comes for it waits."""
-        host.paused = True
         self._hosts = [other for other in self._hosts if other is not host]
-
-    def resume(self, host: Host) -> None:
-        if host.paused:
-            host.paused = False
-            if host.alive and host.ready:
-                self._hosts.append(host)
+        host.paused = not resume
+        if resume and host.alive and host.ready:
+            self._hosts.append(host)
 
     def pop(self) -> SimHandle | SimTimer | None:
         hosts = self._hosts

@@ -16,14 +16,14 @@ from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBa
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.fetch import FetchService
-from penstock.services.fetch_sessions import FetchSession
 from penstock.services.acknowledging import (
     PendingProduce,
     check_acks,
     is_acknowledged,
     wait_for_acks,
 )
+from penstock.services.fetch import FetchService
+from penstock.services.fetch_sessions import FetchSession
 from penstock.services.produce import ProduceService, RefusedRecords
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec

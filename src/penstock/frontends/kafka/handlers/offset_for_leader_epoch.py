@@ -3,8 +3,8 @@
 v2 lets a client name the leader epoch it knows; v3 names the replica that asks, which is -1 or -2 for clients; v4 is
 flexible.
 
-A broker that is asked for the last epoch of all tells the end of its replica, whether it leads or not: so the controller
-finds out who has the most when all replicas of a partition crashed.
+A broker that is asked for the last epoch of all tells the end of its replica, whether it leads or not: so the
+controller finds out who has the most when all replicas of a partition crashed.
 """
 
 from penstock.core.errors import ApiError
