@@ -350,12 +350,6 @@ class SimLoop(UnsupportedCalls):
             for host in self._all_hosts:
                 host.bury()
 
-    def get_debug(self) -> bool:
-        return False
-
-    def set_debug(self, enabled: bool) -> None:
-        """There is no debug mode: what it would find is checked always."""
-
     # -- failures -----------------------------------------------------------------------------
 
     def get_exception_handler(self) -> Any:
