@@ -6,7 +6,7 @@ dark.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -47,16 +47,18 @@ FAULTS = (
 
 
 class Story:
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(
+        self, loop: SimLoop, settings: Mapping[str, str] | None = None, *, synced: bool | None = None
+    ) -> None:
         self.loop = loop
         self.rng = loop.random("story")
         self.history = History()
         self.store = MemoryStore()
         self.machines = [
-            SimBroker(loop, f"broker-{number}", {**SETTINGS, "node.id": str(number)}, self.store)
+            SimBroker(loop, f"broker-{number}", {**SETTINGS, **(settings or {}), "node.id": str(number)}, self.store)
             for number in range(1, BROKERS + 1)
         ]
-        self.is_synced = self.rng.random() < 0.3
+        self.is_synced = synced if synced is not None else self.rng.random() < 0.3
         self._down: dict[SimBroker, float] = {}  # those that are off, and when they start again
 
     @property
