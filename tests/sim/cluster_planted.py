@@ -11,6 +11,7 @@ from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
 from penstock.services.roles import Roles
+from penstock.storage.replicated import truncate
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -21,7 +22,7 @@ def truncate_by_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def hasty(roles: Roles, topic: Topic, partition: Partition, state: PartitionState) -> None:
         if partition.log.end_offset > partition.committed.offset and not partition.sync_running:
-            partition.log.truncate_to(partition.committed.offset)
+            truncate(partition.log, partition.committed.offset)
         honest(roles, topic, partition, state)
 
     monkeypatch.setattr(Roles, "_follow", hasty)

@@ -55,7 +55,9 @@ class Story:
         self.history = History()
         self.store = MemoryStore()
         self.machines = [
-            SimBroker(loop, f"broker-{number}", {**SETTINGS, **(settings or {}), "node.id": str(number)}, self.store)
+            SimBroker(
+                loop, f"broker-{number}", {**SETTINGS, **(settings or {}), "node.id": str(number)}, self.store
+            )
             for number in range(1, BROKERS + 1)
         ]
         self.is_synced = synced if synced is not None else self.rng.random() < 0.3

@@ -20,6 +20,7 @@ from penstock.core.errors import ApiError, StorageError
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.storage.log import Log
+from penstock.storage.recovery import begin_anew
 from penstock.storage.replicated import append_replicated
 from penstock.wire.kafka.generated.fetch import PartitionData
 
@@ -48,12 +49,8 @@ class Follower:
         if partition.is_leader or partition.leader_epoch != epoch or partition.log.failed:
             return False  # an answer of the past
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            log.warning(
-                "%s-%d: the leader's log does not reach ours: %d",
-                partition.topic,
-                partition.index,
-                partition.log.end_offset,
-            )
+            if answer.log_start_offset > partition.log.end_offset:
+                await self._begin_at(partition, answer.log_start_offset)
             return False
         if answer.error_code != ErrorCode.NONE:
             return False
@@ -93,6 +90,25 @@ class Follower:
         if partition.committed.offset > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
             partition.committed = one.end()
+
+    async def _begin_at(self, partition: Partition, offset: int) -> None:
+        """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there."""
+        await self._quiet(partition)
+        log.warning(
+            "%s-%d: begins anew at %d, where the leader's log begins",
+            partition.topic,
+            partition.index,
+            offset,
+        )
+        partition.truncating = partition.sync_running = True
+        try:
+            anew = await self._loop.run_in_executor(self._executor, begin_anew, partition.log, offset)
+            partition.replace_log(anew)
+            partition.committed = anew.end()
+        except StorageError as error:
+            partition.sync_failed(str(error))
+        finally:
+            partition.truncating = partition.sync_running = False
 
     async def _quiet(self, partition: Partition) -> None:
         while True:

@@ -227,7 +227,9 @@ class _Fetch:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
             if request.replica_id >= 0:
                 if not log.start_offset <= one.offset <= log.end_offset:
-                    raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+                    # A follower is also told where to begin anew.
+                    code, start = ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset
+                    return PartitionAnswer(one.partition, code, high_watermark, high_watermark, start, None)
                 if (topic, one.partition) not in self._noted:
                     self._noted.add((topic, one.partition))
                     self._service.note_progress(partition, request, one.offset)

@@ -19,10 +19,19 @@ def append_replicated(log: Log, data: memoryview, now_ms: int) -> None:
         header = check_batch(data, position)
         if header.base_offset < log.end_offset:
             raise StorageError(f"a batch at {header.base_offset} where the log ends at {log.end_offset}")
-        log.skip_to(header.base_offset)
+        if header.base_offset > log.end_offset:
+            log.skip_to(header, now_ms)
         batch = memoryview(bytearray(data[position : position + length]))
         log.append(batch, header, header.leader_epoch, now_ms)
         position += length
+
+
+def truncate(log: Log, offset: int) -> None:
+    """The whole of a truncation at once. Blocks."""
+    job = log.truncation(offset)
+    if job is not None:
+        job.run()
+        log.truncated(job)
 
 
 def end_at(log: Log, offset: int) -> LogEnd:

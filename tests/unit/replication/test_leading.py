@@ -26,7 +26,9 @@ def test_it_stands_still_while_too_few_are_in_sync_or_anybody_is_only_eligible()
     assert alone.high_watermark(40) == UNKNOWN
     assert alone.is_short
     lowered = leading(replace(THREE, isr=(1,), eligible=(2,)), min_isr=1)
-    assert lowered.high_watermark(40) == UNKNOWN  # the minimum was lowered, but the controller does not know yet
+    assert (
+        lowered.high_watermark(40) == UNKNOWN
+    )  # the minimum was lowered, but the controller does not know yet
     assert leading(replace(THREE, isr=(1,)), min_isr=1).high_watermark(40) == 40
 
 
