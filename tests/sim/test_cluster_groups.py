@@ -1,8 +1,8 @@
 """A consumer group whose coordinator dies and moves (invariant 6, over fail-over).
 
-`__consumer_offsets` has three replicas, two of which must be in sync. Members find their coordinator themselves. Brokers
-go through everything that happens to them in `cluster_story`; no commit that was acknowledged is lost, and no partition
-has two owners in a generation.
+`__consumer_offsets` has three replicas, two of which must be in sync. Members find their coordinator themselves.
+Brokers go through everything that happens to them in `cluster_story`; no commit that was acknowledged is lost, and no
+partition has two owners in a generation.
 """
 
 import asyncio
