@@ -11,6 +11,7 @@ VERSIONS = {
     ApiKey.FETCH: 12,
     ApiKey.METADATA: 9,
     ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_RECORDS: 2,
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.FIND_COORDINATOR: 4,
     ApiKey.JOIN_GROUP: 9,
