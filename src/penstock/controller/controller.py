@@ -77,6 +77,8 @@ class Controller:
     async def step(self) -> bool:
         """Stand where nobody is controller, then decide what there is to decide; False: to be tried again soon."""
         try:
+            if self._mandate is not None and self._metadata.image.controller != self._broker:
+                self.resign()
             if self._mandate is None and self._metadata.image.controller in (NOBODY, self._broker):
                 await self._stand()
             return self._mandate is None or await self._look()

@@ -7,6 +7,7 @@ a new leader. A partition whose answer says that something is amiss rests for a 
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
@@ -28,6 +29,13 @@ from penstock.wire.kafka.generated.fetch import (
 log = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
+_TOO_EARLY = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+_EARLY_SECONDS = 0.05
 # Beyond the time the leader may let us wait.
 _ANSWER_SECONDS = 5.0
 
@@ -97,9 +105,11 @@ class Fetcher:
         self._busy: asyncio.Event = asyncio.Event()  # cleared while an answer is being taken over
         self._busy.set()
         self._taking: Partition | None = None
+        self._added = asyncio.Event()
 
     def add(self, partition: Partition, epoch: int) -> None:
         self.partitions[partition] = _Followed(epoch)
+        self._added.set()
         self._interrupt()
 
     async def remove(self, partition: Partition) -> None:
@@ -124,15 +134,23 @@ class Fetcher:
                 answers = await self._ask()
             except PeerError as error:
                 log.info("broker %d: %s", self._leader, error)
-                await self._rest()
+                await self._rest(self._backoff_s)
                 continue
             for partition, epoch, answer in answers:
                 await self._take(partition, epoch, answer)
             if not answers:
                 await asyncio.sleep(0)
 
-    async def _rest(self) -> None:
-        await asyncio.sleep(self._owner.config.replica_fetch_backoff_ms / 1000)
+    @property
+    def _backoff_s(self) -> float:
+        return self._owner.config.replica_fetch_backoff_ms / 1000
+
+    async def _rest(self, seconds: float) -> None:
+        """For so long, unless a partition comes that has not failed yet."""
+        self._added.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._added.wait()
 
     async def _take(self, partition: Partition, epoch: int, answer: PartitionData) -> None:
         followed = self.partitions.get(partition)
@@ -146,15 +164,23 @@ class Fetcher:
             self._taking = None
             self._busy.set()
         if not went_well:
-            followed.rests_until = (
-                asyncio.get_running_loop().time() + self._owner.config.replica_fetch_backoff_ms / 1000
-            )
+            # The news of a new leader may reach us before it reaches the leader itself.
+            is_early = answer.error_code in _TOO_EARLY
+            rest_s = min(self._backoff_s, _EARLY_SECONDS) if is_early else self._backoff_s
+            followed.rests_until = asyncio.get_running_loop().time() + rest_s
 
     async def _ask(self) -> list[tuple[Partition, int, PartitionData]]:
         request, asked = self._request()
         peer = self._connected()
-        if not asked or peer is None:
-            await self._rest()
+        if peer is None:
+            await self._rest(self._backoff_s)
+            return []
+        if not asked:
+            now = asyncio.get_running_loop().time()
+            soonest = min(
+                (one.rests_until - now for one in self.partitions.values()), default=self._backoff_s
+            )
+            await self._rest(soonest if soonest > 0 else self._backoff_s)
             return []
         timeout_s = self._owner.config.replica_fetch_wait_max_ms / 1000 + _ANSWER_SECONDS
         self._asking = asyncio.get_running_loop().create_task(

@@ -105,6 +105,7 @@ class Broker:
             seams.round_of,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self.broken = asyncio.Event()  # something that must never end has
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -203,6 +204,8 @@ class Broker:
             self._loop.create_task(self.cleaner.run(), name="cleaner"),
             self._loop.create_task(self.services.coordinator.run(), name="groups"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         await self.listener.serve()
 
@@ -210,6 +213,12 @@ class Broker:
         """After a start that failed: nothing was written, so the directory is as clean as it was found."""
         self._stop_tasks()
         self._data_dir.close(clean=self._data_dir.was_clean)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("the task %s failed, so the broker stops", task.get_name(), exc_info=error)
+            self.broken.set()
 
     def _stop_tasks(self) -> None:
         self.loop_lag.stop()

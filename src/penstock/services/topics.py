@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import MetadataStore, NewTopic
+from penstock.coordination.nodes import CONTROLLER_EPOCH
 from penstock.coordination.tree import ConflictError, ConnectionLostError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError, StorageError
@@ -118,8 +119,12 @@ class TopicService:
                 try:
                     ids = {topic.name: topic.id for topic in await self._metadata.create_topics(wanted)}
                     break
-                except (ConflictError, ApiError):
-                    continue
+                except ConflictError as error:
+                    if error.path == CONTROLLER_EPOCH:
+                        raise ApiError(ErrorCode.NOT_CONTROLLER) from error
+                except ApiError as error:
+                    if error.code is ErrorCode.NOT_CONTROLLER:
+                        raise
             else:
                 raise ApiError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "too many others create topics at the same time"

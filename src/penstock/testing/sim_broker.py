@@ -71,7 +71,8 @@ class SimBroker:
                 continue
             self.broker = broker
             self.ready = True
-            return
+            await broker.broken.wait()
+            raise AssertionError(f"{self.name}: a task ended that never should")
 
     async def _connect(self) -> MemoryTree:
         if self._cut_off:
