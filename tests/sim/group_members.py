@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.testing.sim_broker import PORT
@@ -37,6 +37,10 @@ EXPECTED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
+
+
+class Client(Protocol):
+    async def call(self, api: ApiKey, request: Any) -> Any: ...
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not what went wrong in the code
@@ -87,11 +91,11 @@ def check(code: int) -> None:
 class Member:
     """One consumer: eager, so it gives up everything before it joins again."""
 
-    def __init__(self, history: History, name: str, rng: Random) -> None:
+    def __init__(self, history: History, name: str, rng: Random, client: Client | None = None) -> None:
         self._history = history
         self._name = name
         self._rng = rng
-        self._client = SimClient("broker", PORT, timeout_s=5.0)
+        self._client = client or SimClient("broker", PORT, timeout_s=5.0)
         self._id = ""
         self._generation = -1
         self._positions: dict[int, int] = {}
@@ -230,7 +234,7 @@ class Member:
         raise Outdated(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-async def committed(client: SimClient, history: History, partitions: list[int]) -> dict[int, int]:
+async def committed(client: Client, history: History, partitions: list[int]) -> dict[int, int]:
     before = dict(history.acknowledged)
     topic = offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=partitions)
     request = offset_fetch.OffsetFetchRequest(

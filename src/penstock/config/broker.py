@@ -57,6 +57,12 @@ class BrokerConfig:
     max_incremental_fetch_session_cache_slots: int
     replica_fetch_max_bytes: int
     replica_fetch_response_max_bytes: int
+    replica_fetch_min_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_backoff_ms: int
+    replica_lag_time_max_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    controlled_shutdown_enable: bool
     log_cleaner_enable: bool
     log_cleaner_threads: int
     log_cleaner_backoff_ms: int

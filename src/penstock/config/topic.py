@@ -39,6 +39,7 @@ class TopicConfig:
     min_compaction_lag_ms: int
     min_insync_replicas: int
     preallocate: bool
+    replica_lag_max_messages: int
     retention_bytes: int
     retention_ms: int
     segment_bytes: int

@@ -7,20 +7,27 @@ from penstock.coordination.nodes import (
     BROKER_CONFIGS,
     BROKERS,
     CLUSTER,
+    CONTROLLER,
     DEFAULT_BROKER,
+    LIVES,
     PARTITIONS,
     TOPICS,
     BrokerRegistration,
+    Life,
     PartitionState,
     TopicRecord,
     decode_broker,
     decode_cluster,
     decode_configs,
+    decode_controller,
+    decode_life,
     decode_partition,
     decode_topic,
     id_bytes,
 )
 from penstock.coordination.tree import Change, FeedGapError, Node, Snapshot
+
+NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class ImageDelta:
     topics: tuple[Topic, ...] = ()
     # Deleted; also the old one of a topic that was deleted and made again in one change.
     topics_gone: tuple[Topic, ...] = ()
-    brokers: bool = False
+    brokers: bool = False  # who lives, how, and who is controller
     broker_configs: bool = False
 
 
@@ -54,6 +61,8 @@ class ClusterImage:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
+        self.lives: dict[int, Life] = {}
+        self.controller = NOBODY
         self.broker_configs: dict[int, dict[str, str]] = {}
         self.default_broker_configs: dict[str, str] = {}
         # Raw material and freshness, by path.
@@ -69,6 +78,7 @@ class ClusterImage:
             self.topics,
             self.topics_by_id,
             self.brokers,
+            self.lives,
             self.broker_configs,
             self.default_broker_configs,
             self._records,
@@ -76,6 +86,7 @@ class ClusterImage:
             self._modified,
         ):
             each.clear()
+        self.controller = NOBODY
         dirty = _Dirty()
         for path, node in snapshot.nodes.items():
             self._take(path, node, dirty)
@@ -132,6 +143,15 @@ class ClusterImage:
         elif parent == BROKER_CONFIGS:
             dirty.broker_configs = True
             self._take_configs(path, name, node)
+        elif parent == LIVES:
+            dirty.brokers = True
+            if node is None:
+                self.lives.pop(int(name), None)
+            else:
+                self.lives[int(name)] = decode_life(path, node)
+        elif path == CONTROLLER:
+            dirty.brokers = True
+            self.controller = NOBODY if node is None else decode_controller(path, node)
         elif path == CLUSTER and node is not None:
             self.cluster_id = decode_cluster(path, node)
 

@@ -100,6 +100,7 @@ class MemoryTree:
         self._expiry: asyncio.TimerHandle | None = None
         self._connected = True
         self._expired = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
     @property
     def session(self) -> int:
@@ -114,8 +115,7 @@ class MemoryTree:
         """Cut the connection, or crash the broker behind it: without `reconnect` in time the session expires."""
         if self._connected and not self._expired.is_set():
             self._connected = False
-            loop = asyncio.get_running_loop()
-            self._expiry = loop.call_later(self._session_timeout_s, self._store.expire, self._session)
+            self._expiry = self._loop.call_later(self._session_timeout_s, self._store.expire, self._session)
             self._store.feed.wake()
 
     def reconnect(self) -> None:

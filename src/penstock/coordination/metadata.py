@@ -1,22 +1,25 @@
 """The cluster's metadata on top of the tree: every write is one multi guarded by versions, then the image follows.
 
 Writes of one store take turns, so that what a caller decides from the image still holds when it is written; against
-other processes the versions stand guard (`ConflictError`: look again, decide again).
+other processes the versions stand guard (`ConflictError`: look again, decide again). Topics and partitions are written
+by the controller alone: `guard` is what its every multi checks besides, so that one that was replaced writes nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 
 from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
-from penstock.coordination.nodes import BrokerRegistration, PartitionState, TopicRecord
+from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
 from penstock.coordination.tree import (
-    MULTI_BYTES_MAX,
     Change,
+    Check,
     ConflictError,
+    ConnectionLostError,
+    CoordinationError,
     Create,
     Delete,
     FeedGapError,
@@ -24,8 +27,8 @@ from penstock.coordination.tree import (
     Operation,
     Set,
     Tree,
-    operation_bytes,
 )
+from penstock.coordination.writes import in_parts, partition_creations, partition_deletions, registration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
@@ -33,6 +36,13 @@ PRODUCER_ID_BLOCK = 1000
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
 
+# How long a broker that cannot reach the store rests before it asks for changes again.
+_RECONNECT_SECONDS = 0.1
+# A registration may find that the old one vanishes under its hands, once or twice.
+_REGISTRATIONS_MAX = 10
+
+# A partition: the topic's id and the number.
+PartitionKey = tuple[bytes, int]
 Alter = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
@@ -51,8 +61,10 @@ class MetadataStore:
         """`listener` hears of every change to the image, right after it, whoever made it."""
         self._tree = tree
         self._random = random
-        self._listener = listener
+        self.listener = listener
+        self.guard: Callable[[], Sequence[Operation]] = tuple
         self._turn = asyncio.Lock()
+        self._waiting: list[asyncio.Future[None]] = []  # for the next change of the image
         self.image = ClusterImage()
 
     async def load(self) -> ClusterImage:
@@ -62,17 +74,51 @@ class MetadataStore:
             # Another broker may be first: then its name counts.
             with suppress(NodeExistsError):
                 await self._tree.multi([cluster, *(Create(path, b"{}") for path in nodes.ROOTS)])
+        else:
+            for path in nodes.LATER_ROOTS:
+                with suppress(NodeExistsError):
+                    if await self._tree.get(path) is None:
+                        await self._tree.multi([Create(path, b"{}")])
         await self._reload()
         return self.image
+
+    @property
+    def tree(self) -> Tree:
+        return self._tree
+
+    def _tell(self, delta: ImageDelta) -> None:
+        self.listener(delta)
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until something holds that follows from the image; False when it does not in that time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not condition():
+                    change = asyncio.get_running_loop().create_future()
+                    self._waiting.append(change)
+                    await change
+        except TimeoutError:
+            return condition()
+        return True
+
+    def attach(self, tree: Tree) -> None:
+        """Go on in another session; the image stays as it was until the next `load` or `follow`."""
+        self._tree = tree
 
     async def follow(self) -> None:
         """Keep the image current with what others write, until cancelled or the session is over."""
         while True:
             try:
                 async for change in self._tree.changes(self.image.number):
-                    self._listener(self.image.apply(change))
+                    self._tell(self.image.apply(change))
             except FeedGapError:
                 await self._reload()
+            except ConnectionLostError:
+                await asyncio.sleep(_RECONNECT_SECONDS)
 
     def random_id(self) -> bytes:
         while True:
@@ -94,7 +140,7 @@ class MetadataStore:
             for new in wanted:
                 topic_id = self.random_id()
                 partitions.append(Create(nodes.partitions_path(topic_id), b"{}"))
-                partitions += _partition_creations(topic_id, 0, new.partitions)
+                partitions += partition_creations(topic_id, 0, new.partitions)
                 record = TopicRecord(topic_id, len(new.partitions), new.configs)
                 topics.append(Create(nodes.topic_path(new.name), nodes.encode_topic(record)))
             await self._write_in_parts([*partitions, *topics])
@@ -107,7 +153,7 @@ class MetadataStore:
             await self._write_in_parts(
                 [
                     Delete(nodes.topic_path(name), topic.version),
-                    *_partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
+                    *partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
                 ]
             )
             return topic
@@ -123,7 +169,7 @@ class MetadataStore:
             await self._write_in_parts(
                 [
                     *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
-                    *_partition_creations(topic.id, count, added),
+                    *partition_creations(topic.id, count, added),
                     Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version),
                 ]
             )
@@ -151,8 +197,10 @@ class MetadataStore:
             }
         )
 
-    async def update_partitions(self, states: Mapping[tuple[str, int], PartitionState]) -> None:
-        """Write partition states, each on top of the partition epoch it carries."""
+    async def update_partitions(
+        self, states: Mapping[tuple[str, int], PartitionState], checks: Sequence[Check] = ()
+    ) -> None:
+        """Write partition states, each on top of the partition epoch it carries; `checks` must hold with every part."""
         async with self._turn:
             await self._write_in_parts(
                 [
@@ -162,7 +210,27 @@ class MetadataStore:
                         state.partition_epoch,
                     )
                     for (name, number), state in states.items()
-                ]
+                ],
+                checks,
+            )
+
+    async def rewrite_partitions(
+        self,
+        change: Callable[[ClusterImage], tuple[Mapping[PartitionKey, PartitionState], Sequence[Check]]],
+    ) -> None:
+        """Write what `change` makes of the image as it is when the turn has come, with the checks it asks for."""
+        async with self._turn:
+            states, checks = change(self.image)
+            await self._write_in_parts(
+                [
+                    Set(
+                        nodes.partition_path(topic_id, number),
+                        nodes.encode_partition(state),
+                        state.partition_epoch,
+                    )
+                    for (topic_id, number), state in states.items()
+                ],
+                checks,
             )
 
     async def sweep_orphans(self) -> int:
@@ -171,28 +239,44 @@ class MetadataStore:
             orphans = self.image.orphans()
             for topic_id in orphans:
                 await self._write_in_parts(
-                    _partition_deletions(topic_id, self.image.partition_numbers(topic_id))
+                    partition_deletions(topic_id, self.image.partition_numbers(topic_id))
                 )
             return len(orphans)
 
     # -- brokers --
 
-    async def register_broker(self, broker: BrokerRegistration) -> BrokerRegistration:
+    async def register_broker(self, broker: BrokerRegistration, *, clean: bool = True) -> BrokerRegistration:
         """Announce a broker for the length of this session; its epoch is in what is returned.
 
-        The same data directory come back replaces its own stale registration; another one is refused.
+        The same data directory come back replaces its own stale registration; another one is refused. A process that
+        did not begin `clean` stays unsettled until the controller has dealt with what it may have lost, whatever
+        sessions and processes follow meanwhile.
         """
         async with self._turn:
-            path = nodes.broker_path(broker.id)
-            stale = await self._tree.get(path)
-            if stale is not None and nodes.decode_broker(path, stale).identity != broker.identity:
-                raise ApiError(
-                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    f"broker {broker.id} is registered with another data directory: give this one another node.id",
-                )
-            removal = [] if stale is None else [Delete(path, stale.version)]
-            change = await self._write([*removal, Create(path, nodes.encode_broker(broker), ephemeral=True)])
-            return replace(broker, epoch=change.number)
+            for _ in range(_REGISTRATIONS_MAX):
+                operations = await registration(self._tree, broker, clean=clean)
+                try:
+                    change = await self._write(operations)
+                except ConflictError:
+                    continue  # the old session ended, or the controller wrote, in between
+                return replace(broker, epoch=change.number)
+        raise CoordinationError(
+            f"broker {broker.id} cannot be registered: others write to its place all the time"
+        )
+
+    async def announce_stop(self, broker: int) -> None:
+        """Tell the controller that this broker is about to leave. Without effect on one that is not registered."""
+        async with self._turn:
+            registered = self.image.brokers.get(broker)
+            if registered is not None:
+                data = nodes.encode_broker(replace(registered, stopping=True))
+                await self._write([Set(nodes.broker_path(broker), data)])
+
+    async def settle(self, broker: int, life: Life) -> None:
+        """For the controller: what this life may have lost is dealt with."""
+        async with self._turn:
+            data = nodes.encode_life(Life(life.incarnation, settled=True))
+            await self._write([*self.guard(), Set(nodes.life_path(broker), data, life.version)])
 
     async def alter_broker_configs(self, broker: int | None, alter: Alter) -> None:
         """As `alter_topic_configs`; None for the settings of all brokers."""
@@ -230,9 +314,10 @@ class MetadataStore:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         return topic
 
-    async def _write_in_parts(self, operations: Sequence[Operation]) -> None:
-        for part in _parts(operations):
-            await self._write(part)
+    async def _write_in_parts(self, operations: Sequence[Operation], checks: Sequence[Check] = ()) -> None:
+        """For what only the controller writes."""
+        for part in in_parts(operations):
+            await self._write([*self.guard(), *checks, *part])
 
     async def _write(self, operations: Sequence[Operation]) -> Change:
         try:
@@ -246,45 +331,21 @@ class MetadataStore:
 
     async def _absorb(self, change: Change) -> None:
         if change.previous == self.image.number:
-            self._listener(self.image.apply(change))
+            self._tell(self.image.apply(change))
         elif change.number > self.image.number:
             await self._catch_up(change.number)
 
     async def _reload(self) -> None:
-        self._listener(self.image.replace(await self._tree.snapshot()))
+        snapshot = await self._tree.snapshot()
+        if snapshot.number >= self.image.number:  # while it was on its way, the feed may have overtaken it
+            self._tell(self.image.replace(snapshot))
 
     async def _catch_up(self, number: int) -> None:
         """Others wrote in between, or a write of ours was cancelled before the image had it."""
         try:
             async for change in self._tree.changes(self.image.number):
-                self._listener(self.image.apply(change))
+                self._tell(self.image.apply(change))
                 if self.image.number >= number:
                     return
         except FeedGapError:
             await self._reload()
-
-
-def _partition_creations(topic_id: bytes, first: int, states: Iterable[PartitionState]) -> list[Operation]:
-    return [
-        Create(nodes.partition_path(topic_id, number), nodes.encode_partition(state))
-        for number, state in enumerate(states, first)
-    ]
-
-
-def _partition_deletions(topic_id: bytes, numbers: Iterable[int]) -> list[Operation]:
-    gone: list[Operation] = [Delete(nodes.partition_path(topic_id, number)) for number in numbers]
-    return [*gone, Delete(nodes.partitions_path(topic_id))]
-
-
-def _parts(operations: Sequence[Operation]) -> list[list[Operation]]:
-    """The operations in order, in as few multis as their size allows."""
-    parts: list[list[Operation]] = [[]]
-    size_bytes = 0
-    for operation in operations:
-        more_bytes = operation_bytes(operation)
-        if size_bytes + more_bytes > MULTI_BYTES_MAX and parts[-1]:
-            parts.append([])
-            size_bytes = 0
-        parts[-1].append(operation)
-        size_bytes += more_bytes
-    return [part for part in parts if part]

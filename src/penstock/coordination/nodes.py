@@ -4,6 +4,9 @@
     /topics/<name>                topic id, number of partitions, config overrides
     /partitions/<topic id>/<n>    replicas, leader, in-sync replicas, leader epoch; its version is the partition epoch
     /brokers/<id>                 ephemeral registration; its creation number is the broker epoch
+    /lives/<id>                   the broker's latest process, and whether what it may have lost is settled
+    /controller                   ephemeral: the broker that decides
+    /controller-epoch             its version guards every write of the controller
     /configs/brokers/<id>         dynamic settings of one broker; `default` for all
     /producer-ids                 the first producer id that no block holds yet
 
@@ -30,6 +33,9 @@ BROKERS = "/brokers"
 CONFIGS = "/configs"
 BROKER_CONFIGS = "/configs/brokers"
 PRODUCER_IDS = "/producer-ids"
+LIVES = "/lives"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller-epoch"
 DEFAULT_BROKER = "default"
 
 _CACHED_MAX = 4096
@@ -37,7 +43,9 @@ _CACHED_MAX = 4096
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 # In the order they are created: parents first.
-ROOTS = (TOPICS, PARTITIONS, BROKERS, CONFIGS, BROKER_CONFIGS)
+ROOTS = (TOPICS, PARTITIONS, BROKERS, CONFIGS, BROKER_CONFIGS, LIVES, CONTROLLER_EPOCH)
+# Those that a store of an earlier version lacks.
+LATER_ROOTS = (LIVES, CONTROLLER_EPOCH)
 
 
 class MetadataError(CoordinationError):
@@ -52,6 +60,13 @@ class PartitionState:
     leader: int
     leader_epoch: int = 0
     partition_epoch: int = 0
+    # Not in sync, but known to hold everything committed: they may lead when nobody in sync can.
+    eligible: tuple[int, ...] = ()
+    # Crashed while nobody led, so that each may have lost its end; see `controller.election`.
+    suspects: tuple[int, ...] = ()
+    # While replicas move: those that come and those that go.
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
 
     def with_leader(self, leader: int) -> "PartitionState":
         """The next epoch, under this leader (who may be the same as before)."""
@@ -75,6 +90,19 @@ class BrokerRegistration:
     port: int
     rack: str | None = None
     epoch: int = -1
+    # Which process of this broker it is: a new session of the same process has lost nothing.
+    incarnation: str = ""
+    # It is about to leave: leaders go elsewhere, and it joins no set of in-sync replicas.
+    stopping: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    incarnation: str
+    # False: the process began without a clean shutdown before it, and the controller has not yet taken it out of the
+    # replicas that may lead.
+    settled: bool
+    version: int = 0
 
 
 def topic_path(name: str) -> str:
@@ -103,14 +131,19 @@ def partition_path(topic_id: bytes, partition: int) -> str:
 # Thousands of partitions share a handful of states: on one node all have the same.
 @lru_cache(maxsize=_CACHED_MAX)
 def encode_partition(state: PartitionState) -> bytes:
-    return _dump(
-        {
-            "replicas": state.replicas,
-            "isr": state.isr,
-            "leader": state.leader,
-            "leader_epoch": state.leader_epoch,
-        }
-    )
+    fields: dict[str, Any] = {
+        "replicas": state.replicas,
+        "isr": state.isr,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+    }
+    for name in _RARE_SETS:
+        if members := getattr(state, name):
+            fields[name] = members
+    return _dump(fields)
+
+
+_RARE_SETS = ("eligible", "suspects", "adding", "removing")
 
 
 def decode_partition(path: str, node: Node) -> PartitionState:
@@ -127,6 +160,7 @@ def _decode_partition(data: bytes, version: int) -> PartitionState:
         leader=int(fields["leader"]),
         leader_epoch=int(fields["leader_epoch"]),
         partition_epoch=version,
+        **{name: tuple(int(one) for one in fields[name]) for name in _RARE_SETS if name in fields},
     )
 
 
@@ -135,7 +169,16 @@ def broker_path(broker: int) -> str:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    return _dump({"identity": broker.identity, "host": broker.host, "port": broker.port, "rack": broker.rack})
+    return _dump(
+        {
+            "identity": broker.identity,
+            "host": broker.host,
+            "port": broker.port,
+            "rack": broker.rack,
+            "incarnation": broker.incarnation,
+            "stopping": broker.stopping,
+        }
+    )
 
 
 def decode_broker(path: str, node: Node) -> BrokerRegistration:
@@ -148,7 +191,32 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
             port=int(fields["port"]),
             rack=fields["rack"],
             epoch=node.created,
+            incarnation=str(fields.get("incarnation", "")),
+            stopping=bool(fields.get("stopping", False)),
         )
+
+
+def life_path(broker: int) -> str:
+    return f"{LIVES}/{broker}"
+
+
+def encode_life(life: Life) -> bytes:
+    return _dump({"incarnation": life.incarnation, "settled": life.settled})
+
+
+def decode_life(path: str, node: Node) -> Life:
+    with _naming(path):
+        fields = json.loads(node.data)
+        return Life(str(fields["incarnation"]), bool(fields["settled"]), node.version)
+
+
+def encode_controller(broker: int) -> bytes:
+    return _dump({"broker": broker})
+
+
+def decode_controller(path: str, node: Node) -> int:
+    with _naming(path):
+        return int(json.loads(node.data)["broker"])
 
 
 def broker_configs_path(broker: int | None) -> str:

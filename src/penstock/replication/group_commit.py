@@ -22,6 +22,7 @@ class GroupCommit:
         self._on_failure = on_failure
         self.running = 0  # jobs in threads
         self._idle: asyncio.Future[None] | None = None
+        self._waiting: dict[Partition, list[asyncio.Future[None]]] = {}  # for the end of a sync
 
     def request(self, partition: Partition) -> None:
         """Sync what the partition has written, after whatever else arrived in this turn of the loop."""
@@ -36,6 +37,7 @@ class GroupCommit:
         except ApiError as error:  # what was held back could not be written
             partition.sync_running = False
             partition.sync_failed(str(error))
+            self._wake(partition)
             return
         self.running += 1
         future = self._loop.run_in_executor(self._executor, job.run)
@@ -45,8 +47,31 @@ class GroupCommit:
         self.running -= 1
         partition.sync_running = False
         self._finish(partition, job, future)
+        self._wake(partition)
         if not self.running and self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+
+    async def covered(self, partition: Partition) -> None:
+        """Wait until everything that is written now is durable, or the log has failed."""
+        log, target = partition.log, partition.log.end_offset
+        while log.synced_end.offset < target and not log.failed and partition.log is log:
+            self.request(partition)
+            await self._ended(partition)
+
+    async def quiet(self, partition: Partition) -> None:
+        """Wait until no sync of it is under way."""
+        while partition.sync_running:
+            await self._ended(partition)
+
+    async def _ended(self, partition: Partition) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.setdefault(partition, []).append(done)
+        await done
+
+    def _wake(self, partition: Partition) -> None:
+        for done in self._waiting.pop(partition, ()):
+            if not done.done():
+                done.set_result(None)
 
     async def idle(self) -> None:
         """Wait until no sync is under way, for the shutdown."""

@@ -1,8 +1,9 @@
-"""One partition as its leader sees it: the log, what of it is committed, and who waits for that to move.
+"""One replica of a partition: the log, what of it is committed, and who waits for that to move.
 
 Committed (the high watermark) is what readers may see. With one replica that is what is durable where the topic
-asks for `synced` (the default on one node), and what is written where it asks for `written`. A producer is answered
-when its batch is committed, so an acknowledgement never runs ahead of what it promises.
+asks for `synced` (the default on one node), and what is written where it asks for `written`. With several, it is what
+all in-sync replicas have in that way: `leading` knows, on the leader; a follower is told. A producer is answered when
+its batch is committed, so an acknowledgement never runs ahead of what it promises.
 """
 
 from collections import deque
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader
+from penstock.replication.leading import Leading
 from penstock.storage.checkpoint import LogEnd, SyncJob
 from penstock.storage.log import Log
+from penstock.storage.replicated import end_at
 from penstock.storage.segment import Slice
 
 if TYPE_CHECKING:
@@ -41,17 +44,23 @@ class Syncer(Protocol):
 class Partition:
     __slots__ = (
         "_ack_waiters",
+        "_copy_waiters",
         "_syncer",
         "committed",
         "data_waiters",
         "index",
+        "is_leader",
         "leader_epoch",
+        "leading",
         "log",
+        "replica_count",
+        "replica_waiters",
         "swapping",
         "sync_before_ack",
         "sync_running",
         "topic",
         "topic_id",
+        "truncating",
     )
 
     def __init__(
@@ -75,7 +84,13 @@ class Partition:
         self.sync_running = False
         # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
         self.swapping: asyncio.Future[None] | None = None
+        self.replica_count = 1
+        self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
+        self.is_leader = True
+        self.leading: Leading | None = None  # where there are other replicas, and this one leads them
         self.data_waiters: dict[DataWaiter, None] = {}  # a dict for its order: the simulation repeats exactly
+        self.replica_waiters: dict[DataWaiter, None] = {}  # followers, who wait for what is not committed yet
+        self._copy_waiters: list[tuple[int, int, AckWaiter]] = []  # (how many replicas, last offset, who)
         self._ack_waiters: deque[tuple[int, AckWaiter]] = deque()
         self._syncer = syncer
 
@@ -110,15 +125,51 @@ class Partition:
             if not self.sync_running:
                 self._syncer.request(self)
         else:
-            self._commit(log.end())
+            if self.leading is None:
+                self._commit(log.end())
             if log.unsynced_bytes >= WRITE_BACK_BYTES and not self.sync_running:
                 self._syncer.request(self)
+        if self.leading is not None:
+            self.advance()
+            for waiter in list(self.replica_waiters):
+                waiter.advanced(_PLENTY)
 
     def is_committed(self, last_offset: int) -> bool:
         return last_offset < self.committed.offset
 
     def wait_for_commit(self, last_offset: int, waiter: AckWaiter) -> None:
         self._ack_waiters.append((last_offset, waiter))
+
+    def has_copies(self, count: int, last_offset: int) -> bool:
+        """Whether so many replicas, this one included, hold everything up to and with that offset."""
+        if self.leading is None:
+            return self.is_committed(last_offset)
+        return self.leading.count_with(last_offset, self._own_end()) >= count
+
+    def wait_for_copies(self, count: int, last_offset: int, waiter: AckWaiter) -> None:
+        if self.leading is None:
+            self.wait_for_commit(last_offset, waiter)
+        else:
+            self._copy_waiters.append((count, last_offset, waiter))
+
+    def advance(self) -> None:
+        """Something moved that may let the high watermark move: our own end, a follower's, or who is in sync."""
+        leading = self.leading
+        if leading is None:
+            return
+        high_watermark = leading.high_watermark(self._own_end())
+        if high_watermark > self.committed.offset:
+            self._commit(end_at(self.log, high_watermark))
+        if self._copy_waiters:
+            waiting, self._copy_waiters = self._copy_waiters, []
+            for count, last_offset, waiter in waiting:
+                if self.has_copies(count, last_offset):
+                    waiter.committed()
+                else:
+                    self._copy_waiters.append((count, last_offset, waiter))
+
+    def _own_end(self) -> int:
+        return self.log.synced_end.offset if self.sync_before_ack else self.log.end_offset
 
     def _commit(self, end: LogEnd) -> None:
         before = self.committed
@@ -135,50 +186,107 @@ class Partition:
     def synced(self, job: SyncJob) -> None:
         """A sync job is done: what it covered is durable, and committed where that was all that was missing."""
         self.log.synced(job)
-        if job.end.offset > self.committed.offset:
+        if self.leading is not None:
+            self.advance()
+        elif self.is_leader and job.end.offset > self.committed.offset:
             self._commit(job.end)
 
     def sync_failed(self, message: str) -> None:
         self.log.sync_failed()
+        self.turn_away(ErrorCode.KAFKA_STORAGE_ERROR, message)
+
+    def turn_away(self, code: ErrorCode, message: str) -> None:
+        """Whoever waits for an acknowledgement gets none."""
         waiters, self._ack_waiters = self._ack_waiters, deque()
+        copies, self._copy_waiters = self._copy_waiters, []
         for _, waiter in waiters:
-            waiter.failed(ErrorCode.KAFKA_STORAGE_ERROR, message)
+            waiter.failed(code, message)
+        for _, _, waiter in copies:
+            waiter.failed(code, message)
 
     def replace_log(self, log: Log) -> None:
         """The log was opened anew after an I/O error: offsets that somebody still waits for may mean something else."""
         self.sync_failed("the log was opened again after an I/O error")
         self.log.close()
         self.log = log
-        self.committed = log.end()
+        unreplicated = self.is_leader and self.leading is None
+        self.committed = (
+            log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
+        )
 
     def retire(self) -> None:
         """The topic was deleted: nobody waits here any longer."""
-        waiters, self._ack_waiters = self._ack_waiters, deque()
-        for _, waiter in waiters:
-            waiter.failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-        for reader in list(self.data_waiters):
-            reader.advanced(0x7FFFFFFF)
+        self.turn_away(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+        self.wake_readers()
+
+    def wake_readers(self) -> None:
+        """Let whoever waits for data look again, and see that it is not to be had here any more."""
+        for reader in (*self.data_waiters, *self.replica_waiters):
+            reader.advanced(_PLENTY)
 
     def set_sync_before_ack(self, value: bool) -> None:
         """`penstock.ack.after` changed while running."""
         self.sync_before_ack = value
-        if not value:
+        if self.leading is not None:
+            self.advance()
+        if not self.is_leader or self.leading is not None:
+            if value and self.log.unsynced_bytes:
+                self._syncer.request(self)
+        elif not value:
             self._commit(self.log.end())
         elif self.log.unsynced_bytes:
             self._syncer.request(self)
+
+    # -- leading and following -----------------------------------------------------------------------------
+
+    def lead(self, epoch: int, leading: Leading | None) -> None:
+        """Begin to lead under this epoch; without `leading` there is no other replica."""
+        self.leader_epoch = epoch
+        self.leading = leading
+        self.is_leader = True
+        if leading is None:
+            if not self.sync_before_ack:
+                self._commit(self.log.end())
+            elif self.log.unsynced_bytes and not self.sync_running:
+                self._syncer.request(self)
+            else:
+                self._commit(self.log.synced_end)
+            return
+        # Known from the beginning, so that followers see where this epoch parts from what they have.
+        self.log.epochs.assign(epoch, self.log.end_offset)
+        if self.sync_before_ack and self.log.unsynced_bytes and not self.sync_running:
+            self._syncer.request(self)
+        self.advance()
+
+    def stand_back(self, epoch: int) -> None:
+        """Another one leads, or nobody: what was not committed may come to nothing."""
+        led, self.is_leader = self.is_leader, False
+        self.leader_epoch = epoch
+        self.leading = None
+        if led:
+            self.turn_away(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition now")
+            self.wake_readers()
+
+    def told_committed(self, offset: int) -> None:
+        """The leader's high watermark, as a follower hears of it."""
+        offset = min(offset, self.log.end_offset)
+        if offset > self.committed.offset:
+            self.committed = end_at(self.log, offset)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
         """Committed batches from `offset` on; ApiError when it is not a place in this log."""
         committed = self.committed
-        if offset > committed.offset or offset < self.log.start_offset:
+        # A new leader may not know yet how much of its log is committed: what lies between is no error.
+        end = committed.offset if self.leading is None else self.log.end_offset
+        if offset > end or offset < self.log.start_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return self.log.read(offset, size_max, committed, at_least_one=at_least_one)
 
     @property
     def waiting_producers(self) -> int:
-        return len(self._ack_waiters)
+        return len(self._ack_waiters) + len(self._copy_waiters)
 
     @property
     def high_watermark(self) -> int:
@@ -201,6 +309,9 @@ class Partition:
             return end_epoch, end_offset
         return None
 
+
+# To a waiter: look, however much you are waiting for.
+_PLENTY = 0x7FFFFFFF
 
 # Without a promise to sync, bytes still go to disk once this many gather: the kernel must never find so much dirty
 # memory that it makes our writes wait.

@@ -11,7 +11,7 @@ from penstock.replication.partition import Partition
 class Topic:
     """A topic's partitions here, and its settings reduced to what is asked on every request."""
 
-    __slots__ = ("config", "id", "is_internal", "name", "opens_batches", "partitions")
+    __slots__ = ("config", "count", "id", "is_internal", "led", "name", "opens_batches", "partitions")
 
     def __init__(
         self,
@@ -21,12 +21,26 @@ class Topic:
         partitions: dict[int, Partition],
         *,
         is_internal: bool = False,
+        count: int = 0,
     ) -> None:
+        """`partitions` are those with a replica here, of `count` in all."""
         self.name = name
         self.is_internal = is_internal  # only the broker itself writes to it
         self.id = topic_id
         self.partitions = partitions
+        self.count = max(count, len(partitions))
+        # Those that this broker leads: whoever produces or consumes finds them here, and no others.
+        self.led = {index: one for index, one in partitions.items() if one.is_leader}
         self.configure(config)
+
+    def roles_changed(self) -> None:
+        self.led = {index: one for index, one in self.partitions.items() if one.is_leader}
+
+    def missing(self, index: int) -> ErrorCode:
+        """What a client is told that asks for a partition which is not led here."""
+        if 0 <= index < self.count:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
@@ -34,7 +48,9 @@ class Topic:
         self.opens_batches = config.compression_type != "producer" or config.compacts or self.is_internal
         for partition in self.partitions.values():
             partition.log.settings = config
-            partition.set_sync_before_ack(config.syncs_before_ack(replicas=1))
+            if partition.leading is not None:
+                partition.leading.min_isr = config.min_insync_replicas
+            partition.set_sync_before_ack(config.syncs_before_ack(partition.replica_count))
 
     @property
     def uses_append_time(self) -> bool:
@@ -62,8 +78,11 @@ class PartitionTable:
             yield from topic.partitions.values()
 
     def find(self, name: str, index: int) -> Partition:
+        """The partition, if it is led here."""
         topic = self.by_name.get(name.encode())
-        partition = topic.partitions.get(index) if topic else None
-        if partition is None:
+        if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = topic.led.get(index)
+        if partition is None:
+            raise ApiError(topic.missing(index))
         return partition

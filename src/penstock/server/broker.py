@@ -6,18 +6,13 @@ outside, so the same broker runs on uvloop with real files and on the simulated 
 
 import asyncio
 import logging
-import random
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
-from penstock.coordination.tree import CoordinationError, Tree
-from penstock.core.clock import Clock
+from penstock.coordination.tree import Tree
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.frontends.kafka.apis import load_handlers
@@ -25,10 +20,13 @@ from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.hot import HotPath
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
+from penstock.server.cluster import ClusterMember
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
+from penstock.server.membership import Connect
+from penstock.server.seams import Seams
 from penstock.services.archive import ArchiveProgressStore
-from penstock.services.cleaner import Cleaner, Round
+from penstock.services.cleaner import Cleaner
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_offsets import GroupOffsetService
@@ -46,25 +44,10 @@ from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
 from penstock.storage.checkpoint import checkpoint_all
-from penstock.storage.cleaning import CleanJob, CleanRound
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Seams:
-    """Everything a broker touches of the world outside."""
-
-    files: Files
-    clock: Clock
-    rng: random.Random
-    executor: Executor | None
-    # What computes for long, outside of this process: how a round of compaction is made, and the threads it is asked
-    # from; None: those of the executor.
-    worker: Executor | None = None
-    round_of: Callable[[CleanJob], Round] = CleanRound
 
 
 class Broker:
@@ -77,8 +60,12 @@ class Broker:
         host: str,
         port: int,
         advertised: tuple[str, int] | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs."""
+        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs.
+
+        `connect` opens a new session with the coordination store when the first, `tree`, is over.
+        """
         self._config = config
         self._advertised = advertised or (host, 0)
         self.port = port
@@ -89,7 +76,11 @@ class Broker:
         self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
+        self.cluster = ClusterMember(
+            self._loop, seams, self.metadata, self.table, self._group_commit, config, connect
+        )
         self.services = self._assemble()
+        self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
         self.listener = self._listener()
         self.upkeep = Upkeep(
             self._loop,
@@ -114,11 +105,12 @@ class Broker:
             seams.round_of,
         )
         self._tasks: list[asyncio.Task[None]] = []
+        self.broken = asyncio.Event()  # something that must never end has
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
     def _assemble(self) -> Services:
-        config, seams, loop = self._config, self._seams, self._loop
+        config, seams, loop, cluster = self._config, self._seams, self._loop, self.cluster
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, seams.rng)
         hosting = Hosting(
             self._data_dir,
@@ -128,8 +120,10 @@ class Broker:
             config,
             seams.executor,
             ArchiveProgressStore(self.metadata),
+            config.node_id,
+            cluster.roles,
         )
-        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, self._topics_deleted)
+        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, cluster.link)
         coordinator = CoordinatorRuntime(
             loop, seams.executor, seams.clock, seams.rng, self.table, topics, config
         )
@@ -144,7 +138,15 @@ class Broker:
             table=self.table,
             hosting=hosting,
             produce=ProduceService(seams.clock),
-            fetch=FetchService(loop, seams.executor, self.table, sessions, config.fetch_max_bytes),
+            fetch=FetchService(
+                loop,
+                seams.executor,
+                self.table,
+                sessions,
+                config.fetch_max_bytes,
+                cluster.keeper,
+                cluster.leader_of,
+            ),
             topics=topics,
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
@@ -155,6 +157,8 @@ class Broker:
             memberships=MembershipService(coordinator),
             group_offsets=GroupOffsetService(coordinator),
             group_admin=GroupAdminService(coordinator),
+            controller=cluster.controller,
+            controller_link=cluster.link,
         )
 
     def _listener(self) -> Listener:
@@ -185,26 +189,36 @@ class Broker:
             log.warning(
                 "moved partitions that the metadata does not know to quarantine: %s", ", ".join(strays)
             )
-        if not data_dir.was_clean:
-            await metadata.bump_leader_epochs(node.id)
+        self.port = await self.listener.bind(*self._address, self._config.socket_listen_backlog_size)
+        node.port = node.port or self.port
+        await self.services.hosting.reconcile()
+        await self.cluster.membership.join(
+            BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack),
+            clean=data_dir.was_clean,
+        )
         await self.services.hosting.reconcile()
         self.loop_lag.start()
         self._tasks = [
+            self._loop.create_task(self.cluster.run(), name="cluster"),
             self._loop.create_task(self.upkeep.run(), name="upkeep"),
             self._loop.create_task(self.cleaner.run(), name="cleaner"),
             self._loop.create_task(self.services.coordinator.run(), name="groups"),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._task_ended)
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
-        self.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
-        node.port = node.port or self.port
-        await metadata.register_broker(
-            BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
-        )
+        await self.listener.serve()
 
     def abandon(self) -> None:
         """After a start that failed: nothing was written, so the directory is as clean as it was found."""
         self._stop_tasks()
         self._data_dir.close(clean=self._data_dir.was_clean)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("the task %s failed, so the broker stops", task.get_name(), exc_info=error)
+            self.broken.set()
 
     def _stop_tasks(self) -> None:
         self.loop_lag.stop()
@@ -212,15 +226,19 @@ class Broker:
             task.cancel()
 
     async def stop(self) -> None:
-        """Leave so that the next start has nothing to recover."""
+        """Leave so that the next start has nothing to recover, and so that others lead before this one is gone."""
+        if self._config.controlled_shutdown_enable:
+            await self.cluster.hand_over()
         self._stop_tasks()
         self.services.coordinator.close()
         self.upkeep.close()
         await self.listener.close()
+        await self.cluster.close()
         await self.cleaner.idle()
         await self._group_commit.idle()
         logs = [partition.log for partition in self.table.partitions()]
         try:
+            await self.services.hosting.save_high_watermarks()
             settle = partial(_settle, logs, self._seams.files, self._data_dir.path)
             clean = await self._loop.run_in_executor(self._seams.executor, settle)
         except StorageError as error:
@@ -234,11 +252,11 @@ class Broker:
         self.listener.connections_max = config.max_connections
         self.listener.connections_per_ip_max = config.max_connections_per_ip
         self.upkeep.config = self.cleaner.config = config
+        self.cluster.reconfigure(config)
         self.services.coordinator.reconfigure(config)
         self.services.hosting.reconfigure(config)
 
-    def _topics_deleted(self, names: Sequence[str]) -> None:
-        self.services.coordinator.topics_deleted(names)
+    # -- the disk --------------------------------------------------------------------------------------------
 
     def _disk_failed(self, message: str) -> None:
         log.error("the data dir is offline after an I/O error: %s", message)
@@ -247,10 +265,7 @@ class Broker:
 
     async def _bring_back_offline_logs(self) -> None:
         """As a start after a crash would: under a new leader epoch, since an unsynced tail may be gone."""
-        try:
-            await self.metadata.bump_leader_epochs(self.services.node.id)
-        except CoordinationError as error:
-            log.warning("offline logs stay so, since the metadata cannot be written: %s", error)
+        if not await self.cluster.membership.begin_anew():
             return
         await self.services.hosting.reopen_failed()
         await self.services.hosting.reconcile()

@@ -50,12 +50,19 @@ class Listener:
         self._server: asyncio.AbstractServer | None = None
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def start(self, host: str, port: int, backlog: int) -> int:
-        """Listen, and return the port (the one chosen by the system where 0 was asked for)."""
-        self._server = await self._loop.create_server(self._connection, host, port, backlog=backlog)
-        self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
+    async def bind(self, host: str, port: int, backlog: int) -> int:
+        """Take the address, and return the port (the one chosen by the system where 0 was asked for)."""
+        self._server = await self._loop.create_server(
+            self._connection, host, port, backlog=backlog, start_serving=False
+        )
         sockets = getattr(self._server, "sockets", None)
         return int(sockets[0].getsockname()[1]) if sockets else port
+
+    async def serve(self) -> None:
+        """Let clients in."""
+        assert self._server is not None
+        await self._server.start_serving()
+        self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
 
     def _connection(self) -> Connection:
         return Connection(self._loop, self, self._dispatcher)

@@ -15,8 +15,9 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
-from penstock.server.broker import Broker, Seams
+from penstock.server.broker import Broker
 from penstock.server.console import Console
+from penstock.server.seams import Seams
 from penstock.server.worker import Workers
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
@@ -58,12 +59,19 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
                 if config.penstock_console_port >= 0:
                     broker.console_port = await console.start(host, config.penstock_console_port)
                 ready(broker)
-                await stopped.wait()
+                await _first_of(stopped, broker.broken)
             finally:
                 await console.close()
                 await broker.stop()
         finally:
             await store.close()
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for one in waiting:
+        one.cancel()
 
 
 def advertised_address(config: BrokerConfig, host: str) -> tuple[str, int] | None:

@@ -19,6 +19,20 @@ def live_ids(services: Services) -> frozenset[int]:
     return frozenset({*services.image.brokers, services.node.id})
 
 
+def controller_id(services: Services) -> int:
+    """The broker that requests for the controller go to; any may pass them on."""
+    controller = services.image.controller
+    return controller if controller in services.image.brokers else NOBODY
+
+
+def leader_node(services: Services, state: PartitionState) -> Node | None:
+    """Where the partition's leader is to be found, if it is there at all."""
+    if state.leader == services.node.id:
+        return services.node
+    found = services.image.brokers.get(state.leader)
+    return None if found is None else Node(found.id, found.host, found.port, found.rack)
+
+
 def leadership(state: PartitionState, live: frozenset[int]) -> tuple[int, ErrorCode]:
     """The leader clients may turn to, and the code that says whether there is one."""
     if state.leader in live:

@@ -12,6 +12,7 @@ from functools import partial
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
@@ -31,6 +32,8 @@ _PROBED_BYTES_MIN = 32 * 1024
 
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
+_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 
 
@@ -42,12 +45,17 @@ class FetchService:
         table: PartitionTable,
         sessions: FetchSessions,
         response_bytes_max: int,
+        keeper: IsrKeeper,
+        leader_of: Callable[[bytes, int], tuple[int, int] | None],
     ) -> None:
+        """`leader_of` knows (leader, epoch) of a partition by its topic's id, for who asks in the wrong place."""
         self._loop = loop
         self._executor = executor
         self._table = table
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
+        self._keeper = keeper
+        self._leader_of = leader_of
         self.waiting = 0
 
     def fetch(self, request: FetchRequest, version: int, answered: Answered) -> Callable[[], None]:
@@ -68,10 +76,23 @@ class FetchService:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = found.partitions.get(number)
+        partition = found.led.get(number)
         if partition is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            raise ApiError(found.missing(number))
         return partition
+
+    def leader_of(self, topic: bytes, number: int, *, by_id: bool) -> tuple[int, int] | None:
+        found = (self._table.by_id if by_id else self._table.by_name).get(topic)
+        return None if found is None else self._leader_of(found.id, number)
+
+    def note_progress(self, partition: Partition, request: FetchRequest, offset: int) -> None:
+        """A follower asks for `offset`: it has everything before."""
+        leading = partition.leading
+        if leading is not None and leading.fetched(
+            request.replica_id, request.replica_epoch, offset, partition.log.end_offset, self._loop.time()
+        ):
+            partition.advance()
+            self._keeper.fetched(partition, request.replica_id)
 
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)
@@ -95,6 +116,7 @@ class _Fetch:
         "_incremental",
         "_joined",
         "_missing_bytes",
+        "_noted",
         "_request",
         "_rounds",
         "_service",
@@ -125,6 +147,7 @@ class _Fetch:
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
         self._missing_bytes = 0
+        self._noted: set[tuple[bytes, int]] = set()  # partitions whose follower's progress was noted
         self._given_up = False
         self._rounds = 0  # how often the disk was asked
         self._unreadable = False  # and whether it failed
@@ -178,10 +201,10 @@ class _Fetch:
         aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
         try:
             partition = self._service.find(topic, one.partition, by_id=self._by_id)
-            if request.replica_id >= 0:
-                raise ApiError(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER
-                )  # a replica, of a partition that has no other
+            if request.replica_id >= 0 and (
+                partition.leading is None or request.replica_id not in partition.leading.progress
+            ):
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is no replica of this one
             partition.check_leader_epoch(one.leader_epoch)
             diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             log = partition.log
@@ -202,7 +225,18 @@ class _Fetch:
             size_max = min(one.max_bytes, left)
             if size_max < 0:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
-            found = partition.read(one.offset, size_max, at_least_one=at_least_one)
+            if request.replica_id >= 0:
+                if not log.start_offset <= one.offset <= log.end_offset:
+                    # A follower is also told where to begin anew.
+                    code, start = ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset
+                    return PartitionAnswer(one.partition, code, high_watermark, high_watermark, start, None)
+                if (topic, one.partition) not in self._noted:
+                    self._noted.add((topic, one.partition))
+                    self._service.note_progress(partition, request, one.offset)
+                    high_watermark = partition.committed.offset
+                found = log.read(one.offset, size_max, log.end(), at_least_one=at_least_one)
+            else:
+                found = partition.read(one.offset, size_max, at_least_one=at_least_one)
             if found is None:
                 return PartitionAnswer(
                     one.partition, 0, high_watermark, high_watermark, log.start_offset, None, 0, aborted
@@ -214,12 +248,28 @@ class _Fetch:
         except ApiError as error:
             if error.code in _NOT_FOUND:
                 aborted = []
-            return PartitionAnswer(one.partition, error.code, -1, -1, -1, None, 0, aborted)
+            return PartitionAnswer(
+                one.partition,
+                error.code,
+                -1,
+                -1,
+                -1,
+                None,
+                0,
+                aborted,
+                current_leader=self._hint(topic, one.partition, error.code),
+            )
         except StorageError:
             return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
         return PartitionAnswer(
             one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
         )
+
+    def _hint(self, topic: bytes, number: int, code: ErrorCode) -> tuple[int, int] | None:
+        """Who leads, for a client that thought we do (KIP-951)."""
+        if code not in _ELSEWHERE:
+            return None
+        return self._service.leader_of(topic, number, by_id=self._by_id)
 
     def _wait(self) -> None:
         if self._timer is not None:
@@ -228,7 +278,10 @@ class _Fetch:
         for topic, wanted in self._topics:
             for one in wanted:
                 partition = service.find(topic, one.partition, by_id=self._by_id)
-                partition.data_waiters[self] = None
+                waiters = (
+                    partition.replica_waiters if self._request.replica_id >= 0 else partition.data_waiters
+                )
+                waiters[self] = None
                 self._joined.append(partition)
         service.waiting += 1
         self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
@@ -253,6 +306,7 @@ class _Fetch:
             self._service.waiting -= 1
             for partition in self._joined:
                 partition.data_waiters.pop(self, None)
+                partition.replica_waiters.pop(self, None)
             self._joined.clear()
 
     def _answer(self, topics: list[TopicAnswer]) -> None:

@@ -1,7 +1,8 @@
 """Which partitions this broker serves: what the metadata says, made true on this disk.
 
-`reconcile` compares the two and opens, adds, reconfigures or discards what differs. It is called after every change
-of the metadata and may be called at any time; doing so twice changes nothing.
+`reconcile` compares the two and opens, adds, reconfigures or discards what differs, and gives each replica its role
+(`roles`). It is called after every change of the metadata and may be called at any time; doing so twice changes
+nothing.
 """
 
 import asyncio
@@ -19,9 +20,12 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import ProgressKeeper
+from penstock.services.roles import Roles
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
+from penstock.storage.high_watermarks import HighWatermarks
 from penstock.storage.recovery import Recovered
+from penstock.storage.replicated import end_at
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +43,8 @@ class Hosting:
         config: BrokerConfig,
         executor: Executor | None,
         progress: ProgressKeeper,
+        node: int,
+        roles: Roles,
     ) -> None:
         self._data_dir = data_dir
         self._table = table
@@ -47,6 +53,11 @@ class Hosting:
         self._config = config
         self._executor = executor
         self._progress = progress
+        self._node = node
+        self._roles = roles
+        self._marks = HighWatermarks(data_dir.files, data_dir.path)
+        self._hosted: dict[bytes, TopicImage] = {}  # as they were when they were last made true
+        self._stale = False  # whether roles must be looked at although no topic changed
         self._turn = asyncio.Lock()
         self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
         self.recovered_bytes = 0
@@ -62,9 +73,16 @@ class Hosting:
             for topic in self._table.topics():
                 image = self._image.topics.get(topic.name)
                 if image is None or image.id != topic.id:
+                    self._hosted.pop(topic.id, None)
                     await self._discard(topic)
+            everything, self._stale = self._stale, False
             for image in list(self._image.topics.values()):
-                await self._host(image)
+                if everything or self._hosted.get(image.id) is not image:
+                    await self._host(image)
+
+    def look_again(self) -> None:
+        """What a replica may be depends on more than its topic, and that has changed: settle it in the next round."""
+        self._stale = True
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """The broker's own settings changed, and with them what topics inherit."""
@@ -84,7 +102,8 @@ class Hosting:
             config = TopicConfig.resolve(image.configs, self._config)
             if topic is not None:
                 topic.configure(config)
-        wanted = range(len(image.partitions))
+        states = enumerate(image.partitions)
+        wanted = [index for index, state in states if self._node in state.replicas]
         missing = [index for index in wanted if topic is None or index not in topic.partitions]
         opened: dict[int, Partition] = {}
         for at in range(0, len(missing), _OPENED_AT_ONCE):
@@ -94,13 +113,19 @@ class Hosting:
             config = TopicConfig.resolve(image.configs, self._config)
         if topic is None:
             internal = image.name in INTERNAL_TOPICS
-            self._table.add(Topic(image.name, image.id, config, opened, is_internal=internal))
+            topic = Topic(
+                image.name, image.id, config, opened, is_internal=internal, count=len(image.partitions)
+            )
+            self._table.add(topic)
         else:
             topic.partitions.update(opened)
+            topic.count = len(image.partitions)
             if topic.config.overrides != config.overrides:
                 topic.configure(config)
-            for index, partition in topic.partitions.items():
-                partition.leader_epoch = image.partitions[index].leader_epoch
+        for partition in list(topic.partitions.values()):
+            await self._roles.assume(topic, partition)
+        if len(missing) == len(opened):
+            self._hosted[image.id] = image
 
     async def _disbelieve_archive(
         self, image: TopicImage, config: TopicConfig, opened: dict[int, Partition]
@@ -109,7 +134,9 @@ class Hosting:
         ends = {
             index: partition.log.end_offset
             for index, partition in opened.items()
-            if config.archived_offset(image.id, index) > partition.log.end_offset
+            # Of several replicas, one that lags is no reason: what it lacks comes back from its leader.
+            if len(image.partitions[index].replicas) == 1
+            and config.archived_offset(image.id, index) > partition.log.end_offset
         }
         if not ends:
             return False
@@ -137,20 +164,40 @@ class Hosting:
                 log.warning(
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
-            partitions[index] = Partition(
-                image.name,
-                image.id,
-                index,
-                recovered.log,
-                image.partitions[index].leader_epoch,
-                self._group_commit,
-                sync_before_ack=config.syncs_before_ack(len(image.partitions[index].replicas)),
-            )
+            partitions[index] = self._replica(image, config, index, recovered)
         return partitions
+
+    def _replica(self, image: TopicImage, config: TopicConfig, index: int, recovered: Recovered) -> Partition:
+        state = image.partitions[index]
+        partition = Partition(
+            image.name,
+            image.id,
+            index,
+            recovered.log,
+            state.leader_epoch,
+            self._group_commit,
+            sync_before_ack=config.syncs_before_ack(len(state.replicas)),
+        )
+        partition.is_leader = False  # until it is told so
+        partition.replica_count = len(state.replicas)
+        if partition.replica_count > 1:
+            known = self._marks.of(image.id, index)
+            offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
+            partition.committed = end_at(recovered.log, offset)
+        return partition
+
+    async def save_high_watermarks(self) -> None:
+        """How much of each replicated log is known to be committed, for the next start."""
+        replicated = [one for one in self._table.partitions() if one.replica_count > 1]
+        marks = {(one.topic_id, one.index): one.high_watermark for one in replicated}
+        if marks:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._executor, self._marks.save, marks)
 
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         self._table.remove(topic)
+        await self._let_go(topic)
         swapping = _retire_all(topic)  # in a function of its own: no variable here may keep a partition alive
         if swapping:
             await asyncio.wait(swapping)  # it goes by names, which may be another topic's soon
@@ -162,13 +209,17 @@ class Hosting:
             log.exception("the files of the deleted topic %s could not be removed", topic.name)
         loop.run_in_executor(self._executor, _free, self._data_dir, topic)
 
+    async def _let_go(self, topic: Topic) -> None:
+        for partition in topic.partitions.values():
+            await self._roles.let_go(partition)
+
     async def reopen_failed(self) -> None:
         """Open logs again that an I/O error took offline, scanned from their recovery points as after a crash."""
         async with self._turn:
             for topic in self._table.topics():
                 for partition in list(topic.partitions.values()):
                     is_busy = partition.sync_running or partition.swapping is not None
-                    if partition.log.failed and not is_busy:
+                    if partition.log.failed and not is_busy and not partition.truncating:
                         await self._reopen(topic, partition)
 
     async def _reopen(self, topic: Topic, partition: Partition) -> None:
@@ -193,10 +244,10 @@ class Hosting:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
         log.warning("partition %s-%d is back online", topic.name, partition.index)
+        await self._roles.let_go(partition)
         image = self._image.topics_by_id.get(topic.id)
-        if image is not None:
-            partition.leader_epoch = image.partitions[partition.index].leader_epoch
         partition.replace_log(recovered.log)
+        self._hosted.pop(topic.id, None)
         if image is not None and topic.config.overrides != image.configs:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
 
@@ -232,4 +283,5 @@ def _free(data_dir: DataDir, topic: Topic) -> None:
     wherever the topic is forgotten last. What is still being sent keeps its own handle.
     """
     data_dir.empty_trash()
+    topic.led.clear()
     topic.partitions.clear()

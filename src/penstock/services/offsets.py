@@ -49,6 +49,10 @@ class OffsetService:
         partition = self._table.find(topic, index)
         check_exact_epoch(partition, leader_epoch)
         log = partition.log
+        leading = partition.leading
+        if leading is not None and timestamp < 0 and partition.high_watermark < leading.epoch_start:
+            # A new leader does not know yet how much is committed; what it told would seem to go back.
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         if timestamp == Spec.LATEST:
             return OffsetAnswer(offset=partition.high_watermark, leader_epoch=partition.leader_epoch)
         if timestamp in {Spec.EARLIEST, Spec.EARLIEST_LOCAL}:
@@ -65,6 +69,10 @@ class OffsetService:
             return NOTHING
         return OffsetAnswer(found.timestamp, found.offset, _epoch_at(partition, found.offset))
 
+    def log_end(self, topic: str, index: int) -> tuple[int, int]:
+        """(last epoch, log end) of the replica here, whoever leads: for the controller."""
+        return log_end_of(self._table, topic, index)
+
     def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
         """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
         partition = self._table.find(topic, index)
@@ -79,6 +87,14 @@ class OffsetService:
             # Older than all we know: it ended where the first known one begins.
             return epoch, log.start_offset
         return log.epochs.end_of(epoch, log.end_offset)
+
+
+def log_end_of(table: PartitionTable, topic: str, index: int) -> tuple[int, int]:
+    found = table.by_name.get(topic.encode())
+    partition = found.partitions.get(index) if found is not None else None
+    if partition is None or partition.log.failed or partition.truncating:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
+    return partition.log.epochs.latest, partition.log.end_offset
 
 
 def check_exact_epoch(partition: Partition, epoch: int) -> None:

@@ -1,8 +1,5 @@
 """Storing what producers send: check, stamp, append; wait for the commit where the producer does."""
 
-from collections.abc import Callable
-from typing import Any
-
 from penstock.config.topic import TopicConfig
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -123,42 +120,3 @@ def _level_of(config: TopicConfig, codec: int) -> int | None:
         Codec.LZ4: config.compression_lz4_level,
         Codec.ZSTD: config.compression_zstd_level,
     }.get(Codec(codec))
-
-
-AnswerSender = Callable[[], None]
-
-
-class PendingProduce:
-    """A produce request that is answered when the last of its batches is committed."""
-
-    __slots__ = ("_send", "waiting")
-
-    def __init__(self, send: AnswerSender) -> None:
-        self._send = send
-        self.waiting = 0
-
-    def one_done(self) -> None:
-        self.waiting -= 1
-        if self.waiting == 0:
-            self._send()
-
-
-class PendingBatch:
-    """One batch of it: an `AckWaiter`, which knows where in the answer a failure belongs."""
-
-    __slots__ = ("_answers", "_at", "_request")
-
-    def __init__(
-        self, request: PendingProduce, answers: list[tuple[int, int, int, int, int, Any]], at: int
-    ) -> None:
-        self._request = request
-        self._answers = answers
-        self._at = at
-        request.waiting += 1
-
-    def committed(self) -> None:
-        self._request.one_done()
-
-    def failed(self, code: ErrorCode, message: str) -> None:
-        self._answers[self._at] = (self._answers[self._at][0], code, -1, -1, -1, message)
-        self._request.one_done()

@@ -5,11 +5,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
+from penstock.controller.controller import Controller
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
+from penstock.services.controller_link import ControllerLink
 from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
@@ -58,6 +60,8 @@ class Services:
     memberships: MembershipService
     group_offsets: GroupOffsetService
     group_admin: GroupAdminService
+    controller: Controller
+    controller_link: ControllerLink
 
     @property
     def image(self) -> ClusterImage:

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from penstock.config.broker import BrokerConfig
-from penstock.config.topic import TopicConfig
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import MetadataStore, NewTopic
+from penstock.coordination.nodes import CONTROLLER_EPOCH
 from penstock.coordination.tree import ConflictError, ConnectionLostError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.services.controller_link import ControllerLink
+from penstock.services.created_topics import Created, CreatedTopic, create_elsewhere
 from penstock.services.topic_deletions import Deletion, TopicReference, choose_topics
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.services.topic_plans import (
@@ -40,21 +42,12 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
-class CreatedTopic:
-    id: bytes
-    partitions: int
-    replication_factor: int
-    config: TopicConfig
-
-
-@dataclass(frozen=True, slots=True)
 class MorePartitions:
     count: int
     # The replicas of each added partition, where they are given by hand.
     assignments: Sequence[Sequence[int]] | None = None
 
 
-Created = Mapping[str, CreatedTopic | ApiError]
 Outcome = Mapping[str, ApiError | None]
 
 
@@ -64,10 +57,10 @@ class TopicService:
         metadata: MetadataStore,
         reconcile: Callable[[], Awaitable[None]],
         node_id: int,
-        deleted: Callable[[Sequence[str]], None] | None = None,
+        link: ControllerLink | None = None,
     ) -> None:
-        """`deleted` is told the names of topics that are gone."""
-        self._deleted = deleted
+        """With a `link`, topics are created by whoever is controller."""
+        self._link = link
         self._metadata = metadata
         self._reconcile = reconcile
         self._node_id = node_id
@@ -85,6 +78,8 @@ class TopicService:
         validate_only: bool = False,
     ) -> Created:
         """What became of each name; names given twice are refused and come last."""
+        if self._link is not None and not self._link.is_here:
+            return await create_elsewhere(self._link, self._metadata, wanted, config, timeout_ms)
         once, twice = _split([topic.name for topic in wanted])
         topics = [topic for topic in wanted if topic.name in once]
         results: dict[str, CreatedTopic | ApiError] = {}
@@ -124,8 +119,12 @@ class TopicService:
                 try:
                     ids = {topic.name: topic.id for topic in await self._metadata.create_topics(wanted)}
                     break
-                except (ConflictError, ApiError):
-                    continue
+                except ConflictError as error:
+                    if error.path == CONTROLLER_EPOCH:
+                        raise ApiError(ErrorCode.NOT_CONTROLLER) from error
+                except ApiError as error:
+                    if error.code is ErrorCode.NOT_CONTROLLER:
+                        raise
             else:
                 raise ApiError(
                     ErrorCode.UNKNOWN_SERVER_ERROR, "too many others create topics at the same time"
@@ -176,8 +175,6 @@ class TopicService:
                     error = as_api_error(failure)
                 results.append(Deletion(topic.name, topic.id, error))
         if deleted:
-            if self._deleted is not None:
-                self._deleted(deleted)
             await self._make_true()
         return results
 
@@ -226,7 +223,8 @@ class TopicService:
 
     def _brokers(self) -> list[int]:
         # A request may come in before this broker's own registration is written.
-        return sorted({*self._metadata.image.brokers, self._node_id})
+        leaving = {one.id for one in self._metadata.image.brokers.values() if one.stopping}
+        return sorted({*self._metadata.image.brokers, self._node_id} - (leaving - {self._node_id}))
 
     async def _make_true(self) -> None:
         """What is written will come true, at the next start at the latest: a disk that refuses undoes nothing."""
@@ -279,3 +277,6 @@ def _split(names: Sequence[str]) -> tuple[set[str], list[str]]:
 
 def _duplicate() -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+
+
+__all__ = ["Created", "CreatedTopic", "MorePartitions", "TopicService", "as_api_error"]

@@ -30,7 +30,8 @@ _OFFLINE_RETRY_SECONDS = 5.0
 
 def _limits(topic: Topic, partition: Partition) -> RetentionLimits:
     config = topic.config
-    if not config.deletes:
+    if not config.deletes or not partition.is_leader:
+        # Only the leader moves the start of the log; a follower obeys it.
         return RetentionLimits(UNLIMITED, UNLIMITED)  # what DeleteRecords gave up still goes
     archived = config.archived_offset(topic.id, partition.index) if config.archive_required else None
     return RetentionLimits(config.retention_ms, config.retention_bytes, archived)
@@ -108,6 +109,8 @@ class Upkeep:
             await self._loop.run_in_executor(self._executor, segment.load_times)
         # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
         # made an archive required has been promised that nothing goes without it.
+        if partition.truncating:
+            return 0
         config = topic.config
         limits = _limits(topic, partition)
         held = held_bytes(

@@ -176,6 +176,14 @@ class Log:
             self.failed = True
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
+    def skip_to(self, header: BatchHeader, now_ms: int) -> None:
+        """This batch comes next: what lies before it was compacted away where it comes from."""
+        size, base = self._active.size + header.size_bytes, self._active.base_offset
+        full = size > self._segment_bytes or header.last_offset - base > RELATIVE_OFFSET_MAX
+        if full or self._index_is_full or self._active_is_old(header, now_ms):
+            self.roll(now_ms)  # before the gap: recovery takes no segment that leaves a hole behind the last
+        self.end_offset = header.base_offset
+
     def find_repeat(self, header: BatchHeader) -> AppendedBatch | None:
         """Whether an idempotent producer sends again what is here; ApiError when its sequence has a gap."""
         if self.failed:
@@ -346,7 +354,7 @@ class Log:
             self.advance_start(self.segments[0].base_offset)
         return removed
 
-    # -- compaction: see `storage.swap` --------------------------------------------------------------------
+    # -- compaction: see `storage.swap`
 
     def between(self, base_offset: int, end_offset: int) -> list[Segment]:
         return self._row.between(base_offset, end_offset)
@@ -387,10 +395,3 @@ class Log:
         self._new_names = False
         self.unsynced_bytes = 0
         self._index_is_full = False
-
-    def truncate_to(self, offset: int) -> None:
-        """The whole of a truncation at once. Blocks."""
-        job = self.truncation(offset)
-        if job is not None:
-            job.run()
-            self.truncated(job)

@@ -1,10 +1,11 @@
 """Opening a log: trust what the recovery point vouches for, check every batch behind it, cut the torn tail.
 
 After a clean shutdown the recovery point is the end of the log and there is nothing to scan. After a crash the scan
-covers what was written since the last checkpoint: offsets must follow each other without a gap, and the log ends
-before the first batch that is not whole. Where no recovery point can be read, or something it vouches for is not
-there, the whole log is scanned; gaps are then no reason to stop (compaction makes them), and segments that cannot be
-right are set aside instead of deleted. All of it blocks, so it runs before the broker serves, or in a thread.
+covers what was written since the last checkpoint: offsets must follow each other without a gap (but for those that
+compaction makes, which followers take over from their leaders), and the log ends before the first batch that is not
+whole. Where no recovery point can be read, or something it vouches for is not there, the whole log is scanned; gaps are
+then no reason to stop, and segments that cannot be right are set aside instead of deleted. All of it blocks, so it runs
+before the broker serves, or in a thread.
 
 A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
@@ -17,6 +18,7 @@ from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, check_batch
 from penstock.storage import index as index_files
 from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
@@ -93,6 +95,12 @@ def open_log(
     if scan.point is None:
         _replace_point(log)
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, scan.set_aside)
+
+
+def begin_anew(log: Log, offset: int) -> Log:
+    """An empty log that begins at `offset`, behind the end of the one in its place. Blocks."""
+    StartJob(log.files, log.directory, offset).run()  # from here on a restart comes to the same
+    return open_log(log.files, log.directory, log.settings).log
 
 
 def _replace_point(log: Log) -> None:
@@ -316,7 +324,8 @@ class _Scan:
         return False
 
     def _may_skip_to(self, offset: int) -> bool:
-        return self.point is None and offset > self.end_offset
+        """In a follower's log of a compacted topic, gaps of the leader's; anywhere, when nothing can be trusted."""
+        return offset > self.end_offset and (self.point is None or self.settings.compacts)
 
     def _restore(self, segment: Segment, position: int) -> None:
         """The segment as it was at the recovery point, or empty."""

@@ -9,7 +9,9 @@ from penstock.wire.kafka.connection import ClientConnection
 VERSIONS = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
+    ApiKey.METADATA: 9,
     ApiKey.CREATE_TOPICS: 7,
+    ApiKey.DELETE_RECORDS: 2,
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.FIND_COORDINATOR: 4,
     ApiKey.JOIN_GROUP: 9,

@@ -55,6 +55,7 @@ class Host:
         self.name = name
         self.number = number
         self.alive = True
+        self.paused = False
         self.slowness = 1.0
         self.ready: deque[SimHandle | SimTimer] = deque()
         self._tasks: dict[SimTask, None] = {}

@@ -124,6 +124,12 @@ class SimLoop(UnsupportedCalls):
         self._timers.drop_dead()
         self.network.drop_host(host)
 
+    def pause(self, name: str, *, resume: bool = False) -> None:
+        """Stop the process where it is (SIGSTOP): the world goes on without it until it is let go on."""
+        self.note(f"{'resume' if resume else 'pause'} {name}")
+        if (host := self._hosts.get(name)) is not None:
+            self._ready.pause(host, resume=resume)
+
     def slow_down(self, name: str, factor: float) -> None:
         """Multiply the time of that process's executor jobs: a slow disk."""
         self.host(name).slowness = factor
@@ -343,12 +349,6 @@ class SimLoop(UnsupportedCalls):
             self._ready.clear()
             for host in self._all_hosts:
                 host.bury()
-
-    def get_debug(self) -> bool:
-        return False
-
-    def set_debug(self, enabled: bool) -> None:
-        """There is no debug mode: what it would find is checked always."""
 
     # -- failures -----------------------------------------------------------------------------
 

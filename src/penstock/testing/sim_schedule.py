@@ -99,9 +99,16 @@ class ReadyQueues:
         host = handle.host
         if not host.alive:
             return
-        if not host.ready:
+        if not host.ready and not host.paused:
             self._hosts.append(host)
         host.ready.append(handle)
+
+    def pause(self, host: Host, *, resume: bool) -> None:
+        """It runs nothing; what comes for it waits."""
+        self._hosts = [other for other in self._hosts if other is not host]
+        host.paused = not resume
+        if resume and host.alive and host.ready:
+            self._hosts.append(host)
 
     def pop(self) -> SimHandle | SimTimer | None:
         hosts = self._hosts

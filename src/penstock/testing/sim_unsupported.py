@@ -45,3 +45,9 @@ class UnsupportedCalls(asyncio.AbstractEventLoop):
     subprocess_shell: Any = _refused("subprocess_shell")
     subprocess_exec: Any = _refused("subprocess_exec")
     set_task_factory: Any = _refused("set_task_factory")
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """There is no debug mode: what it would find is checked always."""

@@ -14,7 +14,8 @@ from penstock.coordination.nodes import PartitionState
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
-from penstock.server.broker import Broker, Seams
+from penstock.server.broker import Broker
+from penstock.server.seams import Seams
 from penstock.services.coordinator.later import Later
 from penstock.testing.mem_files import MemFiles
 

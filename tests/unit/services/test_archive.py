@@ -12,6 +12,7 @@ from penstock.coordination.tree import ConnectionLostError
 from penstock.core.archive_progress import ArchiveProgress, id_text
 from penstock.core.error_codes import ErrorCode
 from penstock.services.archive_watch import ArchiveWatch, Held
+from penstock.storage.replicated import truncate
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_topics
 
@@ -204,7 +205,7 @@ async def test_progress_goes_back_with_a_log_that_lost_its_end(caplog: pytest.Lo
         await asked.create("t", EXPIRES)
         fill(asked, 4)
         await progress(asked, {0: 4})
-        asked.partition("t").log.truncate_to(2)
+        truncate(asked.partition("t").log, 2)
     async with machine.broker() as asked:
         assert "lost its end" in caplog.text
         fill(asked, 3)  # other records, at offsets that the archive says it has
@@ -218,7 +219,7 @@ async def test_progress_goes_back_when_an_offline_log_comes_back_shorter() -> No
         fill(asked, 4)
         await progress(asked, {0: 4})
         partition = asked.partition("t")
-        partition.log.truncate_to(2)
+        truncate(partition.log, 2)
         partition.log.failed = True
         partition.sync_running = False
         await asked.services.hosting.reopen_failed()
@@ -235,7 +236,7 @@ async def test_a_shortened_log_does_not_serve_until_its_progress_is_lowered(
         fill(asked, 4)
         await progress(asked, {0: 4})
         partition = asked.partition("t")
-        partition.log.truncate_to(2)
+        truncate(partition.log, 2)
         partition.log.failed = True
         partition.sync_running = False
         with monkeypatch.context() as patch:

@@ -22,6 +22,7 @@ class Settings:
     segment_ms: int = 1 << 40
     index_interval_bytes: int = 4096
     segment_jitter_ms: int = 0
+    compacts: bool = False
     segment_index_bytes: int = 10 << 20
 
 

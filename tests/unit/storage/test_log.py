@@ -20,6 +20,7 @@ from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
 from penstock.records.batch import read_header
 from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
+from penstock.storage.replicated import truncate
 from penstock.storage.retention import RetentionLimits
 from penstock.storage.segment import ColdRead
 from penstock.testing.mem_files import MemFiles
@@ -238,7 +239,7 @@ def test_truncation_below_the_first_segment_leaves_an_empty_log_there() -> None:
     deletion = log.expire(RetentionLimits(retention_bytes=1), 6, NOW_MS)
     assert deletion is not None
     deletion.hide()
-    log.truncate_to(2)
+    truncate(log, 2)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (2, 2, 0)
     assert append(log, a_batch(), epoch=1) == 2
     sync(log)

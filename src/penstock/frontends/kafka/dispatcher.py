@@ -7,10 +7,11 @@ from struct import Struct
 from typing import Any
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ProtocolError
+from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
+from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.later import Later
 from penstock.services.services import Services
 from penstock.wire.kafka import fetch as fetch_codec
@@ -24,6 +25,10 @@ _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
 _HEAD_PLAIN = Struct(">ii")
 _HEAD_WITH_TAGS = Struct(">iib")
 _COPIED_BYTES_MAX = 4096
+
+# How long a request for the controller is tried beyond its own time, and what of its own time counts.
+_FORWARDED_SECONDS = 5.0
+_FORWARDED_SECONDS_MAX = 30.0
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +88,11 @@ class KafkaDispatcher:
             position = _behind_tags(data, position)
         request, _ = api.codec.decode_request(data, position, version)
         call = Call(version, client_id, connection.peer)
+        if api.forwarded and not self._services.controller_link.is_here:
+            if (client_id or "").startswith(CLIENT_ID_PREFIX):
+                raise ProtocolError("forwarded to a broker that is not the controller")  # once is enough
+            connection.run(_forwarded(self._services, api, request, call, correlation_id))
+            return None
         response = api.handler(self._services, request, call)
         if isinstance(response, Later):
             if response.is_there:
@@ -115,6 +125,22 @@ class _Answer:
             self._connection.abort()
         else:
             self._reply.send(parts)
+
+
+async def _forwarded(
+    services: Services, api: Api, request: Any, call: Call, correlation_id: int
+) -> list[object]:
+    link = services.controller_link
+    timeout_s = min(getattr(request, "timeout_ms", 0) / 1000, _FORWARDED_SECONDS_MAX) + _FORWARDED_SECONDS
+    try:
+        response = await link.forward(api.key, call.version, request, timeout_s)
+    except ApiError as error:
+        if not link.is_here:
+            # There is no answer that says this for all of them; clients connect anew and try again.
+            raise ProtocolError(f"{ApiKey(api.key).name} cannot be forwarded: {error}") from error
+        assert api.handler is not None
+        response = await api.handler(services, request, call)
+    return [_encoded(api, correlation_id, call.version, response)]
 
 
 async def _awaited(api: Api, correlation_id: int, version: int, response: Awaitable[Any]) -> list[object]:

@@ -16,13 +16,19 @@ from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBa
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
+from penstock.services.acknowledging import (
+    PendingProduce,
+    check_acks,
+    is_acknowledged,
+    wait_for_acks,
+)
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
-from penstock.services.produce import PendingBatch, PendingProduce, ProduceService, RefusedRecords
+from penstock.services.produce import ProduceService, RefusedRecords
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 
-_VALID_ACKS = (1, -1, 0)
+_ALL = -1  # acks: every replica in sync
 _ANSWERED_ACKS = (1, -1)
 # What a handler returns when its request was taken care of but has no answer yet.
 _ANSWER_FOLLOWS: list[object] = []
@@ -68,12 +74,12 @@ class HotPath:
             answer = self._produce_single(asker, frame, position, version, correlation_id)
             if answer is not None:
                 return answer
-        _, acks, _, topics = produce_codec.decode_request(frame, position, version)
+        _, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
         if len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
         opens = self._opens_batches(topics, version)
         if opens and not _is_cheap_to_open(frame, topics):
-            asker.run(self._produce_opened(bytes(frame), topics, acks, version, correlation_id))
+            asker.run(self._produce_opened(bytes(frame), topics, acks, timeout_ms, version, correlation_id))
             return None
         pending: PendingProduce | None = None
         answered: list[produce_codec.TopicAnswer] = []
@@ -83,19 +89,19 @@ class HotPath:
             for number, start, end in partitions:
                 batch = frame[start:end] if start >= 0 else None
                 last = self._append(answers, topic, number, batch, acks, version, opens=opens)
-                if last >= 0 and acks and not topic.partitions[number].is_committed(last):  # type: ignore[union-attr]
+                if last >= 0 and acks and not is_acknowledged(topic.led[number], acks, last):  # type: ignore[union-attr]
                     if pending is None:
                         reply = asker.defer()
                         pending = PendingProduce(
                             partial(_send_produced, reply, correlation_id, version, answered)
                         )
-                    waiter = PendingBatch(pending, answers, len(answers) - 1)
-                    topic.partitions[number].wait_for_commit(last, waiter)  # type: ignore[union-attr]
+                    wait_for_acks(topic.led[number], acks, last, pending, answers)  # type: ignore[union-attr]
             answered.append((name, answers))
         if acks == 0:
             _close_on_error(answered)
             return None
         if pending is not None:
+            pending.expire_after(self._loop, timeout_ms)
             return None
         return [produce_codec.encode_response(correlation_id, version, answered)]
 
@@ -108,9 +114,11 @@ class HotPath:
             return None
         acks, name, number, start, end = single
         topic = self._topic(name, version)
-        partition = topic.partitions.get(number) if topic is not None else None
+        partition = topic.led.get(number) if topic is not None else None
         if topic is None or partition is None or topic.opens_batches or acks not in _ANSWERED_ACKS:
             return None
+        if partition.leading is not None:
+            return None  # other replicas are waited for, and not for ever
         try:
             first, last, append_time = self._produce.append(topic, partition, frame[start:end], hold=True)
         except ApiError as error:
@@ -174,18 +182,19 @@ class HotPath:
         """Store one batch and note the answer; returns its last offset, or -1 when it was refused."""
         log_start = -1
         try:
-            if acks not in _VALID_ACKS:
+            if acks < _ALL:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             if topic is None:
                 by_id = version >= produce_codec.TOPIC_IDS_SINCE
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            partition = topic.partitions.get(number)
+            partition = topic.led.get(number)
             if topic.is_internal:
                 raise ApiError(
                     ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}"
                 )
             if partition is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                raise ApiError(topic.missing(number))
+            check_acks(partition, acks)
             if batch is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "the records are null")
             if version < _ZSTD_SINCE:
@@ -207,6 +216,7 @@ class HotPath:
         frame: bytes,
         topics: list[produce_codec.TopicRecords],
         acks: int,
+        timeout_ms: int,
         version: int,
         correlation_id: int,
     ) -> list[object] | None:
@@ -226,25 +236,25 @@ class HotPath:
                     and topic.opens_batches
                     and not topic.is_internal
                     and batch is not None
-                    and number in topic.partitions
+                    and number in topic.led
                 ):
                     try:
                         batch = await self._loop.run_in_executor(
                             self._executor, self._produce.open_batch, topic, number, batch
                         )
                     except ApiError as error:
-                        start_offset = _log_start_for(error, topic.partitions[number])
+                        start_offset = _log_start_for(error, topic.partitions[number])  # led or not by now
                         answers.append((number, error.code, -1, -1, start_offset, _why(error)))
                         continue
                 last = self._append(answers, topic, number, batch, acks, version)
-                if topic is not None and last >= 0 and not topic.partitions[number].is_committed(last):
-                    waiter = PendingBatch(pending, answers, len(answers) - 1)
-                    topic.partitions[number].wait_for_commit(last, waiter)
+                if topic is not None and last >= 0 and not is_acknowledged(topic.led[number], acks, last):
+                    wait_for_acks(topic.led[number], acks, last, pending, answers)
             answered.append((name, answers))
         pending.one_done()
         if acks == 0:
             _close_on_error(answered)
             return None
+        pending.expire_after(self._loop, timeout_ms)
         await committed
         return [produce_codec.encode_response(correlation_id, version, answered)]
 

@@ -32,16 +32,20 @@ class Api:
     max_version: int
     codec: MessageModule
     handler: Handler | None  # None: served on the hot path
+    forwarded: bool = False  # only the controller carries it out; the others pass it on
+    internal: bool = False  # between brokers: clients are not told of it
 
 
 REGISTRY: dict[int, Api] = {}
 
 
-def api(key: int, *, versions: tuple[int, int]) -> Callable[[Handler], Handler]:
+def api(
+    key: int, *, versions: tuple[int, int], forwarded: bool = False, internal: bool = False
+) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of an API."""
 
     def register(handler: Handler) -> Handler:
-        REGISTRY[key] = Api(key, *versions, request_module(key), handler)
+        REGISTRY[key] = Api(key, *versions, request_module(key), handler, forwarded, internal)
         return handler
 
     return register
@@ -51,7 +55,9 @@ def advertised(registry: dict[int, Api]) -> list[tuple[int, int, int]]:
     """(key, lowest, highest version) as ApiVersions tells them."""
     # Produce is advertised from 0, as Kafka 4 does: older librdkafka versions otherwise drop compression.
     return [
-        (one.key, 0 if one.key == 0 else one.min_version, one.max_version) for one in sorted_apis(registry)
+        (one.key, 0 if one.key == 0 else one.min_version, one.max_version)
+        for one in sorted_apis(registry)
+        if not one.internal
     ]
 
 

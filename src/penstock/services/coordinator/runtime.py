@@ -73,9 +73,9 @@ class CoordinatorRuntime:
     def shard_of(self, group_id: str) -> Shard:
         """The one that coordinates the group; ApiError when there is none, or it is not ready."""
         topic = self._table.by_name.get(_TOPIC_KEY)
-        if topic is None or not topic.partitions:
+        if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        shard = self._shard(topic, partition_of(group_id, len(topic.partitions)))
+        shard = self._shard(topic, partition_of(group_id, topic.count))
         shard.check_active()
         return shard
 
@@ -83,11 +83,11 @@ class CoordinatorRuntime:
         """All there are, whatever their state."""
         topic = self._table.by_name.get(_TOPIC_KEY)
         if topic is not None:
-            for index in list(topic.partitions):
+            for index in list(topic.led):
                 yield self._shard(topic, index)
 
     def _shard(self, topic: Topic, index: int) -> Shard:
-        partition = topic.partitions.get(index)
+        partition = topic.led.get(index)
         if partition is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
         shard = self._shards.get(index)
@@ -102,6 +102,16 @@ class CoordinatorRuntime:
             else:
                 self._work.set()
         return shard
+
+    def role_changed(self, partition: Partition) -> None:
+        """This broker began or ceased to lead a partition; whose groups those are is decided by that alone."""
+        if partition.topic != OFFSETS_TOPIC:
+            return
+        shard = self._shards.get(partition.index)
+        if shard is not None and (not partition.is_leader or shard.epoch != partition.leader_epoch):
+            del self._shards[partition.index]
+            shard.go_offline("another broker leads the partition")
+        self._work.set()
 
     def _settings(self, partition: Partition) -> ClassicSettings:
         config = self.config
@@ -180,6 +190,8 @@ class CoordinatorRuntime:
         except StorageError as error:
             shard.go_offline(f"its log cannot be read: {error}")
             return
+        if self._shards.get(partition.index) is not shard:
+            return  # no longer ours
         if shard.status is not Status.LOADING or partition.log is not source or source.failed:
             shard.go_offline("its log failed while it was read")
             return

@@ -66,6 +66,7 @@ class Shard:
         """`went_offline` is called when somebody has to load it anew."""
         self._went_offline = went_offline
         self.partition = partition
+        self.epoch = partition.leader_epoch  # under which it was begun
         self.settings = settings
         self.status = Status.LOADING
         self.state = CoordinatorState()

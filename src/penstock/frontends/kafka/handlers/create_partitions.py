@@ -16,7 +16,7 @@ from penstock.wire.kafka.generated.create_partitions import (
 )
 
 
-@api(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
+@api(ApiKey.CREATE_PARTITIONS, versions=(0, 3), forwarded=True)
 async def handle(
     services: Services, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse:

@@ -24,7 +24,7 @@ from penstock.wire.kafka.generated.create_topics import (
 _DESCRIBED_SINCE = 5
 
 
-@api(ApiKey.CREATE_TOPICS, versions=(2, 7))
+@api(ApiKey.CREATE_TOPICS, versions=(2, 7), forwarded=True)
 async def handle(services: Services, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     config = services.config
     outcome = await services.topics.create(

@@ -19,7 +19,7 @@ _DISABLED_CODE_SINCE = 3
 _IDS_SINCE = 6
 
 
-@api(ApiKey.DELETE_TOPICS, versions=(1, 6))
+@api(ApiKey.DELETE_TOPICS, versions=(1, 6), forwarded=True)
 async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
     if call.version >= _IDS_SINCE:
         wanted = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]

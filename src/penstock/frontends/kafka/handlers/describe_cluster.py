@@ -7,7 +7,7 @@ their own. v2 can also ask for fenced brokers: only live ones are registered, so
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.cluster_view import live_brokers
+from penstock.services.cluster_view import controller_id, live_brokers
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_cluster import (
@@ -36,7 +36,7 @@ def handle(services: Services, request: DescribeClusterRequest, call: Call) -> D
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         cluster_id=services.image.cluster_id,
-        controller_id=services.node.id,
+        controller_id=controller_id(services),
         brokers=[
             DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
             for node in live_brokers(services)

@@ -13,8 +13,10 @@ from collections.abc import Awaitable
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.cluster_view import live_brokers
+from penstock.groups.partitioning import partition_of
+from penstock.services.cluster_view import leader_node, live_brokers
 from penstock.services.services import Node, Services
+from penstock.services.topic_names import OFFSETS_TOPIC
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.find_coordinator import (
     Coordinator,
@@ -27,6 +29,7 @@ MANY_KEYS_SINCE = 4
 SHARE_SINCE = 6
 _NONE = -1
 _UUID_BYTES = 16
+_NOT_AVAILABLE = "The coordinator is not available."
 
 
 @api(ApiKey.FIND_COORDINATOR, versions=(0, 6))
@@ -36,11 +39,9 @@ def handle(
     if request.key_type == GROUP:
         if not services.coordinator.has_topic:
             return _after_creation(services, request, call)
-        return _found(services.node, request, call)
+        return _found(services, request, call)
     if request.key_type == TRANSACTION or (request.key_type == SHARE and _names_share_state(request, call)):
-        return _refused(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", request, call
-        )
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
     kind = "share group or its key" if request.key_type == SHARE else f"coordinator type {request.key_type}"
     return _refused(ErrorCode.INVALID_REQUEST, f"no such {kind}", request, call)
 
@@ -67,23 +68,37 @@ async def _after_creation(
         await services.coordinator.create_topic(len(live_brokers(services)))
     except ApiError as error:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "", request, call)
-    return _found(services.node, request, call)
+    return _found(services, request, call)
 
 
-def _found(node: Node, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     if call.version < MANY_KEYS_SINCE:
+        node = _coordinator(services, request.key)
+        if node is None:
+            return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
         return FindCoordinatorResponse(
             error_message="NONE",  # Kafka's word for it
             node_id=node.id,
             host=node.host,
             port=node.port,
         )
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=node.id, host=node.host, port=node.port)
-            for key in request.coordinator_keys
-        ]
-    )
+    coordinators = []
+    for key in request.coordinator_keys:
+        node = _coordinator(services, key)
+        if node is None:
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            coordinators.append(Coordinator(key=key, node_id=_NONE, port=_NONE, error_code=code))
+        else:
+            coordinators.append(Coordinator(key=key, node_id=node.id, host=node.host, port=node.port))
+    return FindCoordinatorResponse(coordinators=coordinators)
+
+
+def _coordinator(services: Services, group: str) -> Node | None:
+    """Whoever leads the partition that the group's name falls into."""
+    topic = services.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        return None
+    return leader_node(services, topic.partitions[partition_of(group, len(topic.partitions))])
 
 
 def _refused(

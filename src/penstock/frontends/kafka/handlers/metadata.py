@@ -16,7 +16,7 @@ from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.cluster_view import leadership, live_brokers, live_ids, offline_replicas
+from penstock.services.cluster_view import controller_id, leadership, live_brokers, live_ids, offline_replicas
 from penstock.services.services import Services
 from penstock.services.topic_names import INTERNAL_TOPICS, is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
@@ -132,7 +132,7 @@ def _answer(
     head = MetadataResponse(
         brokers=brokers,
         cluster_id=services.image.cluster_id,
-        controller_id=services.node.id,
+        controller_id=controller_id(services),
         cluster_authorized_operations=cluster,
     )
     return encode_with_topics(head, parts, version)

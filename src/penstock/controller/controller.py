@@ -1,0 +1,228 @@
+"""The controller: one broker that decides for all, as one queue of events over pure functions.
+
+It looks at everything whenever the brokers change, and writes what `election.react` says: nothing is remembered between
+two looks but the tree itself, so a new controller goes on where the last one was stopped. Its writes are guarded by the
+controller's epoch, by each partition's version, and by the life of every broker it makes a leader: a broker that
+crashed and came back between the look and the write makes the write fail, and the next look sees it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.topic import TopicConfig
+from penstock.controller.election import NOBODY, Rules, World, lead_by_log_end, needs_log_ends, react
+from penstock.controller.in_sync import WantedIsr, decide
+from penstock.coordination import nodes
+from penstock.coordination.election import stand
+from penstock.coordination.image import ClusterImage, Topic
+from penstock.coordination.metadata import MetadataStore, PartitionKey
+from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.tree import Check, ConflictError, CoordinationError, Operation, SessionExpiredError
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, PenstockError
+
+log = logging.getLogger(__name__)
+
+# How long a controller that was turned down by the store, or that waits for the ends of logs, rests.
+_RETRY_SECONDS = 0.1
+
+# (last epoch, log end) of one broker's logs.
+LogEnds = Mapping[PartitionKey, tuple[int, int]]
+AskLogEnds = Callable[[BrokerRegistration, Sequence[PartitionKey]], Awaitable[LogEnds]]
+
+
+class Controller:
+    def __init__(
+        self, metadata: MetadataStore, broker: int, config: BrokerConfig, ask_log_ends: AskLogEnds
+    ) -> None:
+        self._metadata = metadata
+        self._broker = broker
+        self.config = config
+        self._ask_log_ends = ask_log_ends
+        self._mandate: Check | None = None
+        self._work = asyncio.Event()
+        self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
+        metadata.guard = self._guard
+
+    @property
+    def is_active(self) -> bool:
+        return self._mandate is not None
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        self.config = config
+        self._rules.clear()
+        self.wake()
+
+    def wake(self) -> None:
+        """Something changed that may need a decision."""
+        self._work.set()
+
+    def resign(self) -> None:
+        """The session is over, or another one was elected."""
+        if self._mandate is not None:
+            log.info("broker %d is no longer controller", self._broker)
+        self._mandate = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            if not await self.step():
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._work.set()
+
+    async def step(self) -> bool:
+        """Stand where nobody is controller, then decide what there is to decide; False: to be tried again soon."""
+        try:
+            if self._mandate is not None and self._metadata.image.controller != self._broker:
+                self.resign()
+            if self._mandate is None and self._metadata.image.controller in (NOBODY, self._broker):
+                await self._stand()
+            return self._mandate is None or await self._look()
+        except SessionExpiredError:
+            self.resign()
+            return True  # the next session wakes us
+        except ConflictError as error:
+            if error.path == nodes.CONTROLLER_EPOCH:
+                self.resign()
+            return False
+        except PenstockError as error:
+            log.warning("the controller could not write: %s", error)
+            return False
+
+    async def _stand(self) -> None:
+        self._mandate = await stand(self._metadata.tree, self._broker)
+        if self._mandate is not None:
+            log.info("broker %d is controller, version %d", self._broker, self._mandate.version)
+            await self._metadata.load()  # nothing that others wrote may be missed
+            await self._metadata.sweep_orphans()
+
+    def _guard(self) -> Sequence[Operation]:
+        if self._mandate is None:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller")
+        return (self._mandate,)
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    async def _look(self) -> bool:
+        lives = {broker: life for broker, life in self._metadata.image.lives.items() if not life.settled}
+        await self._metadata.rewrite_partitions(self._reactions)
+        for broker, life in lives.items():
+            # Whoever began anew meanwhile has another version, and is dealt with in the next look.
+            await self._metadata.settle(broker, life)
+        return await self._compare_suspects()
+
+    def _reactions(self, image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+        world = world_of(image)
+        changed: dict[PartitionKey, PartitionState] = {}
+        for topic in image.topics.values():
+            rules = self.rules(topic)
+            for number, state in enumerate(topic.partitions):
+                after = react(state, world, rules)
+                if after is not state:
+                    changed[topic.id, number] = after
+        return changed, _checks(image, {state.leader for state in changed.values()})
+
+    def rules(self, topic: Topic) -> Rules:
+        key = tuple(topic.configs.items())
+        known = self._rules.get(key)
+        if known is None:
+            config = TopicConfig.resolve(topic.configs, self.config)
+            known = Rules(config.min_insync_replicas, config.unclean_leader_election_enable)
+            self._rules[key] = known
+        return known
+
+    # -- the ends of suspects' logs --------------------------------------------------------------------------
+
+    async def _compare_suspects(self) -> bool:
+        image = self._metadata.image
+        world = world_of(image)
+        waiting = {
+            (topic.id, number): state
+            for topic in image.topics.values()
+            for number, state in enumerate(topic.partitions)
+            if needs_log_ends(state, world)
+        }
+        if not waiting:
+            return True
+        brokers = sorted({one for state in waiting.values() for one in state.suspects})
+        checks = _checks(image, brokers)
+        ends: dict[int, LogEnds] = {}
+        for broker in brokers:
+            wanted = [key for key, state in waiting.items() if broker in state.suspects]
+            try:
+                ends[broker] = await self._ask_log_ends(image.brokers[broker], wanted)
+            except (OSError, TimeoutError, KeyError, PenstockError) as error:
+                log.info("broker %d does not tell how long its logs are: %s", broker, error)
+                return False
+
+        def choose(now: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            chosen = {}
+            for (topic_id, number), state in waiting.items():
+                topic = now.topics_by_id.get(topic_id)
+                told = {one: ends[one].get((topic_id, number)) for one in state.suspects}
+                known = {one: end for one, end in told.items() if end is not None}
+                if topic is not None and topic.partitions[number] == state and len(known) == len(told):
+                    chosen[topic_id, number] = lead_by_log_end(state, known, self.rules(topic))
+            return chosen, checks
+
+        await self._metadata.rewrite_partitions(choose)
+        return False  # look again whether all are led now
+
+    # -- what leaders ask for --------------------------------------------------------------------------------
+
+    async def alter_isr(
+        self, leader: int, leader_broker_epoch: int, wanted: Sequence[WantedIsr]
+    ) -> list[PartitionState | ErrorCode]:
+        """What became of each; ApiError when none can be. A conflict leaves open that others changed some."""
+        results: list[PartitionState | ErrorCode] = []
+
+        def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            self._guard()
+            registered = image.brokers.get(leader)
+            if registered is None or registered.epoch != leader_broker_epoch:
+                raise ApiError(ErrorCode.STALE_BROKER_EPOCH)
+            results.clear()
+            changed: dict[PartitionKey, PartitionState] = {}
+            members: set[int] = set()
+            for one in wanted:
+                topic = image.topics_by_id.get(one.topic_id)
+                result = (
+                    decide(image, leader, one, self.rules(topic)) if topic else ErrorCode.UNKNOWN_TOPIC_ID
+                )
+                results.append(result)
+                if isinstance(result, PartitionState):
+                    changed[one.topic_id, one.partition] = result
+                    members.update(result.isr)
+            return changed, _checks(image, members)
+
+        try:
+            await self._metadata.rewrite_partitions(change)
+        except ConflictError as error:
+            if error.path == nodes.CONTROLLER_EPOCH:
+                self.resign()
+                raise ApiError(ErrorCode.NOT_CONTROLLER) from error
+            self.wake()
+            raise ApiError(ErrorCode.INVALID_UPDATE_VERSION) from error
+        except CoordinationError as error:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+        return results
+
+
+def world_of(image: ClusterImage) -> World:
+    live = sorted(image.brokers)
+    return World(
+        live=live,
+        unsettled=[broker for broker, life in sorted(image.lives.items()) if not life.settled],
+        stopping=[broker for broker in live if image.brokers[broker].stopping],
+    )
+
+
+def _checks(image: ClusterImage, brokers: set[int] | Sequence[int]) -> list[Check]:
+    """That none of these has begun anew."""
+    return [
+        Check(nodes.life_path(one), image.lives[one].version) for one in sorted(brokers) if one in image.lives
+    ]

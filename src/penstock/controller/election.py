@@ -1,0 +1,140 @@
+"""Who leads a partition, and who may: one pure function from what is to what should be.
+
+A replica is *in sync* (`isr`), or *eligible*: it left the in-sync set when that fell below `min.insync.replicas`, and
+since a leader commits nothing while the set is that small, it still holds everything committed (as KIP-966). Whoever
+is in one of the two has all committed records, unless it crashed since: a process that began without a clean shutdown
+may have lost the end of its log. Such a broker is *unsettled* until it was taken out of both sets here, which happens
+before anybody is elected.
+
+Who is taken out so becomes a *suspect* until a leader has shown that it lives (it asks for its in-sync replicas,
+changed or not: `with_isr`). For a broker may be registered and dead already: when all replicas lose their power, each
+is elected in turn after it died, and the last to come back would lead with what it has left. When nobody in sync or
+eligible is left, because all crashed or there is only one replica, the suspects decide: each may have lost its end, but
+hardly all the same one. When every one of them is back, the one with the most, by (last epoch, log end), leads:
+`needs_log_ends`.
+
+    leader alive and in sync            it stays
+    else, of the live in replica order  in sync, then eligible, then (where the topic allows it) any
+    nobody                              -1, until one comes back
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from penstock.coordination.nodes import PartitionState
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The brokers as the controller sees them."""
+
+    live: Collection[int]
+    # Live or not: brokers whose crash is not yet dealt with.
+    unsettled: Collection[int] = ()
+    # Live, but about to leave.
+    stopping: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the topic says."""
+
+    min_isr: int = 1
+    unclean: bool = False
+
+    def least(self, state: PartitionState) -> int:
+        """How many must be in sync before anything is committed; no more than there are replicas."""
+        return min(self.min_isr, len(state.replicas))
+
+
+def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
+    """The partition's next state; the very same object when nothing has to change."""
+    trusted = _without(state.isr, world.unsettled)
+    isr = tuple(one for one in trusted if one in world.live)
+    isr = _without_stopping(isr, world, rules.least(state))
+    eligible = _without(state.eligible, world.unsettled)
+    eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < rules.least(state) else ()
+    doubted = tuple(one for one in (*state.isr, *state.eligible) if one in world.unsettled)
+    leader = _elect(state, isr, eligible, world)
+    suspects = _joined(state.suspects, doubted)
+    if leader == NOBODY and not isr and not eligible:
+        leader = _lone_suspect(suspects, world)
+        if leader == NOBODY and rules.unclean:
+            leader = _any(state, world)
+    if leader != NOBODY and leader not in isr:
+        suspects = suspects if leader in eligible else ()
+        isr = (leader,)
+        eligible = _without(eligible, isr) if len(isr) < rules.least(state) else ()
+    fresh = leader != state.leader or leader in doubted
+    after = replace(
+        state,
+        isr=isr,
+        eligible=eligible,
+        suspects=suspects,
+        leader=leader,
+        leader_epoch=state.leader_epoch + fresh,
+    )
+    return state if after == state else after
+
+
+def needs_log_ends(state: PartitionState, world: World) -> bool:
+    """Whether the ends of the suspects' logs decide: everybody who had all of it crashed, and all are back."""
+    return (
+        state.leader == NOBODY
+        and not state.isr
+        and not state.eligible
+        and len(state.suspects) > 1
+        and all(one in world.live and one not in world.unsettled for one in state.suspects)
+    )
+
+
+def lead_by_log_end(
+    state: PartitionState, ends: Mapping[int, tuple[int, int]], rules: Rules
+) -> PartitionState:
+    """The suspect with the most leads; `ends` has (last epoch, log end) of each."""
+    best = max(state.suspects, key=lambda one: (*ends[one], -state.replicas.index(one)))
+    return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=())
+
+
+def with_isr(state: PartitionState, isr: tuple[int, ...], rules: Rules) -> PartitionState:
+    """What the leader asked for: who leaves stays eligible while too few are left to commit anything."""
+    left = tuple(one for one in state.isr if one not in isr)
+    if len(isr) >= rules.least(state):
+        return replace(state, isr=isr, eligible=(), suspects=())
+    return replace(state, isr=isr, eligible=_without(_joined(state.eligible, left), isr), suspects=())
+
+
+def _elect(state: PartitionState, isr: tuple[int, ...], eligible: tuple[int, ...], world: World) -> int:
+    if state.leader in isr and not (state.leader in world.stopping and len(isr) > 1):
+        return state.leader
+    for candidates in (_without(isr, world.stopping), isr, eligible):
+        for one in state.replicas:
+            if one in candidates and one in world.live:
+                return one
+    return NOBODY
+
+
+def _without_stopping(isr: tuple[int, ...], world: World, least: int) -> tuple[int, ...]:
+    """Who is about to leave need not be waited for, where enough others are."""
+    staying = _without(isr, world.stopping)
+    return staying if len(staying) >= max(least, 1) else isr
+
+
+def _lone_suspect(suspects: tuple[int, ...], world: World) -> int:
+    """Nobody to compare with: a partition's only replica, or the last that was left."""
+    return suspects[0] if len(suspects) == 1 and suspects[0] in world.live else NOBODY
+
+
+def _any(state: PartitionState, world: World) -> int:
+    live = [one for one in state.replicas if one in world.live]
+    return next((one for one in live if one not in world.unsettled), live[0] if live else NOBODY)
+
+
+def _without(members: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...]:
+    return tuple(one for one in members if one not in gone)
+
+
+def _joined(members: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys((*members, *more)))

@@ -1,0 +1,15 @@
+"""AlterPartition (56), version 3: a leader asks the controller to change who is in sync. Between brokers only.
+
+v3 names each member with its broker epoch, without which a replica that began anew could be taken for what it was.
+"""
+
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services import alter_partition
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+
+
+@api(ApiKey.ALTER_PARTITION, versions=(3, 3), internal=True)
+async def handle(services: Services, request: AlterPartitionRequest, call: Call) -> AlterPartitionResponse:
+    return await alter_partition.answer(services.controller, request)

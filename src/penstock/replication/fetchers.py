@@ -1,0 +1,245 @@
+"""Follower fetchers: one conversation per leader, for all partitions that it leads and this broker follows.
+
+A fetch is a long poll. When partitions come or go it is broken off and asked anew: nobody waits for it who has just got
+a new leader. A partition whose answer says that something is amiss rests for a while, the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordination.image import ClusterImage
+from penstock.core.error_codes import ErrorCode
+from penstock.replication.following import Follower
+from penstock.replication.partition import Partition
+from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+
+log = logging.getLogger(__name__)
+
+FETCH_VERSION = 17
+_TOO_EARLY = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+_EARLY_SECONDS = 0.05
+# Beyond the time the leader may let us wait.
+_ANSWER_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    epoch: int
+    rests_until: float = 0.0
+
+
+class Fetchers:
+    """All of this broker's; `follow` and `release` say which."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: int,
+        image: ClusterImage,
+        config: BrokerConfig,
+        follower: Follower,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self.node = node
+        self.image = image
+        self.config = config
+        self.follower = follower
+        self.broker_epoch = broker_epoch
+        self._by_leader: dict[int, Fetcher] = {}
+        self._leader_of: dict[Partition, int] = {}
+
+    def follow(self, partition: Partition, leader: int, epoch: int) -> None:
+        """The partition must have been released before."""
+        fetcher = self._by_leader.get(leader)
+        if fetcher is None:
+            fetcher = self._by_leader[leader] = Fetcher(self, leader)
+            fetcher.task = self._loop.create_task(fetcher.run(), name=f"fetcher of {leader}")
+        self._leader_of[partition] = leader
+        fetcher.add(partition, epoch)
+
+    async def release(self, partition: Partition) -> None:
+        """Follow nobody; returns once nothing works on the partition's log any more."""
+        leader = self._leader_of.pop(partition, None)
+        if leader is None:
+            return
+        fetcher = self._by_leader[leader]
+        await fetcher.remove(partition)
+        if not fetcher.partitions and self._by_leader.get(leader) is fetcher:
+            del self._by_leader[leader]
+            fetcher.stop()
+
+    async def close(self) -> None:
+        for partition in list(self._leader_of):
+            await self.release(partition)
+
+
+class Fetcher:
+    """The conversation with one leader."""
+
+    def __init__(self, owner: Fetchers, leader: int) -> None:
+        self._owner = owner
+        self._leader = leader
+        self.partitions: dict[Partition, _Followed] = {}
+        self.task: asyncio.Task[None] | None = None
+        self._peer: Peer | None = None
+        self._asking: asyncio.Task[FetchResponse] | None = None
+        self._busy: asyncio.Event = asyncio.Event()  # cleared while an answer is being taken over
+        self._busy.set()
+        self._taking: Partition | None = None
+        self._added = asyncio.Event()
+
+    def add(self, partition: Partition, epoch: int) -> None:
+        self.partitions[partition] = _Followed(epoch)
+        self._added.set()
+        self._interrupt()
+
+    async def remove(self, partition: Partition) -> None:
+        self.partitions.pop(partition, None)
+        self._interrupt()
+        while self._taking is partition:
+            await self._busy.wait()
+
+    def _interrupt(self) -> None:
+        if self._asking is not None and not self._asking.done():
+            self._asking.cancel()
+
+    def stop(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+        if self._peer is not None:
+            self._peer.close()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                answers = await self._ask()
+            except PeerError as error:
+                log.info("broker %d: %s", self._leader, error)
+                await self._rest(self._backoff_s)
+                continue
+            for partition, epoch, answer in answers:
+                await self._take(partition, epoch, answer)
+            if not answers:
+                await asyncio.sleep(0)
+
+    @property
+    def _backoff_s(self) -> float:
+        return self._owner.config.replica_fetch_backoff_ms / 1000
+
+    async def _rest(self, seconds: float) -> None:
+        """For so long, unless a partition comes that has not failed yet."""
+        self._added.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._added.wait()
+
+    async def _take(self, partition: Partition, epoch: int, answer: PartitionData) -> None:
+        followed = self.partitions.get(partition)
+        if followed is None or followed.epoch != epoch:
+            return
+        self._taking = partition
+        self._busy.clear()
+        try:
+            went_well = await self._owner.follower.take(partition, epoch, answer)
+        finally:
+            self._taking = None
+            self._busy.set()
+        if not went_well:
+            # The news of a new leader may reach us before it reaches the leader itself.
+            is_early = answer.error_code in _TOO_EARLY
+            rest_s = min(self._backoff_s, _EARLY_SECONDS) if is_early else self._backoff_s
+            followed.rests_until = asyncio.get_running_loop().time() + rest_s
+
+    async def _ask(self) -> list[tuple[Partition, int, PartitionData]]:
+        request, asked = self._request()
+        peer = self._connected()
+        if peer is None:
+            await self._rest(self._backoff_s)
+            return []
+        if not asked:
+            now = asyncio.get_running_loop().time()
+            soonest = min(
+                (one.rests_until - now for one in self.partitions.values()), default=self._backoff_s
+            )
+            await self._rest(soonest if soonest > 0 else self._backoff_s)
+            return []
+        timeout_s = self._owner.config.replica_fetch_wait_max_ms / 1000 + _ANSWER_SECONDS
+        self._asking = asyncio.get_running_loop().create_task(
+            peer.ask(ApiKey.FETCH, FETCH_VERSION, request, timeout_s), name=f"fetch from {self._leader}"
+        )
+        try:
+            await asyncio.wait([self._asking])
+            if self._asking.cancelled():
+                return []
+            response = self._asking.result()
+        finally:
+            self._interrupt()
+            self._asking = None
+        if response.error_code != ErrorCode.NONE:
+            raise PeerError(f"the fetch was answered with {response.error_code}")
+        return [
+            (*asked[topic.topic_id, answer.partition_index], answer)
+            for topic in response.responses
+            for answer in topic.partitions
+            if (topic.topic_id, answer.partition_index) in asked
+        ]
+
+    def _connected(self) -> Peer | None:
+        registered = self._owner.image.brokers.get(self._leader)
+        if registered is None:
+            return None
+        address = (registered.host, registered.port)
+        if self._peer is None or self._peer.address != address:
+            if self._peer is not None:
+                self._peer.close()
+            self._peer = Peer(*address, client_id=f"{CLIENT_ID_PREFIX}{self._owner.node}-fetcher")
+        return self._peer
+
+    def _request(self) -> tuple[FetchRequest, dict[tuple[bytes, int], tuple[Partition, int]]]:
+        config, now = self._owner.config, asyncio.get_running_loop().time()
+        topics: dict[bytes, list[FetchPartition]] = {}
+        asked: dict[tuple[bytes, int], tuple[Partition, int]] = {}
+        for partition, followed in self.partitions.items():
+            one = partition.log
+            if followed.rests_until > now or one.failed:
+                continue
+            topics.setdefault(partition.topic_id, []).append(
+                FetchPartition(
+                    partition=partition.index,
+                    current_leader_epoch=followed.epoch,
+                    fetch_offset=one.end_offset,
+                    last_fetched_epoch=one.epochs.latest,
+                    log_start_offset=one.start_offset,
+                    partition_max_bytes=config.replica_fetch_max_bytes,
+                )
+            )
+            asked[partition.topic_id, partition.index] = (partition, followed.epoch)
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=self._owner.node, replica_epoch=self._owner.broker_epoch()),
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=0,
+            session_epoch=-1,
+            topics=[FetchTopic(topic_id=topic_id, partitions=wanted) for topic_id, wanted in topics.items()],
+        )
+        return request, asked

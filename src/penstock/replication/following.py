@@ -1,0 +1,128 @@
+"""Following a leader: what it answers is taken over byte for byte, and what it never had is cut off.
+
+    fetch at our end, naming the epoch of the last batch we have
+      ├─ records         append them; durable first where the topic wants `synced`, since asking for the next says
+      │                  "I have it"; then note the leader's high watermark and where its log starts
+      ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
+      └─ fenced, moved   leave it: the metadata will say who leads
+
+Only epochs decide what is cut. A follower that went by the high watermark, which lags behind, would throw away records
+that it acknowledged, and might be elected without them.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from penstock.core.clock import Clock
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, StorageError
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.partition import Partition
+from penstock.storage.log import Log
+from penstock.storage.recovery import begin_anew
+from penstock.storage.replicated import append_replicated
+from penstock.wire.kafka.generated.fetch import PartitionData
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.002
+
+
+class Follower:
+    """Applies a leader's answers to the logs of this broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor | None,
+        clock: Clock,
+        group_commit: GroupCommit,
+    ) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._clock = clock
+        self._group_commit = group_commit
+
+    async def take(self, partition: Partition, epoch: int, answer: PartitionData) -> bool:
+        """Take over one answer; False when the partition should rest before it is asked for again."""
+        if partition.is_leader or partition.leader_epoch != epoch or partition.log.failed:
+            return False  # an answer of the past
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if answer.log_start_offset > partition.log.end_offset:
+                await self._begin_at(partition, answer.log_start_offset)
+            return False
+        if answer.error_code != ErrorCode.NONE:
+            return False
+        if answer.diverging_epoch.end_offset >= 0:
+            await self._cut(partition, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
+            return True
+        try:
+            if answer.records:
+                append_replicated(partition.log, memoryview(answer.records), self._clock.now_ms())
+        except (ApiError, StorageError) as error:
+            log.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
+            return False
+        partition.told_committed(answer.high_watermark)
+        if 0 <= answer.log_start_offset <= partition.log.end_offset:
+            partition.log.advance_start(answer.log_start_offset)
+        if partition.sync_before_ack and answer.records:
+            await self._group_commit.covered(partition)
+        return True
+
+    async def _cut(self, partition: Partition, epoch: int, end_offset: int) -> None:
+        """The leader's largest epoch at or below our last one, and where it ended there: cut to where we part."""
+        await self._quiet(partition)
+        one = partition.log
+        offset = divergence(one, epoch, end_offset)
+        partition.truncating = partition.sync_running = one.saving = True
+        try:
+            job = one.truncation(offset)
+            if job is not None:
+                log.info("%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset)
+                await self._loop.run_in_executor(self._executor, job.run)
+                one.truncated(job)
+        except StorageError as error:
+            partition.sync_failed(str(error))
+        finally:
+            partition.truncating = partition.sync_running = one.saving = False
+        one.epochs.truncate_from(min(offset, one.end_offset))
+        if partition.committed.offset > one.end_offset:
+            log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
+            partition.committed = one.end()
+
+    async def _begin_at(self, partition: Partition, offset: int) -> None:
+        """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there."""
+        await self._quiet(partition)
+        log.warning(
+            "%s-%d: begins anew at %d, where the leader's log begins",
+            partition.topic,
+            partition.index,
+            offset,
+        )
+        partition.truncating = partition.sync_running = True
+        try:
+            anew = await self._loop.run_in_executor(self._executor, begin_anew, partition.log, offset)
+            partition.replace_log(anew)
+            partition.committed = anew.end()
+        except StorageError as error:
+            partition.sync_failed(str(error))
+        finally:
+            partition.truncating = partition.sync_running = False
+
+    async def _quiet(self, partition: Partition) -> None:
+        while True:
+            await self._group_commit.quiet(partition)
+            swapping = partition.swapping is not None or any(one.pinned for one in partition.log.segments)
+            if not swapping and not partition.sync_running:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def divergence(one: Log, epoch: int, end_offset: int) -> int:
+    """Where our log and the leader's part, as far as one answer can tell; the next fetch goes on from there."""
+    own_epoch, own_end = one.epochs.end_of(epoch, one.end_offset) if epoch >= 0 else (-1, -1)
+    if own_epoch == epoch:
+        return min(own_end, end_offset)
+    # We have nothing of that epoch: everything behind what came before it goes, and is compared again.
+    return min(own_end, end_offset) if own_end >= 0 else min(end_offset, one.end_offset)

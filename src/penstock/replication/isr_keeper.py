@@ -1,0 +1,174 @@
+"""Who is in sync, kept true: leaders look, the controller decides.
+
+A follower that has caught up is proposed as soon as its fetch shows it; one that lags is found by the clock. The
+controller's answer is not what counts, its write is: it comes back through the metadata (`Leading.committed`). Until
+then a proposal stands and is repeated; see `Leading.refused` for why it is not simply dropped.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from penstock.config.broker import BrokerConfig
+from penstock.coordination.image import ClusterImage
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import PenstockError
+from penstock.replication.leading import Leading, Proposal
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.wire.kafka.generated.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+)
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.2
+# The controller saw the partition's state and said no: this very request was not carried out and never will be.
+_REFUSALS = frozenset(
+    {
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+
+AskController = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
+
+
+class IsrKeeper:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: int,
+        image: ClusterImage,
+        table: PartitionTable,
+        config: BrokerConfig,
+        ask: AskController,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._node = node
+        self._image = image
+        self._table = table
+        self.config = config
+        self._ask = ask
+        self._broker_epoch = broker_epoch
+        self._wanting: dict[Partition, None] = {}
+        self._work = asyncio.Event()
+
+    def fetched(self, partition: Partition, replica: int) -> None:
+        """A follower's progress was noted: it may be one that has caught up."""
+        leading = partition.leading
+        if leading is not None and leading.may_join(replica, partition.committed.offset):
+            self.consider(partition)
+
+    def consider(self, partition: Partition) -> None:
+        self._wanting[partition] = None
+        self._work.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._look_for_laggards())
+            tasks.create_task(self._propose())
+
+    async def _look_for_laggards(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.replica_lag_time_max_ms / 2000)
+            for partition in self._table.partitions():
+                if partition.leading is not None and self._laggards(partition, partition.leading):
+                    self.consider(partition)
+
+    def _laggards(self, partition: Partition, leading: Leading) -> list[int]:
+        lag_s_max = self.config.replica_lag_time_max_ms / 1000
+        topic = self._table.by_id.get(partition.topic_id)
+        lag_records_max = topic.config.replica_lag_max_messages if topic is not None else -1
+        return leading.laggards(partition.log.end_offset, self._loop.time(), lag_s_max, lag_records_max)
+
+    # -- proposing -------------------------------------------------------------------------------------------
+
+    async def _propose(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            wanting, self._wanting = self._wanting, {}
+            proposals = {
+                partition: proposal
+                for partition in wanting
+                if partition.leading is not None
+                and (proposal := self._proposal(partition, partition.leading)) is not None
+            }
+            if not proposals:
+                continue
+            try:
+                await self._send(proposals)
+            except PenstockError as error:
+                log.info("the controller does not answer: %s", error)
+            again = [one for one in proposals if one.leading is not None and one.leading.pending is not None]
+            self._wanting.update(dict.fromkeys(again))
+            if self._wanting:
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._work.set()
+
+    def _proposal(self, partition: Partition, leading: Leading) -> Proposal | None:
+        if leading.pending is not None:
+            return leading.pending
+        laggards = self._laggards(partition, leading)
+        committed = partition.committed.offset
+        joining = [
+            one
+            for one in leading.progress
+            if leading.may_join(one, committed) and self._is_current(one, leading)
+        ]
+        members = [one for one in (*leading.state.isr, *joining) if one not in laggards]
+        if tuple(members) == leading.state.isr and not leading.state.suspects:
+            return None  # with suspects, the controller waits for a sign that somebody leads
+        return leading.propose(members, self._broker_epoch())
+
+    def _is_current(self, replica: int, leading: Leading) -> bool:
+        """Whether what fetched is the process that is registered, and means to stay."""
+        registered = self._image.brokers.get(replica)
+        if registered is None or registered.stopping:
+            return False
+        return registered.epoch == leading.progress[replica].broker_epoch
+
+    async def _send(self, proposals: dict[Partition, Proposal]) -> None:
+        topics: dict[bytes, list[RequestPartitionData]] = {}
+        for partition, proposal in proposals.items():
+            proposal.unanswered += 1
+            topics.setdefault(partition.topic_id, []).append(
+                RequestPartitionData(
+                    partition_index=partition.index,
+                    leader_epoch=partition.leader_epoch,
+                    new_isr_with_epochs=[
+                        BrokerState(broker_id=broker, broker_epoch=epoch) for broker, epoch in proposal.isr
+                    ],
+                    partition_epoch=proposal.partition_epoch,
+                )
+            )
+        request = AlterPartitionRequest(
+            broker_id=self._node,
+            broker_epoch=self._broker_epoch(),
+            topics=[RequestTopicData(topic_id=one, partitions=wanted) for one, wanted in topics.items()],
+        )
+        response = await self._ask(request)
+        by_place = {(one.topic_id, one.index): one for one in proposals}
+        for topic in response.topics:
+            for answer in topic.partitions:
+                asked = by_place.get((topic.topic_id, answer.partition_index))
+                if asked is not None and answer.error_code in _REFUSALS:
+                    self._refused(asked, proposals[asked])
+
+    def _refused(self, partition: Partition, proposal: Proposal) -> None:
+        leading = partition.leading
+        if leading is None or leading.pending is not proposal:
+            return
+        proposal.unanswered -= 1
+        leading.refused(self._broker_epoch())
+        partition.advance()

@@ -1,0 +1,160 @@
+"""What a leader knows of its followers, and what follows from it: the high watermark, and who is in sync.
+
+A follower's fetch says how far its log reaches, since it asks for what comes next. The high watermark is the lowest
+end among those that might be in sync by now: the in-sync replicas as they were last committed, and those of a change
+that is under way. So a replica that joins is waited for before anybody can elect it, and one that leaves is waited for
+until nobody can elect it any more. It stands still while fewer than `min.insync.replicas` are in sync, or anybody is
+only eligible (see `controller.election`): those may lead one day, and must have everything that was committed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.coordination.nodes import PartitionState
+
+UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class Progress:
+    """One follower, as its fetches show it."""
+
+    end: int = UNKNOWN
+    broker_epoch: int = UNKNOWN
+    caught_up_at: float = float("-inf")  # when it last had all that there was
+    fetched_at: float = float("-inf")
+    leader_end: int = 0  # ours, when it last fetched
+
+
+@dataclass(slots=True)
+class Proposal:
+    """A change of the in-sync replicas that the controller was, or will be, asked for."""
+
+    isr: tuple[tuple[int, int], ...]  # (broker, its epoch)
+    partition_epoch: int  # which it builds on; a later one means that it is decided
+    # Members of earlier proposals on the same state that may still be carried out.
+    also: tuple[int, ...] = ()
+    unanswered: int = 0  # requests that may still be on their way to the controller
+
+    def members(self) -> tuple[int, ...]:
+        return tuple(broker for broker, _ in self.isr)
+
+
+class Leading:
+    __slots__ = ("epoch_start", "min_isr", "node", "pending", "progress", "state")
+
+    def __init__(self, node: int, state: PartitionState, min_isr: int, epoch_start: int, now: float) -> None:
+        """`epoch_start` is where the log ended when this epoch began."""
+        self.node = node
+        self.state = state
+        self.min_isr = min_isr
+        self.epoch_start = epoch_start
+        self.pending: Proposal | None = None
+        self.progress = {
+            one: Progress(caught_up_at=now if one in state.isr else float("-inf"))
+            for one in state.replicas
+            if one != node
+        }
+
+    # -- the high watermark ----------------------------------------------------------------------------------
+
+    @property
+    def least(self) -> int:
+        return min(self.min_isr, len(self.state.replicas))
+
+    @property
+    def is_short(self) -> bool:
+        """Whether too few are in sync for anything to be committed."""
+        return len(self.state.isr) < self.least
+
+    def high_watermark(self, own_end: int) -> int:
+        """As far as everything is committed by what is known now; it never counts below what it was before."""
+        if self.is_short or self.state.eligible:
+            return UNKNOWN
+        ends = [own_end]
+        for one in self.waited_for():
+            if one != self.node:
+                follower = self.progress.get(one)
+                ends.append(UNKNOWN if follower is None else follower.end)
+        return min(ends)
+
+    def waited_for(self) -> Iterable[int]:
+        if self.pending is None:
+            return self.state.isr
+        return dict.fromkeys((*self.state.isr, *self.pending.members(), *self.pending.also))
+
+    def count_with(self, last_offset: int, own_end: int) -> int:
+        """How many replicas, this one included, hold everything up to and with that offset."""
+        others = sum(one.end > last_offset for one in self.progress.values())
+        return others + (own_end > last_offset)
+
+    # -- followers -------------------------------------------------------------------------------------------
+
+    def fetched(self, replica: int, broker_epoch: int, offset: int, leader_end: int, now: float) -> bool:
+        """A follower asked for `offset`; False for one that is none, or a late request of an earlier process."""
+        one = self.progress.get(replica)
+        if one is None or broker_epoch < one.broker_epoch:
+            return False
+        if offset >= leader_end:
+            one.caught_up_at = now
+        elif offset >= one.leader_end and one.fetched_at > one.caught_up_at:
+            one.caught_up_at = one.fetched_at  # it has all there was when it asked the last time
+        one.end, one.broker_epoch = offset, broker_epoch
+        one.fetched_at, one.leader_end = now, leader_end
+        return True
+
+    def may_join(self, replica: int, committed: int) -> bool:
+        """Whether a follower outside has all that is committed, and all that was there when this epoch began."""
+        if replica in self.state.isr or self.pending is not None:
+            return False
+        return self.progress[replica].end >= max(committed, self.epoch_start)
+
+    def laggards(self, leader_end: int, now: float, lag_s_max: float, lag_records_max: int) -> list[int]:
+        """Members of the in-sync replicas that no longer keep up."""
+        found = []
+        for one in self.state.isr:
+            follower = self.progress.get(one)
+            if one == self.node or follower is None or follower.end >= leader_end:
+                continue
+            behind = leader_end - max(follower.end, 0)
+            if now - follower.caught_up_at > lag_s_max or (0 <= lag_records_max < behind):
+                found.append(one)
+        return found
+
+    # -- changes of who is in sync ---------------------------------------------------------------------------
+
+    def propose(self, members: Iterable[int], own_broker_epoch: int) -> Proposal:
+        epochs = {self.node: own_broker_epoch}
+        epochs |= {one: progress.broker_epoch for one, progress in self.progress.items()}
+        isr = tuple((one, epochs.get(one, UNKNOWN)) for one in members)
+        self.pending = Proposal(isr, self.state.partition_epoch)
+        return self.pending
+
+    def refused(self, own_broker_epoch: int) -> bool:
+        """The controller will not do it; True when something has to be asked for in its place.
+
+        A request that got no answer may still arrive and be carried out. Until that is impossible its members are
+        waited for; asking for the replicas as they are moves the partition's epoch on, and makes it so.
+        """
+        pending = self.pending
+        if pending is None:
+            return False
+        if not pending.unanswered:
+            self.pending = None
+            return False
+        fence = self.propose(self.state.isr, own_broker_epoch)
+        fence.also = (*pending.members(), *pending.also)
+        fence.unanswered = pending.unanswered
+        return True
+
+    def committed(self, state: PartitionState) -> bool:
+        """The controller wrote a state of this epoch; False when it is not newer than what is known."""
+        if state.partition_epoch <= self.state.partition_epoch:
+            return False
+        self.state = state
+        if self.pending is not None and self.pending.partition_epoch < state.partition_epoch:
+            self.pending = None
+        for one in state.replicas:
+            if one != self.node:
+                self.progress.setdefault(one, Progress())
+        return True

@@ -1,0 +1,174 @@
+"""A broker as one of many: it follows the metadata, plays its replicas' roles, and is controller when it is its turn.
+
+Everything here runs on one node as well, where there is nobody else: the same code elects the only broker there is.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Sequence
+
+from penstock.config.broker import BrokerConfig
+from penstock.controller.controller import Controller, LogEnds
+from penstock.coordination.image import ImageDelta
+from penstock.coordination.metadata import MetadataStore, PartitionKey
+from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.core.errors import PenstockError, StorageError
+from penstock.replication.fetchers import Fetchers
+from penstock.replication.following import Follower
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.isr_keeper import IsrKeeper
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.server.membership import Connect, Membership
+from penstock.server.seams import Seams
+from penstock.services.configs import ConfigService
+from penstock.services.controller_link import ControllerLink
+from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.hosting import Hosting
+from penstock.services.offsets import log_end_of
+from penstock.services.roles import Roles
+
+log = logging.getLogger(__name__)
+
+# How long a stopping broker waits for others to take over.
+_HAND_OVER_SECONDS = 10.0
+# How long it rests when it could not make true what the metadata says.
+_RETRY_SECONDS = 1.0
+
+
+class ClusterMember:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        seams: Seams,
+        metadata: MetadataStore,
+        table: PartitionTable,
+        group_commit: GroupCommit,
+        config: BrokerConfig,
+        connect: Connect | None,
+    ) -> None:
+        self._metadata = metadata
+        self._table = table
+        self._loop = loop
+        self.config = config
+        node, image = config.node_id, metadata.image
+        self._news = asyncio.Event()  # the metadata changed
+        self.link = ControllerLink(node, image)
+        self.controller = Controller(metadata, node, config, self._log_ends)
+        self.link.controller = self.controller
+        self.membership = Membership(metadata, self.controller, connect)
+        ask = self.link.alter_partition
+        self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
+        follower = Follower(loop, seams.executor, seams.clock, group_commit)
+        self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
+        self.roles = Roles(loop, node, image, self.fetchers, self.keeper, self._may_lead, self._role_changed)
+        self._hosting: Hosting | None = None
+        self._configs: ConfigService | None = None
+        self._coordinator: CoordinatorRuntime | None = None
+
+    def serve(self, hosting: Hosting, configs: ConfigService, coordinator: CoordinatorRuntime) -> None:
+        """Who is told what the metadata says."""
+        self._hosting, self._configs, self._coordinator = hosting, configs, coordinator
+        self._metadata.listener = self._image_changed
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.membership.run(), name="membership")
+            tasks.create_task(self.controller.run(), name="controller")
+            tasks.create_task(self.keeper.run(), name="in-sync replicas")
+            tasks.create_task(self._keep_true(), name="hosting")
+            tasks.create_task(self._save_high_watermarks(), name="high watermarks")
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        self.config = self.keeper.config = self.fetchers.config = config
+        self.controller.reconfigure(config)
+
+    async def hand_over(self) -> None:
+        """Before a stop: others lead, where there are others."""
+        if len(self._metadata.image.brokers) > 1:
+            await self.membership.leave(self._leads_nothing_others_could, _HAND_OVER_SECONDS)
+
+    async def close(self) -> None:
+        await self.fetchers.close()
+        self.link.close()
+
+    # -- what the metadata says ------------------------------------------------------------------------------
+
+    def _image_changed(self, delta: ImageDelta) -> None:
+        """Called from inside the metadata, whoever wrote: nothing may wait here."""
+        assert self._hosting is not None
+        assert self._configs is not None
+        assert self._coordinator is not None
+        image = self._metadata.image
+        gone = [topic.name for topic in delta.topics_gone if topic.name not in image.topics]
+        if gone:
+            self._coordinator.topics_deleted(gone)
+        if delta.brokers:
+            self._hosting.look_again()
+            self.controller.wake()
+        elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
+            self.controller.wake()
+        if delta.broker_configs:
+            self._loop.call_soon(self._configs.refresh)
+        self._news.set()
+
+    async def _keep_true(self) -> None:
+        assert self._hosting is not None
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._hosting.reconcile()
+            except PenstockError:
+                log.exception("this broker could not follow a change of the metadata")
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._news.set()
+
+    def _may_lead(self) -> bool:
+        return self.membership.is_settled
+
+    def _role_changed(self, partition: Partition) -> None:
+        if self._coordinator is not None:
+            self._coordinator.role_changed(partition)
+
+    def _broker_epoch(self) -> int:
+        return self.membership.epoch
+
+    def leader_of(self, topic_id: bytes, index: int) -> tuple[int, int] | None:
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        if topic is None or index >= len(topic.partitions):
+            return None
+        return topic.partitions[index].leader, topic.partitions[index].leader_epoch
+
+    def _leads_nothing_others_could(self) -> bool:
+        node = self.config.node_id
+        return not any(
+            state.leader == node and len(state.isr) > 1
+            for topic in self._metadata.image.topics.values()
+            for state in topic.partitions
+        )
+
+    async def _log_ends(self, broker: BrokerRegistration, wanted: Sequence[PartitionKey]) -> LogEnds:
+        topics = self._metadata.image.topics_by_id
+        named = [(topics[topic_id].name, topic_id, index) for topic_id, index in wanted if topic_id in topics]
+        if broker.id != self.config.node_id:
+            return await self.link.ask_log_ends(broker.id, named)
+        return {(topic_id, index): log_end_of(self._table, name, index) for name, topic_id, index in named}
+
+    async def _save_high_watermarks(self) -> None:
+        assert self._hosting is not None
+        while True:
+            await asyncio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
+            try:
+                await self._hosting.save_high_watermarks()
+            except StorageError as error:
+                log.warning("the high watermarks could not be written down: %s", error)
+
+
+def _needs_controller(states: Sequence[PartitionState], live: Collection[int]) -> bool:
+    """Whether a new or changed topic has something to decide: somebody in sync is not there."""
+    return any(
+        state.leader not in live or state.eligible or any(one not in live for one in state.isr)
+        for state in dict.fromkeys(states)
+    )

@@ -1,0 +1,111 @@
+"""This broker's place in the cluster: registered as long as its session lasts, and again in the next one.
+
+A process has one `incarnation`. A new session of it has lost nothing; a new process that did not begin after a clean
+shutdown may have, and leads nothing until the controller has dealt with that (`is_settled`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from penstock.controller.controller import Controller
+from penstock.coordination.metadata import MetadataStore
+from penstock.coordination.nodes import BrokerRegistration, id_text
+from penstock.coordination.tree import CoordinationError, Tree
+from penstock.core.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.2
+# How long a controller may take to deal with a broker that began anew, before it is told so again.
+_SETTLED_SECONDS_MAX = 10.0
+
+Connect = Callable[[], Awaitable[Tree]]
+
+
+class Membership:
+    def __init__(self, metadata: MetadataStore, controller: Controller, connect: Connect | None) -> None:
+        """Without `connect` there is one session for the whole life of the process."""
+        self._metadata = metadata
+        self._controller = controller
+        self._connect = connect
+        self._registration: BrokerRegistration | None = None
+        self._clean = True
+        self._session = 0  # counts those that were begun
+        self.epoch = -1
+        self.stopping = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether this process may lead."""
+        if self._registration is None:
+            return False
+        life = self._metadata.image.lives.get(self._registration.id)
+        return life is not None and life.incarnation == self._registration.incarnation and life.settled
+
+    async def join(self, registration: BrokerRegistration, *, clean: bool) -> None:
+        """Register, and stand for controller where there is none."""
+        self._clean = clean
+        self._registration = self._with_incarnation(registration)
+        await self._register()
+        await self._controller.step()
+
+    def _with_incarnation(self, one: BrokerRegistration) -> BrokerRegistration:
+        incarnation = id_text(self._metadata.random_id())
+        return BrokerRegistration(one.id, one.identity, one.host, one.port, one.rack, incarnation=incarnation)
+
+    async def _register(self) -> None:
+        assert self._registration is not None
+        self.epoch = (await self._metadata.register_broker(self._registration, clean=self._clean)).epoch
+        if self.stopping:
+            await self._metadata.announce_stop(self._registration.id)
+
+    async def begin_anew(self) -> bool:
+        """The disk failed and what it holds is not certain: as if this process had crashed. False: cannot tell yet."""
+        assert self._registration is not None
+        self._registration = self._with_incarnation(self._registration)
+        self._clean = False
+        try:
+            await self._register()
+            await self._controller.step()
+        except PenstockError as error:
+            log.warning("the metadata cannot be written: %s", error)
+            return False
+        return await self._metadata.until(lambda: self.is_settled, _SETTLED_SECONDS_MAX)
+
+    async def run(self) -> None:
+        """Follow the metadata, session after session, until cancelled."""
+        while True:
+            try:
+                await self._metadata.follow()
+            except CoordinationError as error:
+                log.warning("the session with the coordination store is over: %s", error)
+            self._controller.resign()
+            if self._connect is None:
+                return
+            await self._renew()
+
+    async def _renew(self) -> None:
+        assert self._connect is not None
+        while True:
+            try:
+                self._metadata.attach(await self._connect())
+                await self._metadata.load()
+                await self._register()
+            except (PenstockError, OSError) as error:
+                log.info("no new session yet: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            self._controller.wake()
+            return
+
+    async def leave(self, leads_nothing: Callable[[], bool], timeout_s: float) -> None:
+        """Let the controller move leaders elsewhere; returns when it has, or will not."""
+        assert self._registration is not None
+        self.stopping = True
+        try:
+            await self._metadata.announce_stop(self._registration.id)
+        except CoordinationError as error:
+            log.warning("leaving without saying so: %s", error)
+            return
+        await self._metadata.until(leads_nothing, timeout_s)

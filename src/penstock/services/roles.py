@@ -1,0 +1,126 @@
+"""What a replica here is to its partition: leader, follower, or neither; as the metadata says, never backwards.
+
+A broker that has just started leads nothing before its registration is settled: until then the metadata may still name
+it as the leader that it was before it crashed.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.coordination.image import ClusterImage
+from penstock.coordination.nodes import PartitionState
+from penstock.core.error_codes import ErrorCode
+from penstock.replication.fetchers import Fetchers
+from penstock.replication.isr_keeper import IsrKeeper
+from penstock.replication.leading import Leading
+from penstock.replication.partition import Partition
+from penstock.replication.table import Topic
+
+NOBODY = -1
+
+
+class Roles:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node: int,
+        image: ClusterImage,
+        fetchers: Fetchers,
+        keeper: IsrKeeper,
+        may_lead: Callable[[], bool],
+        changed: Callable[[Partition], None],
+    ) -> None:
+        """`changed` hears of every replica that began or ceased to lead."""
+        self._loop = loop
+        self._node = node
+        self._image = image
+        self._fetchers = fetchers
+        self._keeper = keeper
+        self._may_lead = may_lead
+        self._changed = changed
+        self._following: dict[Partition, tuple[int, int]] = {}  # (leader, epoch)
+
+    async def assume(self, topic: Topic, partition: Partition) -> None:
+        """Make the partition's role what the metadata says now."""
+        while True:
+            state = self._state(partition)
+            if state is None or state.leader_epoch < partition.leader_epoch:
+                return
+            if state.leader == self._node and self._may_lead():
+                if self._leads_already(partition, state):
+                    self._learn(partition, state)
+                    return
+                await self._let_go(partition)
+                if self._state(partition) == state and self._may_lead():
+                    self._lead(topic, partition, state)
+                    return
+            else:
+                if not partition.is_leader and self._following.get(partition) == _place(state, self._node):
+                    partition.leader_epoch = state.leader_epoch
+                    return
+                was_leader = partition.is_leader
+                partition.stand_back(state.leader_epoch)
+                topic.roles_changed()
+                if was_leader:
+                    self._changed(partition)
+                await self._let_go(partition)
+                if self._state(partition) == state:
+                    self._follow(topic, partition, state)
+                    return
+
+    async def let_go(self, partition: Partition) -> None:
+        """It is served no longer."""
+        await self._let_go(partition)
+
+    async def _let_go(self, partition: Partition) -> None:
+        self._following.pop(partition, None)
+        await self._fetchers.release(partition)
+
+    def _state(self, partition: Partition) -> PartitionState | None:
+        image = self._image.topics_by_id.get(partition.topic_id)
+        if image is None or partition.index >= len(image.partitions):
+            return None
+        return image.partitions[partition.index]
+
+    def _leads_already(self, partition: Partition, state: PartitionState) -> bool:
+        if not partition.is_leader or partition.leader_epoch != state.leader_epoch:
+            return False
+        return (partition.leading is not None) == (len(state.replicas) > 1)
+
+    def _learn(self, partition: Partition, state: PartitionState) -> None:
+        leading = partition.leading
+        if leading is not None and leading.committed(state):
+            partition.advance()
+            if leading.is_short:
+                partition.turn_away(
+                    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "too few replicas are in sync to commit it"
+                )
+            self._keeper.consider(partition)
+
+    def _lead(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        config = topic.config
+        self._set_replicas(topic, partition, state)
+        leading = None
+        if len(state.replicas) > 1:
+            end = partition.log.end_offset
+            leading = Leading(self._node, state, config.min_insync_replicas, end, self._loop.time())
+        partition.lead(state.leader_epoch, leading)
+        topic.roles_changed()
+        self._changed(partition)
+        if leading is not None:
+            self._keeper.consider(partition)
+
+    def _follow(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        self._set_replicas(topic, partition, state)
+        place = _place(state, self._node)
+        self._following[partition] = place
+        if place[0] != NOBODY:
+            self._fetchers.follow(partition, *place)
+
+    def _set_replicas(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        partition.replica_count = len(state.replicas)
+        partition.sync_before_ack = topic.config.syncs_before_ack(partition.replica_count)
+
+
+def _place(state: PartitionState, node: int) -> tuple[int, int]:
+    return NOBODY if state.leader == node else state.leader, state.leader_epoch

@@ -1,0 +1,213 @@
+"""Clients of a simulated cluster, which find their leaders themselves, and what they saw, checked as they see it."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from penstock.core.error_codes import ErrorCode
+from penstock.records.batch import HEADER_BYTES
+from penstock.records.builder import BatchOptions, build_batch
+from penstock.records.reader import Record, read_all
+from penstock.testing.sim_broker import PORT
+from penstock.testing.sim_client import SimClient
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import create_topics, fetch, metadata, produce
+
+TOPIC = "orders"
+PARTITIONS = 2
+PRODUCERS = 3
+NETWORK_TROUBLE = (OSError, TimeoutError)
+# What a client may be told in a cluster where brokers come and go; it looks for the leader again.
+PASSING = {
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+}
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is, not what went wrong in the code
+    """An invariant does not hold."""
+
+
+class History:
+    """What the clients saw, checked as they see it."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[tuple[int, int], bytes] = {}  # (partition, offset) -> value
+        self.seen: dict[tuple[int, int], bytes] = {}
+        self.leaders: dict[tuple[str, int, int], int] = {}  # (topic, partition, epoch) -> broker
+        self.sent = 0
+
+    def acked(self, partition: int, offset: int, value: bytes) -> None:
+        before = self.acknowledged.setdefault((partition, offset), value)
+        if before != value:
+            raise Violation(f"offset {offset} of {partition} was acknowledged for {before!r} and {value!r}")
+
+    def saw(self, partition: int, offset: int, value: bytes) -> None:
+        before = self.seen.setdefault((partition, offset), value)
+        if before != value:
+            raise Violation(f"offset {offset} of {partition} showed {before!r}, now {value!r}")
+
+    def leads(self, topic: str, partition: int, epoch: int, broker: int) -> None:
+        before = self.leaders.setdefault((topic, partition, epoch), broker)
+        if before != broker:
+            raise Violation(f"{topic}-{partition} has two leaders in epoch {epoch}: {before} and {broker}")
+
+
+class ClusterClient:
+    """Knows the brokers' names, asks one of them who leads what, and forgets it when something goes wrong."""
+
+    def __init__(self, names: Sequence[str], rng: Random, timeout_s: float = 2.0) -> None:
+        self._names = list(names)
+        self._rng = rng
+        self._clients = {name: SimClient(name, PORT, timeout_s) for name in names}
+        self._leaders: dict[int, str] = {}
+
+    async def ask_any(self, api: ApiKey, request: Any) -> Any:
+        return await self._clients[self._rng.choice(self._names)].call(api, request)
+
+    async def ask_leader(self, partition: int, api: ApiKey, request: Any) -> Any:
+        if partition not in self._leaders:
+            await self._refresh(partition)
+        try:
+            return await self._clients[self._leaders[partition]].call(api, request)
+        except NETWORK_TROUBLE:
+            self.forget(partition)
+            raise
+
+    def forget(self, partition: int) -> None:
+        self._leaders.pop(partition, None)
+
+    async def _refresh(self, partition: int) -> None:
+        wanted = metadata.MetadataRequestTopic(name=TOPIC)
+        request = metadata.MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+        answer = await self.ask_any(ApiKey.METADATA, request)
+        hosts = {broker.node_id: broker.host for broker in answer.brokers}
+        for one in answer.topics[0].partitions:
+            if one.partition_index == partition and one.leader_id in hosts:
+                self._leaders[partition] = hosts[one.leader_id]
+                return
+        raise ConnectionRefusedError("nobody leads the partition")
+
+
+async def create_topic(
+    client: ClusterClient, replicas: int, configs: dict[str, str], name: str = TOPIC
+) -> None:
+    wanted = create_topics.CreatableTopic(
+        name=name,
+        num_partitions=PARTITIONS,
+        replication_factor=replicas,
+        configs=[create_topics.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
+    )
+    while True:
+        try:
+            request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=1_000)
+            answer = await client.ask_any(ApiKey.CREATE_TOPICS, request)
+            code = ErrorCode(answer.topics[0].error_code)
+            if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                return
+        except NETWORK_TROUBLE:
+            pass
+        await asyncio.sleep(0.1)
+
+
+async def write(history: History, client: ClusterClient, number: int, rng: Random) -> None:
+    """One idempotent producer: never a new batch before the last one is acknowledged."""
+    partition = number % PARTITIONS
+    sequence = 0
+    while True:
+        values = [b"%d-%d" % (number, sequence + i) for i in range(rng.randint(1, 4))]
+        records = [Record(offset=i, timestamp=1, key=None, value=value) for i, value in enumerate(values)]
+        options = BatchOptions(producer_id=1000 + number, producer_epoch=0, base_sequence=sequence)
+        batch = bytes(build_batch(records, options))
+        history.sent += len(values)
+        base = await _send_until_acknowledged(client, partition, batch)
+        for i, value in enumerate(values):
+            history.acked(partition, base + i, value)
+        sequence += len(values)
+        await asyncio.sleep(rng.choice([0.0, 0.02, 0.1, 0.3, 0.5]))
+
+
+async def _send_until_acknowledged(client: ClusterClient, partition: int, batch: bytes) -> int:
+    data = produce.PartitionProduceData(index=partition, records=batch)
+    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
+    request = produce.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+    while True:
+        try:
+            answered = await client.ask_leader(partition, ApiKey.PRODUCE, request)
+        except NETWORK_TROUBLE:
+            await asyncio.sleep(0.05)
+            continue
+        answer = answered.responses[0].partition_responses[0]
+        if answer.error_code == ErrorCode.NONE:
+            return int(answer.base_offset)
+        if answer.error_code not in PASSING:
+            raise Violation(f"a producer was told {ErrorCode(answer.error_code).name}")
+        client.forget(partition)
+        await asyncio.sleep(0.05)
+
+
+async def fetch_once(
+    client: ClusterClient, partition: int, offset: int, max_wait_ms: int
+) -> tuple[list[Record], int]:
+    """Records from `offset` on and the high watermark; -1 when nobody could tell."""
+    one = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2000)
+    request = fetch.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=10_000,
+        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
+    )
+    answered = await client.ask_leader(partition, ApiKey.FETCH, request)
+    answer = answered.responses[0].partitions[0]
+    if answer.error_code in PASSING:
+        client.forget(partition)
+        return [], -1
+    if answer.error_code != ErrorCode.NONE:
+        raise Violation(f"a reader at {offset} was told {ErrorCode(answer.error_code).name}")
+    data = bytes(answer.records or b"")
+    records = (
+        [r for r in read_all(memoryview(data)) if r.offset >= offset] if len(data) > HEADER_BYTES else []
+    )
+    return records, answer.high_watermark
+
+
+async def follow(history: History, client: ClusterClient, partition: int) -> None:
+    """A consumer that keeps its place: it never skips and never goes back."""
+    offset = 0
+    while True:
+        try:
+            records, high_watermark = await fetch_once(client, partition, offset, 100)
+        except NETWORK_TROUBLE:
+            high_watermark, records = -1, []
+        if high_watermark < 0:
+            await asyncio.sleep(0.05)
+        for record in records:
+            if record.offset != offset:
+                raise Violation(f"a reader of {partition} at {offset} was given {record.offset}")
+            history.saw(partition, record.offset, record.value or b"")
+            offset = record.offset + 1
+
+
+async def read_partition(client: ClusterClient, partition: int) -> list[bytes]:
+    values: list[bytes] = []
+    while True:
+        try:
+            records, high_watermark = await fetch_once(client, partition, len(values), 0)
+        except NETWORK_TROUBLE:
+            await asyncio.sleep(0.05)
+            continue
+        for record in records:
+            if record.offset != len(values):
+                raise Violation(f"partition {partition} has a gap at {len(values)}")
+            values.append(record.value or b"")
+        if len(values) >= high_watermark >= 0:
+            return values

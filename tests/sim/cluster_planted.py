@@ -1,0 +1,74 @@
+"""Protocol bugs to be planted into a simulated cluster, each of which has been made in some real system."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock.controller import controller, election
+from penstock.coordination.nodes import PartitionState
+from penstock.replication.leading import Leading, Proposal
+from penstock.replication.partition import Partition
+from penstock.replication.table import Topic
+from penstock.services.roles import Roles
+from penstock.storage.replicated import truncate
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def truncate_by_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower cuts its log back to what it knows to be committed; it has acknowledged more."""
+    honest = Roles._follow
+
+    def hasty(roles: Roles, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        if partition.log.end_offset > partition.committed.offset and not partition.sync_running:
+            truncate(partition.log, partition.committed.offset)
+        honest(roles, topic, partition, state)
+
+    monkeypatch.setattr(Roles, "_follow", hasty)
+
+
+def acknowledge_before_growth_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica that the controller may have let in already is not waited for."""
+    monkeypatch.setattr(Leading, "waited_for", lambda leading: leading.state.isr)
+
+
+def elect_outside_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first live replica leads, whatever it has."""
+
+    def careless(
+        state: PartitionState, isr: tuple[int, ...], eligible: tuple[int, ...], world: election.World
+    ) -> int:
+        if state.leader in isr:
+            return state.leader
+        return next((one for one in reversed(state.replicas) if one in world.live), election.NOBODY)
+
+    monkeypatch.setattr(election, "_elect", careless)
+
+
+def leader_writes_the_isr_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader goes by its own proposal without waiting for the controller."""
+    honest = Leading.propose
+
+    def selfish(leading: Leading, members: list[int], own_broker_epoch: int) -> Proposal:
+        proposal = honest(leading, members, own_broker_epoch)
+        leading.state = replace(leading.state, isr=tuple(members), eligible=())
+        leading.min_isr = min(leading.min_isr, len(members))
+        return proposal
+
+    monkeypatch.setattr(Leading, "propose", selfish)
+
+
+def unclean_replica_stays_eligible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that lost the end of its log in a crash may lead as if nothing had been."""
+    honest = controller.world_of
+    monkeypatch.setattr(controller, "world_of", lambda image: replace(honest(image), unsettled=()))
+
+
+PLANTED: list[Plant] = [
+    truncate_by_high_watermark,
+    acknowledge_before_growth_commits,
+    elect_outside_the_isr,
+    leader_writes_the_isr_itself,
+    unclean_replica_stays_eligible,
+]

@@ -1,0 +1,167 @@
+"""Single scenes of a cluster, told one by one: what clients are promised when something known happens."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.sim.cluster_clients import TOPIC, ClusterClient, create_topic
+from tests.sim.cluster_story import BROKERS, Story
+
+from penstock.core.error_codes import ErrorCode
+from penstock.records.builder import build_batch
+from penstock.records.reader import Record
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import delete_records, produce
+
+
+class Scene(Story):
+    """A whole cluster with a topic and nobody who writes to it yet."""
+
+    def begin(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
+        self.do(create_topic(self.client("admin"), BROKERS, {"min.insync.replicas": "2"}))
+        self.until_whole()
+
+    def do(self, work: Any) -> Any:
+        return self.loop.run_until_complete(self.loop.spawn("admin", work))
+
+    def until_whole(self) -> None:
+        for _ in range(200):
+            if self._is_whole():
+                return
+            self.let_pass(0.1)
+        raise AssertionError(f"not in sync: {list(self.states())}")
+
+    def leader(self, index: int = 0) -> SimBroker:
+        return self.machines[self._state(index).leader - 1]
+
+    def followers(self, index: int = 0) -> list[SimBroker]:
+        return [machine for machine in self.machines if machine is not self.leader(index)]
+
+    def produce(self, acks: int, timeout_ms: int = 500, at: SimBroker | None = None) -> ErrorCode:
+        return ErrorCode(self.do(send((at or self.leader()).name, acks, timeout_ms)).error_code)
+
+
+async def send(host: str, acks: int, timeout_ms: int, client: SimClient | None = None) -> Any:
+    batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
+    data = produce.PartitionProduceData(index=0, records=batch)
+    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
+    request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+    client = client or SimClient(host, PORT)
+    return (await client.call(ApiKey.PRODUCE, request)).responses[0].partition_responses[0]
+
+
+@pytest.fixture(params=range(3))
+def scene(request: pytest.FixtureRequest) -> Any:
+    with SimLoop(request.param) as loop:
+        scene = Scene(loop)
+        scene.begin()
+        yield scene
+
+
+def test_acks_2_of_three_waits_for_exactly_two(scene: Scene) -> None:
+    one, other = scene.followers()
+    assert scene.produce(2) is ErrorCode.NONE
+    for machine in (one, other):
+        scene.loop.network.stall(scene.leader().name, machine.name)
+    assert scene.produce(1) is ErrorCode.NONE
+    assert scene.produce(2) is ErrorCode.REQUEST_TIMED_OUT
+    scene.loop.network.heal(scene.leader().name, one.name)
+    scene.let_pass(0.5)
+    assert scene.produce(2) is ErrorCode.NONE
+    assert scene.produce(3) is ErrorCode.REQUEST_TIMED_OUT
+    assert scene.produce(4) is ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_acks_all_is_refused_while_too_few_are_in_sync(scene: Scene) -> None:
+    leader = scene.leader()
+    for machine in scene.followers():
+        machine.kill()
+    scene.let_pass(SESSION_SECONDS + 1)
+    assert scene.produce(-1, at=leader) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert scene.produce(1, at=leader) is ErrorCode.NONE
+    for machine in scene.machines:
+        if not machine.running:
+            machine.start()
+    scene.until_whole()
+    assert scene.produce(-1) is ErrorCode.NONE
+
+
+def test_whoever_does_not_lead_says_so(scene: Scene) -> None:
+    assert scene.produce(-1, at=scene.followers()[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_dead_leader_is_replaced_right_after_its_session(scene: Scene) -> None:
+    before = scene.leader()
+    before.kill()
+    died = scene.loop.time()
+    while scene.leader() is before or not scene.leader().running:
+        scene.let_pass(0.01)
+    assert scene.loop.time() - died < SESSION_SECONDS + 0.5
+    scene.let_pass(0.3)
+    assert scene.produce(-1) is ErrorCode.NONE
+
+
+def test_a_rolling_restart_fails_no_produce(scene: Scene) -> None:
+    told: list[ErrorCode] = []
+
+    async def keep_writing(client: ClusterClient) -> None:
+        batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
+        data = produce.PartitionProduceData(index=0, records=batch)
+        topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
+        request = produce.ProduceRequest(acks=-1, timeout_ms=3000, topic_data=[topic])
+        while True:
+            try:
+                answered = await client.ask_leader(0, ApiKey.PRODUCE, request)
+            except ConnectionError:
+                continue  # a broker that is gone is noticed before anything was sent to it
+            told.append(ErrorCode(answered.responses[0].partition_responses[0].error_code))
+            if told[-1] is not ErrorCode.NONE:
+                client.forget(0)
+            await asyncio.sleep(0.02)
+
+    scene.spawn("producer-0", keep_writing(scene.client("producer-0")))
+    for machine in scene.machines:
+        scene.let_pass(0.5)
+        machine.stop()
+        scene.let_pass(0.5)
+        machine.start()
+        scene.until_whole()
+    assert told.count(ErrorCode.NONE) > 100
+    assert set(told) <= {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def test_all_killed_at_once_and_back_lose_nothing(scene: Scene) -> None:
+    for _ in range(5):
+        assert scene.produce(-1) is ErrorCode.NONE
+    for machine in scene.machines:
+        machine.kill()
+    for machine in scene.machines:
+        machine.start()
+    scene.until_whole()
+    leader = scene.leader()
+    assert leader.broker is not None
+    assert leader.broker.table.by_name[TOPIC.encode()].partitions[0].high_watermark == 5
+
+
+def test_a_follower_that_retention_overtook_begins_where_its_leader_does(scene: Scene) -> None:
+    away = scene.followers()[0]
+    away.kill()
+    scene.let_pass(SESSION_SECONDS + 0.5)
+    for _ in range(5):
+        assert scene.produce(-1) is ErrorCode.NONE
+    one = delete_records.DeleteRecordsPartition(partition_index=0, offset=4)
+    request = delete_records.DeleteRecordsRequest(
+        topics=[delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[one])], timeout_ms=1000
+    )
+    scene.do(SimClient(scene.leader().name, PORT).call(ApiKey.DELETE_RECORDS, request))
+    away.start()
+    scene.until_whole()
+    assert away.broker is not None
+    log = away.broker.table.by_name[TOPIC.encode()].partitions[0].log
+    assert (log.start_offset, log.end_offset) == (4, 5)

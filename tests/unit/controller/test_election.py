@@ -1,0 +1,110 @@
+"""Who leads, and who may: what becomes of a partition when brokers come, go, crash and leave."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.controller.election import (
+    NOBODY,
+    Rules,
+    World,
+    lead_by_log_end,
+    needs_log_ends,
+    react,
+    with_isr,
+)
+from penstock.coordination.nodes import PartitionState
+
+THREE = PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=5, partition_epoch=9)
+ALL = World(live=(1, 2, 3))
+TWO = Rules(min_isr=2)
+
+
+def test_nothing_changes_while_all_is_well() -> None:
+    assert react(THREE, ALL, TWO) is THREE
+
+
+def test_a_dead_leader_is_replaced_by_the_next_in_sync() -> None:
+    after = react(replace(THREE, isr=(1, 3)), World(live=(2, 3)), Rules())
+    assert (after.leader, after.leader_epoch, after.isr) == (3, 6, (3,))
+
+
+def test_a_dead_follower_leaves_and_the_epoch_stays() -> None:
+    after = react(THREE, World(live=(1, 2)), TWO)
+    assert (after.leader, after.leader_epoch, after.isr, after.eligible) == (1, 5, (1, 2), ())
+
+
+def test_who_leaves_below_the_minimum_stays_eligible() -> None:
+    after = react(replace(THREE, isr=(1, 2)), World(live=(1, 3)), TWO)
+    assert (after.leader, after.isr, after.eligible) == (1, (1,), (2,))
+    after = react(after, World(live=(3,)), TWO)
+    assert (after.leader, after.isr, after.eligible) == (NOBODY, (), (2, 1))
+    assert react(after, World(live=(3,)), TWO) is after
+    back = react(after, World(live=(2, 3)), TWO)
+    assert (back.leader, back.isr, back.eligible, back.leader_epoch) == (2, (2,), (1,), 7)
+
+
+def test_nobody_outside_leads_unless_the_topic_allows_it() -> None:
+    state = replace(THREE, isr=(1,))
+    assert react(state, World(live=(2, 3)), Rules()).leader == NOBODY
+    gone = replace(state, leader=NOBODY, isr=(), eligible=())
+    assert react(gone, World(live=(2, 3)), Rules(unclean=True)).leader == 2
+
+
+def test_who_crashed_may_not_lead_and_is_suspect_until_a_leader_speaks() -> None:
+    after = react(THREE, World(live=(1, 2, 3), unsettled=(1,)), TWO)
+    assert (after.leader, after.isr, after.suspects, after.leader_epoch) == (2, (2, 3), (1,), 6)
+    assert with_isr(after, (2, 3), TWO).suspects == ()
+
+
+def test_an_eligible_replica_that_crashed_is_no_longer() -> None:
+    state = replace(THREE, isr=(1,), eligible=(2,))
+    after = react(state, World(live=(1, 2), unsettled=(2,)), TWO)
+    assert (after.leader, after.isr, after.eligible) == (1, (1,), ())
+
+
+def test_the_only_replica_leads_again_after_its_crash_in_a_new_epoch() -> None:
+    alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
+    after = react(alone, World(live=(1,), unsettled=(1,)), Rules())
+    assert (after.leader, after.isr, after.leader_epoch, after.suspects) == (1, (1,), 1, ())
+    assert react(after, World(live=(1,)), Rules()) is after
+
+
+def test_of_the_only_replica_nothing_changes_after_a_clean_restart() -> None:
+    alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
+    assert react(alone, World(live=(1,)), Rules()) is alone
+
+
+def test_when_all_crashed_the_longest_log_leads_once_all_are_back() -> None:
+    state = THREE
+    for broker in (2, 3, 1):  # registered all the time, and dead: each is elected in its turn
+        state = react(state, World(live=(1, 2, 3), unsettled=(broker,)), TWO)
+    assert (state.leader, state.isr, state.suspects) == (NOBODY, (), (2, 3, 1))
+    assert not needs_log_ends(state, World(live=(1, 2)))
+    assert not needs_log_ends(state, World(live=(1, 2, 3), unsettled=(3,)))
+    assert needs_log_ends(state, ALL)
+    after = lead_by_log_end(state, {1: (4, 90), 2: (5, 70), 3: (5, 70)}, TWO)
+    assert (after.leader, after.isr, after.suspects) == (2, (2,), ())
+    assert after.leader_epoch == state.leader_epoch + 1
+
+
+def test_a_leaving_leader_hands_over_and_need_not_be_waited_for() -> None:
+    after = react(THREE, World(live=(1, 2, 3), stopping=(1,)), TWO)
+    assert (after.leader, after.isr) == (2, (2, 3))
+    few = react(replace(THREE, isr=(1, 2)), World(live=(1, 2), stopping=(1,)), TWO)
+    assert (few.leader, few.isr) == (2, (1, 2))
+    last = replace(THREE, isr=(1,), eligible=(2,))
+    assert react(last, World(live=(1,), stopping=(1,)), TWO).leader == 1
+
+
+@pytest.mark.parametrize(("isr", "eligible"), [((1, 2), ()), ((1,), (2, 3))])
+def test_a_leaders_wish_keeps_who_leaves_eligible_only_below_the_minimum(
+    isr: tuple[int, ...], eligible: tuple[int, ...]
+) -> None:
+    after = with_isr(THREE, isr, TWO)
+    assert (after.isr, after.eligible) == (isr, eligible)
+
+
+def test_more_in_sync_than_replicas_cannot_be_required() -> None:
+    after = react(replace(THREE, replicas=(1,), isr=(1,)), World(live=(1,)), Rules(min_isr=3))
+    assert after.eligible == ()

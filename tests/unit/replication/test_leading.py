@@ -1,0 +1,98 @@
+"""What a leader makes of its followers' fetches: the high watermark, who is in sync, and proposals that got lost."""
+
+from dataclasses import replace
+
+from penstock.coordination.nodes import PartitionState
+from penstock.replication.leading import UNKNOWN, Leading
+
+THREE = PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=5, partition_epoch=9)
+
+
+def leading(state: PartitionState = THREE, min_isr: int = 2) -> Leading:
+    return Leading(1, state, min_isr, 10, 0.0)
+
+
+def test_the_high_watermark_is_the_lowest_end_in_sync() -> None:
+    one = leading()
+    one.fetched(2, 7, 30, 40, 1.0)
+    assert one.high_watermark(40) == UNKNOWN  # nobody knows yet what 3 has
+    one.fetched(3, 7, 20, 40, 1.0)
+    assert one.high_watermark(40) == 20
+    assert one.high_watermark(15) == 15  # our own end, where it must be durable
+
+
+def test_it_stands_still_while_too_few_are_in_sync_or_anybody_is_only_eligible() -> None:
+    alone = leading(replace(THREE, isr=(1,)))
+    assert alone.high_watermark(40) == UNKNOWN
+    assert alone.is_short
+    lowered = leading(replace(THREE, isr=(1,), eligible=(2,)), min_isr=1)
+    assert (
+        lowered.high_watermark(40) == UNKNOWN
+    )  # the minimum was lowered, but the controller does not know yet
+    assert leading(replace(THREE, isr=(1,)), min_isr=1).high_watermark(40) == 40
+
+
+def test_who_is_about_to_join_is_waited_for() -> None:
+    one = leading(replace(THREE, isr=(1, 2)))
+    one.fetched(2, 7, 40, 40, 1.0)
+    one.fetched(3, 8, 35, 40, 1.0)
+    assert one.high_watermark(40) == 40
+    assert one.may_join(3, 35)
+    one.propose((1, 2, 3), 6)
+    assert one.high_watermark(40) == 35
+
+
+def test_who_is_about_to_leave_is_waited_for_until_it_has() -> None:
+    one = leading()
+    one.fetched(2, 7, 40, 40, 1.0)
+    one.fetched(3, 7, 20, 40, 1.0)
+    one.propose((1, 2), 6)
+    assert one.high_watermark(40) == 20
+    assert one.committed(replace(THREE, isr=(1, 2), partition_epoch=10))
+    assert one.high_watermark(40) == 40
+
+
+def test_a_refused_proposal_is_waited_for_while_it_may_still_arrive() -> None:
+    one = leading(replace(THREE, isr=(1, 2)))
+    one.fetched(2, 7, 40, 40, 1.0)
+    one.fetched(3, 8, 35, 40, 1.0)
+    proposal = one.propose((1, 2, 3), 6)
+    proposal.unanswered = 1  # one request was never answered, the next one was refused
+    assert one.refused(6)
+    assert one.pending is not None
+    assert one.pending.members() == (1, 2)
+    assert one.high_watermark(40) == 35
+    assert one.committed(replace(THREE, isr=(1, 2), partition_epoch=10))
+    assert one.high_watermark(40) == 40
+
+
+def test_a_refused_proposal_that_was_answered_is_forgotten() -> None:
+    one = leading(replace(THREE, isr=(1, 2)))
+    one.propose((1, 2, 3), 6)
+    assert not one.refused(6)
+    assert one.pending is None
+
+
+def test_a_late_fetch_of_an_earlier_process_does_not_count() -> None:
+    one = leading()
+    assert one.fetched(2, 8, 20, 40, 1.0)
+    assert not one.fetched(2, 7, 40, 40, 2.0)
+    assert one.progress[2].end == 20
+
+
+def test_laggards_by_time_and_by_records() -> None:
+    one = leading()
+    one.fetched(2, 7, 40, 40, 9.0)
+    one.fetched(3, 7, 20, 40, 9.0)
+    assert one.laggards(45, 10.0, 5.0, -1) == [3]
+    assert one.laggards(45, 10.0, 50.0, 20) == [3]
+    assert one.laggards(45, 10.0, 50.0, -1) == []
+    one.fetched(3, 7, 40, 60, 10.0)  # all there was when it asked before
+    assert one.laggards(60, 11.0, 5.0, -1) == []
+
+
+def test_copies_are_counted_in_sync_or_not() -> None:
+    one = leading(replace(THREE, isr=(1, 2)))
+    one.fetched(3, 7, 41, 41, 1.0)
+    assert one.count_with(40, 41) == 2
+    assert one.count_with(40, 40) == 1

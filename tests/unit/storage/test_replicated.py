@@ -1,0 +1,92 @@
+"""A follower's log: the leader's bytes, offsets and epochs, through gaps, rolls and crashes."""
+
+import random
+
+import pytest
+from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, read_everything, sync
+
+from penstock.core.errors import ApiError, StorageError
+from penstock.records.batch import stamp
+from penstock.storage.log import Log
+from penstock.storage.recovery import begin_anew
+from penstock.storage.replicated import append_replicated, end_at
+from penstock.testing.mem_files import MemFiles
+
+
+def everything(log: Log) -> bytes:
+    return b"".join(segment.file.pread(segment.size, 0) for segment in log.segments)
+
+
+def test_batches_are_taken_over_byte_for_byte_with_epochs_and_producers() -> None:
+    leader, follower = opened(MemFiles()).log, opened(MemFiles(), Settings(segment_bytes=200)).log
+    for number, epoch in enumerate((0, 0, 3, 3, 7)):
+        append(leader, a_batch((NOW_MS, NOW_MS), producer=(9, 0, 2 * number)), epoch=epoch)
+    append_replicated(follower, memoryview(everything(leader)), NOW_MS)
+    assert everything(follower) == everything(leader)
+    assert follower.end_offset == leader.end_offset == 10
+    assert follower.epochs.entries() == leader.epochs.entries() == [(0, 0), (3, 4), (7, 8)]
+    assert follower.producers.copy() == leader.producers.copy()
+    assert len(follower.segments) > 1
+
+
+def test_a_piece_of_a_batch_at_the_end_is_left_out() -> None:
+    leader, follower = opened(MemFiles()).log, opened(MemFiles()).log
+    append(leader, a_batch())
+    append(leader, a_batch())
+    append_replicated(follower, memoryview(everything(leader))[:-1], NOW_MS)
+    assert follower.end_offset == 1
+
+
+def test_a_damaged_batch_and_one_that_does_not_follow_are_refused() -> None:
+    follower = opened(MemFiles()).log
+    append(follower, a_batch())
+    again = a_batch()
+    stamp(memoryview(again), 0, 0, 0)
+    with pytest.raises(StorageError):
+        append_replicated(follower, memoryview(again), NOW_MS)
+    damaged = a_batch()
+    stamp(memoryview(damaged), 0, 1, 0)
+    damaged[-1] ^= 1
+    with pytest.raises(ApiError):
+        append_replicated(follower, memoryview(damaged), NOW_MS)
+    assert follower.end_offset == 1
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 150])
+def test_gaps_of_a_compacted_leader_survive_a_crash(segment_bytes: int) -> None:
+    files = MemFiles()
+    settings = Settings(segment_bytes=segment_bytes, compacts=True)
+    follower = opened(files, settings).log
+    for offset in (0, 5, 6, 40):
+        batch = a_batch()
+        stamp(memoryview(batch), 0, offset, 2)
+        append_replicated(follower, memoryview(batch), NOW_MS)
+    sync(follower)
+    files = files.crash(random.Random(1))
+    log = opened(files, settings).log
+    assert log.end_offset == 41
+    assert [header.base_offset for header in read_everything(log)] == [0, 5, 6, 40]
+
+
+def test_the_place_of_an_offset_is_found_in_any_segment() -> None:
+    log = opened(MemFiles(), Settings(segment_bytes=200)).log
+    for _ in range(6):
+        append(log, a_batch((NOW_MS, NOW_MS)))
+    for offset in range(0, 13, 2):
+        place = end_at(log, offset)
+        below = [header for header in read_everything(log, 0) if header.last_offset < offset]
+        before = sum(s.size for s in log.segments if s.base_offset < place.segment)
+        assert before + place.position == sum(header.size_bytes for header in below)
+
+
+def test_a_log_begins_anew_behind_its_end_and_stays_so() -> None:
+    files = MemFiles()
+    old = opened(files).log
+    append(old, a_batch())
+    sync(old, checkpoint=True)
+    anew = begin_anew(old, 30)
+    assert (anew.start_offset, anew.end_offset) == (30, 30)
+    append(anew, a_batch())
+    sync(anew)
+    log = opened(files.crash(random.Random(2))).log
+    assert (log.start_offset, log.end_offset) == (30, 31)
