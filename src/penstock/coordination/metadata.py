@@ -30,6 +30,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
 PRODUCER_ID_BLOCK = 1000
+# A part of a large write leaves room for whatever guards it (coordination/election.py).
+_PART_BYTES_MAX = MULTI_BYTES_MAX - 1024
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
 
@@ -282,7 +284,7 @@ def _parts(operations: Sequence[Operation]) -> list[list[Operation]]:
     size_bytes = 0
     for operation in operations:
         more_bytes = operation_bytes(operation)
-        if size_bytes + more_bytes > MULTI_BYTES_MAX and parts[-1]:
+        if size_bytes + more_bytes > _PART_BYTES_MAX and parts[-1]:
             parts.append([])
             size_bytes = 0
         parts[-1].append(operation)
