@@ -1,7 +1,7 @@
 """One controller at a time, on any coordination store: an ephemeral node says who, an epoch fences the one before.
 
     /controller          ephemeral: who it is. Whoever creates it is the controller until its session ends.
-    /controller-epoch    lasting: how many there have been. Its version guards every write of a controller.
+    /controller-epoch    lasting: set by each. Its version is the epoch, and guards every write of a controller.
 
 Both are written in one multi. So whoever is elected has raised the epoch, and every multi of an earlier controller,
 which checks the version it raised it to, is refused, however long it was paused and whatever it still believes.
@@ -13,6 +13,7 @@ which checks the version it raised it to, is refused, however long it was paused
 """
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from penstock.coordination.tree import (
     Delete,
     FeedGapError,
     Node,
+    NodeExistsError,
     Operation,
     Set,
     Snapshot,
@@ -48,6 +50,30 @@ class Incumbent:
     epoch: int
 
 
+async def stand(tree: Tree, data: bytes) -> "Mandate | None":
+    """Become controller if nobody is; None when another one is, or was faster.
+
+    After a `ConnectionLostError` just stand again: a victory whose answer was lost counts.
+    """
+    epoch = await tree.get(CONTROLLER_EPOCH)
+    if epoch is None:
+        with suppress(NodeExistsError):
+            await tree.multi([Create(CONTROLLER_EPOCH, b"{}")])
+    holder, epoch = await tree.get(CONTROLLER), await tree.get(CONTROLLER_EPOCH)
+    if epoch is None or (holder is not None and holder.owner != tree.session):
+        return None
+    if holder is not None:
+        # Nobody else could raise the epoch while this session holds the office.
+        return Mandate(tree, epoch.version)
+    try:
+        await tree.multi(
+            [Set(CONTROLLER_EPOCH, data, epoch.version), Create(CONTROLLER, data, ephemeral=True)]
+        )
+    except ConflictError:
+        return None
+    return Mandate(tree, epoch.version + 1)
+
+
 class Election:
     def __init__(self, tree: Tree, data: bytes) -> None:
         """`data` is how this candidate describes itself to the others."""
@@ -55,31 +81,21 @@ class Election:
         self._data = data
 
     async def incumbent(self) -> Incumbent | None:
-        holder = await self._tree.get(CONTROLLER)
-        epoch = await self._tree.get(CONTROLLER_EPOCH)
-        return None if holder is None or epoch is None else Incumbent(holder.data, _epoch(epoch))
+        nodes = (await self._tree.snapshot()).nodes
+        holder, epoch = nodes.get(CONTROLLER), nodes.get(CONTROLLER_EPOCH)
+        return None if holder is None or epoch is None else Incumbent(holder.data, epoch.version)
 
     async def win(self) -> "Mandate":
-        """Stand for election until it is won. After a `ConnectionLostError` just ask again: a victory counts."""
+        """Stand for election until it is won."""
         while True:
             snapshot = await self._tree.snapshot()
-            holder, epoch = snapshot.nodes.get(CONTROLLER), snapshot.nodes.get(CONTROLLER_EPOCH)
-            if holder is not None:
-                if holder.owner == self._tree.session and epoch is not None:
-                    return Mandate(self._tree, epoch.version, _epoch(epoch))
+            holder = snapshot.nodes.get(CONTROLLER)
+            if holder is None or holder.owner == self._tree.session:
+                mandate = await stand(self._tree, self._data)
+                if mandate is not None:
+                    return mandate
+            else:
                 await self._until_vacant(snapshot.number)
-                continue
-            number = 1 if epoch is None else _epoch(epoch) + 1
-            raised: Operation = (
-                Create(CONTROLLER_EPOCH, b"%d" % number)
-                if epoch is None
-                else Set(CONTROLLER_EPOCH, b"%d" % number, epoch.version)
-            )
-            try:
-                await self._tree.multi([raised, Create(CONTROLLER, self._data, ephemeral=True)])
-            except ConflictError:
-                continue  # another candidate was faster
-            return Mandate(self._tree, 0 if epoch is None else epoch.version + 1, number)
 
     async def _until_vacant(self, number: int) -> None:
         try:
@@ -93,11 +109,11 @@ class Election:
 class Mandate:
     """The tree as the controller of one epoch sees it: it can be written only while no later one was elected."""
 
-    def __init__(self, tree: Tree, version: int, epoch: int) -> None:
+    def __init__(self, tree: Tree, epoch: int) -> None:
         self._tree = tree
         self.epoch = epoch
         # For whoever builds multis by hand.
-        self.guard = Check(CONTROLLER_EPOCH, version)
+        self.guard = Check(CONTROLLER_EPOCH, epoch)
 
     @property
     def session(self) -> int:
@@ -149,13 +165,6 @@ class Mandate:
 
     async def close(self) -> None:
         await self._tree.close()
-
-
-def _epoch(node: Node) -> int:
-    try:
-        return int(node.data)
-    except ValueError as error:
-        raise CoordinationError(f"{CONTROLLER_EPOCH} does not hold a number: {node.data[:100]!r}") from error
 
 
 if TYPE_CHECKING:

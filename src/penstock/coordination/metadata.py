@@ -17,6 +17,7 @@ from penstock.coordination.tree import (
     MULTI_BYTES_MAX,
     Change,
     ConflictError,
+    ConnectionLostError,
     Create,
     Delete,
     FeedGapError,
@@ -30,8 +31,10 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
 PRODUCER_ID_BLOCK = 1000
-# A part of a large write leaves room for whatever guards it (coordination/election.py).
-_PART_BYTES_MAX = MULTI_BYTES_MAX - 1024
+# Left free in every multi for the guard (coordination/election.py).
+_GUARD_BYTES = 4096
+# How long a broker that cannot reach the store rests before it asks for changes again.
+_RECONNECT_SECONDS = 0.1
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
 
@@ -67,6 +70,14 @@ class MetadataStore:
         await self._reload()
         return self.image
 
+    @property
+    def tree(self) -> Tree:
+        return self._tree
+
+    def attach(self, tree: Tree) -> None:
+        """Go on in another session; the image stays as it was until the next `load` or `follow`."""
+        self._tree = tree
+
     async def follow(self) -> None:
         """Keep the image current with what others write, until cancelled or the session is over."""
         while True:
@@ -75,6 +86,8 @@ class MetadataStore:
                     self._listener(self.image.apply(change))
             except FeedGapError:
                 await self._reload()
+            except ConnectionLostError:
+                await asyncio.sleep(_RECONNECT_SECONDS)
 
     def random_id(self) -> bytes:
         while True:
@@ -284,7 +297,7 @@ def _parts(operations: Sequence[Operation]) -> list[list[Operation]]:
     size_bytes = 0
     for operation in operations:
         more_bytes = operation_bytes(operation)
-        if size_bytes + more_bytes > _PART_BYTES_MAX and parts[-1]:
+        if size_bytes + more_bytes > MULTI_BYTES_MAX - _GUARD_BYTES and parts[-1]:
             parts.append([])
             size_bytes = 0
         parts[-1].append(operation)

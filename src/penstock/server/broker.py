@@ -27,6 +27,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
+from penstock.server.session_keeper import Connect, SessionKeeper
 from penstock.services.archive import ArchiveProgressStore
 from penstock.services.cleaner import Cleaner, Round
 from penstock.services.configs import ConfigService
@@ -77,8 +78,13 @@ class Broker:
         host: str,
         port: int,
         advertised: tuple[str, int] | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs."""
+        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs.
+
+        `connect` opens a new session with the coordination store when the first, `tree`, is over.
+        """
+        self._connect = connect
         self._config = config
         self._advertised = advertised or (host, 0)
         self.port = port
@@ -197,9 +203,16 @@ class Broker:
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         self.port = await self.listener.start(*self._address, self._config.socket_listen_backlog_size)
         node.port = node.port or self.port
-        await metadata.register_broker(
-            BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
-        )
+        registration = BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack)
+        await metadata.register_broker(registration)
+        if self._connect is not None:
+            keeper = SessionKeeper(metadata, self._connect, registration, self._session_renewed)
+            self._tasks.append(self._loop.create_task(keeper.run(), name="coordination session"))
+
+    async def _session_renewed(self) -> None:
+        """What others changed meanwhile."""
+        self.services.configs.refresh()
+        await self.services.hosting.reconcile()
 
     def abandon(self) -> None:
         """After a start that failed: nothing was written, so the directory is as clean as it was found."""

@@ -95,7 +95,7 @@ class ZooKeeperProcess:
             "tickTime": self._tick_ms,
             "admin.enableServer": "false",
             "maxClientCnxns": 0,  # all clients are on this machine
-            "4lw.commands.whitelist": "ruok",
+            "4lw.commands.whitelist": "srvr",
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         logging = self.data_dir / "log4j2.properties"
@@ -158,8 +158,9 @@ def free_port() -> int:
 def answers(port: int) -> bool:
     try:
         with socket.create_connection((HOST, port), timeout=1.0) as connection:
-            connection.sendall(b"ruok")
-            return connection.recv(4) == b"imok"
+            # Not `ruok`, which it answers before it takes sessions.
+            connection.sendall(b"srvr")
+            return connection.recv(17) == b"Zookeeper version"
     except OSError:
         return False
 

@@ -27,7 +27,9 @@ class Address:
         hosts, slash, path = text.strip().partition("/")
         chroot = f"/{path}".rstrip("/") if slash else ""
         if len(chroot) > CHROOT_CHARS_MAX:
-            raise AddressError(f"{chroot} is longer than {CHROOT_CHARS_MAX} characters: choose a shorter path")
+            raise AddressError(
+                f"{chroot} is longer than {CHROOT_CHARS_MAX} characters: choose a shorter path"
+            )
         try:
             check_path(chroot or "/")
         except BadRequestError as error:

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 # Between attempts to connect: soon at first, and never so late that a server that is back is kept waiting.
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 # kazoo tells of every lost connection and every attempt; what matters of it is logged here.
-_KAZOO_LOG = logging.getLogger("kazoo")
+_KAZOO_LOG = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOG.setLevel(logging.ERROR)
 
 Watch = Callable[[], None]
@@ -169,7 +169,9 @@ class Link:
         """What is read next is as new as the ensemble's leader was when this was asked."""
         await self._call(lambda: self._client.sync_async(path), missing=None)
 
-    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, open_to_all: bool = False) -> bool:
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, open_to_all: bool = False
+    ) -> bool:
         """False when it is there already."""
         acl = OPEN_ACL_UNSAFE if open_to_all else self._acl
         made = await self._call(

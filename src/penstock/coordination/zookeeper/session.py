@@ -87,6 +87,7 @@ class ZooKeeperTree:
         self._reading = asyncio.Lock()
         self._news = asyncio.Event()
         self._expired = asyncio.Event()
+        self._closed = False
         self._follower: asyncio.Task[None] | None = None
         # Sessions whose nodes were seen, those that live, and whether to look again.
         self._owners: set[int] = set()
@@ -112,6 +113,10 @@ class ZooKeeperTree:
     @property
     def session(self) -> int:
         return self._link.session
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     async def get(self, path: str) -> Node | None:
         check_path(path)
@@ -151,6 +156,7 @@ class ZooKeeperTree:
         if self._follower is not None:
             self._follower.cancel()
         await self._link.close()
+        self._closed = True
 
     # -- writing --
 
@@ -297,7 +303,9 @@ class ZooKeeperTree:
                 continue  # ours, taken in when it was answered
             self._state.apply(change.events)
             self._feed.publish(change)
-            self._owners.update(event.node.owner for event in change.events if event.node and event.node.owner)
+            self._owners.update(
+                event.node.owner for event in change.events if event.node and event.node.owner
+            )
         if head.number == self._feed.last:
             self._head = head
 

@@ -1,4 +1,4 @@
-"""The coordination store of a cluster: an ensemble of ZooKeeper, under the same contract as the one of a single node."""
+"""The coordination store of a cluster: a ZooKeeper ensemble under the same contract as the store of a single node."""
 
 import asyncio
 from contextlib import suppress
@@ -10,6 +10,8 @@ from penstock.coordination.zookeeper.link import AccessDeniedError, Link
 from penstock.coordination.zookeeper.session import ZooKeeperTree
 
 SESSION_TIMEOUT_S = 18.0
+# On top of a session's length: an attempt to connect may take that long before the next server is tried.
+_PATIENCE_S = 5.0
 
 
 class ZooKeeperStore:
@@ -26,7 +28,7 @@ class ZooKeeperStore:
         """`credential` is `user:password`: only who has it may read or write what is made with it."""
         self._address = address
         self._session_timeout_s = session_timeout_s
-        self._connection_timeout_s = connection_timeout_s or session_timeout_s
+        self._connection_timeout_s = connection_timeout_s or session_timeout_s + _PATIENCE_S
         self._credential = credential
         self._layout = Layout(address.chroot)
         self._trees: list[ZooKeeperTree] = []
@@ -49,7 +51,7 @@ class ZooKeeperStore:
             with suppress(CoordinationError):
                 await link.close()
             raise
-        self._trees.append(tree)
+        self._trees = [*(one for one in self._trees if not one.closed), tree]
         return tree
 
     async def close(self) -> None:
@@ -73,5 +75,3 @@ class ZooKeeperStore:
         )
         if refused is not None and await link.get(layout.head) is None:
             raise AccessDeniedError(f"nothing can be made below {layout.chroot or '/'} in ZooKeeper")
-
-
