@@ -16,6 +16,7 @@ from penstock.coordination.nodes import broker_path
 from penstock.coordination.tree import Change
 from penstock.coordination.zookeeper import Address, ZooKeeperStore
 from penstock.testing import BrokerProcess
+from penstock.testing.process import BrokerStartError
 from penstock.testing.zookeeper import ZooKeeperProcess
 from penstock.testing.zookeeper import zookeeper as running_zookeeper
 
@@ -159,6 +160,16 @@ def test_without_zookeeper_data_flows_and_metadata_writes_are_to_be_tried_again(
         _produce(broker, "later", [b"again"])
         assert _consume(broker, "later", 1) == [b"again"]
         broker.stop()
+
+
+def test_two_brokers_with_one_number_do_not_both_start(
+    broker: BrokerProcess, tmp_path: Path, cluster: str
+) -> None:
+    _create(broker, "orders")
+    with pytest.raises(BrokerStartError, match="broker 1 is registered with another data directory"):
+        _broker(tmp_path / "other", cluster).start()
+    _produce(broker, "orders", [b"still here"])
+    assert _consume(broker, "orders", 1) == [b"still here"]
 
 
 def _refused(tmp_path: Path, connect: str, *settings: str) -> str:

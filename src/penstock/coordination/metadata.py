@@ -18,6 +18,7 @@ from penstock.coordination.tree import (
     Change,
     ConflictError,
     ConnectionLostError,
+    CoordinationError,
     Create,
     Delete,
     FeedGapError,
@@ -35,6 +36,8 @@ PRODUCER_ID_BLOCK = 1000
 _GUARD_BYTES = 4096
 # How long a broker that cannot reach the store rests before it asks for changes again.
 _RECONNECT_SECONDS = 0.1
+# A registration may find that the old one vanishes under its hands, once or twice.
+_REGISTRATIONS_MAX = 10
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
 
@@ -198,16 +201,28 @@ class MetadataStore:
         The same data directory come back replaces its own stale registration; another one is refused.
         """
         async with self._turn:
-            path = nodes.broker_path(broker.id)
-            stale = await self._tree.get(path)
-            if stale is not None and nodes.decode_broker(path, stale).identity != broker.identity:
-                raise ApiError(
-                    ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                    f"broker {broker.id} is registered with another data directory: give this one another node.id",
-                )
-            removal = [] if stale is None else [Delete(path, stale.version)]
-            change = await self._write([*removal, Create(path, nodes.encode_broker(broker), ephemeral=True)])
-            return replace(broker, epoch=change.number)
+            for _ in range(_REGISTRATIONS_MAX):
+                operations = await self._registration(broker)
+                try:
+                    change = await self._write(operations)
+                except ConflictError:
+                    continue  # the old session ended in between
+                return replace(broker, epoch=change.number)
+        raise CoordinationError(
+            f"broker {broker.id} cannot be registered: others write to its place all the time"
+        )
+
+    async def _registration(self, broker: BrokerRegistration) -> list[Operation]:
+        path = nodes.broker_path(broker.id)
+        stale = await self._tree.get(path)
+        if stale is not None and nodes.decode_broker(path, stale).identity != broker.identity:
+            raise ApiError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"broker {broker.id} is registered with another data directory: give this one another node.id",
+            )
+        operations: list[Operation] = [] if stale is None else [Delete(path, stale.version)]
+        operations.append(Create(path, nodes.encode_broker(broker), ephemeral=True))
+        return operations
 
     async def alter_broker_configs(self, broker: int | None, alter: Alter) -> None:
         """As `alter_topic_configs`; None for the settings of all brokers."""

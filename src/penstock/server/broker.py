@@ -212,7 +212,10 @@ class Broker:
     async def _session_renewed(self) -> None:
         """What others changed meanwhile."""
         self.services.configs.refresh()
-        await self.services.hosting.reconcile()
+        try:
+            await self.services.hosting.reconcile()
+        except StorageError:
+            log.exception("this disk could not follow a change of topics")
 
     def abandon(self) -> None:
         """After a start that failed: nothing was written, so the directory is as clean as it was found."""

@@ -211,6 +211,16 @@ async def test_a_session_that_an_operator_removes_can_write_nothing_more(zookeep
         assert [event.path for event in (await anext(other.changes(made.number))).events] == ["/mine"]
 
 
+async def test_it_is_refused_even_when_it_has_not_noticed(zookeeper_stores):
+    address = zookeeper_stores.address
+    async with connected(address, 2) as (tree, other), bare(address) as client:
+        tree._follower.cancel()
+        await asyncio.to_thread(client.delete, f"{address.chroot}/sessions/{tree.session:016x}")
+        with pytest.raises(SessionExpiredError):
+            await tree.multi([Create("/late", b"")])
+        assert await other.get("/late") is None
+
+
 async def test_what_somebody_wrote_past_the_feed_does_not_stop_us(zookeeper_stores):
     address = zookeeper_stores.address
     async with connected(address) as (tree,), bare(address) as client:
