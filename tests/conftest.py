@@ -15,10 +15,13 @@ settings.load_profile("no time limits")
 
 @pytest.fixture(scope="session")
 def zookeeper():
+    problem = ""
+    running = running_zookeeper()
     try:
-        running = running_zookeeper()
         server = running.__enter__()
     except ZooKeeperStartError as error:
-        pytest.fail(str(error), pytrace=False)
+        problem = str(error)
+    if problem:
+        pytest.fail(problem, pytrace=False)
     yield server
     running.__exit__(None, None, None)

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
@@ -32,6 +33,7 @@ from kazoo.exceptions import (
 from kazoo.exceptions import NodeExistsError as KazooNodeExistsError
 from kazoo.exceptions import NoNodeError as KazooNoNodeError
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpiredError
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
@@ -56,6 +58,9 @@ _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 # kazoo tells of every lost connection and every attempt; what matters of it is logged here.
 _KAZOO_LOG = logging.getLogger(f"{__name__}.kazoo")
 _KAZOO_LOG.setLevel(logging.ERROR)
+
+# Reads under way at once: enough to hide the round trips, few enough to hold in memory.
+_AT_ONCE = 256
 
 Watch = Callable[[], None]
 
@@ -92,6 +97,7 @@ class Link:
         self._address = address
         self._credential = credential
         self._moved = moved
+        self._session_timeout_s = session_timeout_s
         self._loop = asyncio.get_running_loop()
         self._client = KazooClient(
             hosts=address.hosts,
@@ -165,6 +171,15 @@ class Link:
         )
         return names
 
+    async def get_each(self, paths: Sequence[str]) -> list[Stored | None]:
+        """Many at once, for a fraction of what as many single calls cost: a thread waits for all of them."""
+        found = await self._call_each([partial(self._client.get_async, path) for path in paths])
+        return [None if one is None else Stored(one[0], one[1].version, one[1].numChildren) for one in found]
+
+    async def children_each(self, paths: Sequence[str]) -> list[list[str]]:
+        found = await self._call_each([partial(self._client.get_children_async, path) for path in paths])
+        return [one or [] for one in found]
+
     async def sync(self, path: str) -> None:
         """What is read next is as new as the ensemble's leader was when this was asked."""
         await self._call(lambda: self._client.sync_async(path), missing=None)
@@ -224,6 +239,26 @@ class Link:
             raise self._mapped(error) from error
         finally:
             self._waiting.pop(future, None)
+
+    async def _call_each(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        self._check()
+        try:
+            return await self._loop.run_in_executor(None, self._wait_for_each, calls)
+        except KazooException as error:
+            raise self._mapped(error) from error
+
+    def _wait_for_each(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """In a thread. None stands for a node that is not there."""
+        answers: list[Any] = []
+        for start in range(0, len(calls), _AT_ONCE):
+            for result in [call() for call in calls[start : start + _AT_ONCE]]:
+                try:
+                    answers.append(result.get(timeout=self._session_timeout_s))
+                except KazooNoNodeError:
+                    answers.append(None)
+                except KazooTimeoutError:
+                    raise ConnectionLoss from None  # kazoo holds it back until it is connected again
+        return answers
 
     def _check(self) -> None:
         if self._over:

@@ -5,20 +5,14 @@ changes between the two are laid over it: an event is skipped where the node at 
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from penstock.coordination.tree import Change, CoordinationError, FeedGapError, Node
 from penstock.coordination.zookeeper.layout import Head, Layout, LayoutError, decode_change, decode_node
 from penstock.coordination.zookeeper.link import Link, Watch
 
-# Requests under way at once: kazoo wakes its thread with a byte per request through a small pipe, and a full pipe
-# would block the event loop.
-REQUESTS_AT_ONCE = 64
 # Each attempt fails only when over a thousand changes were made while the tree was read.
 _ATTEMPTS_MAX = 5
-
-_Result = TypeVar("_Result")
 
 
 class Reader:
@@ -43,7 +37,10 @@ class Reader:
         if after + 1 < head.oldest and after < head.number:
             raise FeedGapError(f"change {after + 1} asked for; the feed begins with {head.oldest}")
         numbers = range(after + 1, head.number + 1)
-        entries = await _each(self._link.get(self._layout.entry(number)) for number in numbers)
+        if len(numbers) == 1:
+            entries = [await self._link.get(self._layout.entry(head.number))]
+        else:
+            entries = await self._link.get_each([self._layout.entry(number) for number in numbers])
         changes = []
         for number, entry in zip(numbers, entries, strict=True):
             if entry is None:
@@ -68,13 +65,13 @@ class Reader:
         nodes: dict[str, Node] = {}
         parents = ["/"]
         while parents:
-            names = await _each(self._link.children(self._layout.node(parent)) for parent in parents)
+            names = await self._link.children_each([self._layout.node(parent) for parent in parents])
             paths = [
                 f"{parent.rstrip('/')}/{name}"
                 for parent, found in zip(parents, names, strict=True)
                 for name in found
             ]
-            stored = await _each(self._link.get(self._layout.node(path)) for path in paths)
+            stored = await self._link.get_each([self._layout.node(path) for path in paths])
             parents = []
             for path, one in zip(paths, stored, strict=True):
                 if one is None:
@@ -95,15 +92,3 @@ def _lay_over(nodes: dict[str, Node], changes: Sequence[Change]) -> None:
                 nodes.pop(event.path, None)
             else:
                 nodes[event.path] = event.node
-
-
-async def _each(calls: Iterable[Coroutine[Any, Any, _Result]]) -> list[_Result]:
-    """All answers in order, with a bounded number of requests under way."""
-    answers: list[_Result] = []
-    waiting: list[Coroutine[Any, Any, _Result]] = []
-    for call in calls:
-        waiting.append(call)
-        if len(waiting) == REQUESTS_AT_ONCE:
-            answers += await asyncio.gather(*waiting)
-            waiting = []
-    return answers + list(await asyncio.gather(*waiting))

@@ -67,6 +67,9 @@ _RELOADS_MAX = 3
 # Before the feed is looked at again after an answer that did not come while the connection stands.
 _AGAIN_S = 0.2
 
+# How long a session that is closed waits for ZooKeeper to hear of it.
+_FAREWELL_S = 2.0
+
 # Places in a multi; see above.
 _AT_SESSION, _AT_HEAD = 0, 1
 
@@ -150,8 +153,9 @@ class ZooKeeperTree:
     async def close(self) -> None:
         if not self._link.over:
             # Others need not wait for ZooKeeper's notice when we can say it ourselves.
-            with suppress(CoordinationError):
-                await self._bury(self.session)
+            with suppress(CoordinationError, TimeoutError):
+                async with asyncio.timeout(_FAREWELL_S):
+                    await self._bury(self.session)
         self._end()
         if self._follower is not None:
             self._follower.cancel()
