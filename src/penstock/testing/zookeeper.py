@@ -17,6 +17,7 @@ from penstock.core.errors import PenstockError
 
 HOST = "127.0.0.1"
 JAVA_VERSION_MIN = 17
+SESSION_MS_MAX = 60_000
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Tens of brokers need no more; a JVM takes a quarter of the machine unless it is told.
 _JVM_OPTIONS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -43,7 +44,7 @@ class ZooKeeperProcess:
     """One data directory, and the server process on it: start, stop, kill, pause, start again on the same port."""
 
     def __init__(self, data_dir: Path, *, port: int = 0, tick_ms: int = 2000, durable: bool = True) -> None:
-        """Sessions last from 2 to 20 ticks. `durable=False` spares the syncs, for tests that cut no power."""
+        """Sessions last 2 ticks or more. `durable=False` spares the syncs, for tests that cut no power."""
         self.data_dir = data_dir
         self._port = port
         self._tick_ms = tick_ms
@@ -93,6 +94,7 @@ class ZooKeeperProcess:
             "clientPort": self._port,
             "clientPortAddress": HOST,
             "tickTime": self._tick_ms,
+            "maxSessionTimeout": SESSION_MS_MAX,
             "admin.enableServer": "false",
             "maxClientCnxns": 0,  # all clients are on this machine
             "4lw.commands.whitelist": "srvr",

@@ -11,7 +11,7 @@ from penstock.coordination.memory import MemoryStore
 from penstock.coordination.zookeeper import Address, ZooKeeperStore
 
 # Long enough for a machine that is busy with other tests.
-SESSION_TIMEOUT_S = 4.0
+SESSION_TIMEOUT_S = 30.0
 _chroots = itertools.count()
 
 

@@ -27,13 +27,14 @@ from penstock.coordination.zookeeper import (
 )
 from penstock.coordination.zookeeper import session as session_module
 
+SESSION_TIMEOUT_S = 30.0
 WRITERS = 4
 INCREMENTS = 25
 
 
 @asynccontextmanager
 async def connected(address, count=1, **options):
-    store = ZooKeeperStore(address, **{"session_timeout_s": 4.0, **options})
+    store = ZooKeeperStore(address, **{"session_timeout_s": SESSION_TIMEOUT_S, **options})
     try:
         yield [await store.connect() for _ in range(count)]
     finally:
@@ -191,7 +192,7 @@ async def test_only_who_knows_the_password_gets_in(zookeeper_stores, wrong):
     address = zookeeper_stores.address
     async with connected(address, credential="penstock:secret") as (tree,):
         await tree.multi([Create("/a", b"")])
-        store = ZooKeeperStore(address, session_timeout_s=4.0, credential=wrong)
+        store = ZooKeeperStore(address, session_timeout_s=SESSION_TIMEOUT_S, credential=wrong)
         with pytest.raises(AccessDeniedError, match=r"does not let us in: .*penstock\.zookeeper\.digest"):
             await store.connect()
         await store.close()
