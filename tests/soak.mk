@@ -1,4 +1,4 @@
-# make soak PART=sim|groups|members|cluster|model|compaction|crash|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|groups|members|cluster|model|compaction|crash|zookeeper|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -22,15 +22,16 @@ soak: $(VENV)/.dev
 	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
 		tests/property/test_log_model.py tests/property/test_compaction_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
+	zookeeper) $(BIN)/python -m pytest --timeout=3000 -m soak tests/unit/coordination ;; \
 	compaction) PENSTOCK_COMPACTION_KEYS=$(SOAK_KEYS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/test_compaction_load.py 2>/dev/null ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests --ignore=tests/integration/spark \
-		--ignore=tests/integration/groups ;; \
+		--ignore=tests/integration/groups --ignore=tests/unit/coordination ;; \
 	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark \
 		--ignore=tests/integration/spark/test_archive_kills.py ;; \
 	kills) $(BIN)/python -m pytest --timeout=3500 -s -m soak tests/integration/spark/test_archive_kills.py 2>/dev/null ;; \
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, groups, members, cluster, model, compaction, crash, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, groups, members, cluster, model, compaction, crash, zookeeper, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

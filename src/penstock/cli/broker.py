@@ -11,6 +11,7 @@ from penstock.cli.errors import WrongUseError
 _EXAMPLES = (
     "penstock broker --config /etc/penstock.toml",
     "penstock broker --id 1 --listener 0.0.0.0:9092 --data-dir /var/lib/penstock",
+    "penstock broker --id 1 --listener 0.0.0.0:9092 --data-dir /var/lib/penstock --zookeeper zk1:2181/penstock",
 )
 
 
@@ -28,6 +29,13 @@ def broker(
         str | None, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where messages and metadata are kept.")] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT[/PATH]",
+            help="The ZooKeeper of its cluster, several hosts with commas; without, it is one of its own.",
+        ),
+    ] = None,
     rack: Annotated[str | None, typer.Option(help="The rack it stands in.")] = None,
     host_label: Annotated[
         str | None, typer.Option(help="The machine it runs on: replicas never share one.")
@@ -56,6 +64,7 @@ def broker(
     given = {
         "node.id": id_,
         "log.dirs": data_dir,
+        "zookeeper.connect": zookeeper,
         "broker.rack": rack,
         "penstock.host.label": host_label,
         "penstock.console.port": console_port,

@@ -33,6 +33,10 @@ class BrokerConfig:
     log_dirs: tuple[str, ...]
     listeners: tuple[str, ...]
     advertised_listeners: tuple[str, ...] | None
+    zookeeper_connect: str | None
+    zookeeper_session_timeout_ms: int
+    zookeeper_connection_timeout_ms: int | None
+    penstock_zookeeper_digest: str | None
     penstock_console_port: int
     penstock_ack_after: str
     penstock_archive_held_bytes_alarm: int

@@ -64,8 +64,16 @@ _NODE = (
     _broker("log.dirs", _LIST, None, "The directories that hold the partitions."),
     _broker("penstock.host.label", _STRING, None,
         "The machine this broker runs on: replicas never share one."),
-    _broker("penstock.zookeeper.connect", _STRING, None,
-        "ZooKeeper's hosts and root path; unset, one node keeps its metadata in an embedded store."),
+    _broker("zookeeper.connect", _STRING, None,
+        "ZooKeeper's hosts, and the path to keep everything below: zk1:2181,zk2:2181/penstock. Unset, one node keeps "
+        "its metadata in an embedded store."),
+    _broker("zookeeper.session.timeout.ms", _INT, 18000,
+        "How long a broker may be silent before ZooKeeper takes it for dead.", at_least(1)),
+    _broker("zookeeper.connection.timeout.ms", _INT, None,
+        "How long a start waits for ZooKeeper; unset, a little longer than `zookeeper.session.timeout.ms`.",
+        at_least(1)),
+    _broker("penstock.zookeeper.digest", SettingType.PASSWORD, None,
+        "user:password for ZooKeeper: only who knows it may read or write this cluster's metadata there."),
 )
 
 _LISTENERS = (

@@ -28,6 +28,12 @@ class ChangeFeed:
         self._last = change.number
         self.wake()
 
+    def restart(self, number: int) -> None:
+        """Changes up to `number` were missed: watchers that lack some of them are told."""
+        self._kept.clear()
+        self._last = number
+        self.wake()
+
     def wake(self) -> None:
         """Let every watcher look again, at new changes or at the state of its session."""
         news, self._news = self._news, asyncio.Event()

@@ -21,10 +21,12 @@ from typing import Protocol
 
 from penstock.core.errors import PenstockError
 
-# ZooKeeper takes requests of up to 1 MB; half of it leaves room for a feed entry that repeats what was written.
-MULTI_BYTES_MAX = 512 * 1024
-# What an operation costs on top of its path and data, generously.
-OPERATION_BYTES = 32
+# ZooKeeper takes requests of up to 1 MB; less than half of it leaves room for a feed entry that repeats what was
+# written.
+MULTI_BYTES_MAX = 480 * 1024
+# What an operation costs on top of its path and data: half of what it adds to the request and to the feed entry
+# together (coordination/zookeeper/layout.py draws both).
+OPERATION_BYTES = 120
 PATH_CHARS_MAX = 1024
 # Changes kept for watchers that lag; one that falls further behind reloads.
 CHANGES_KEPT_MAX = 1024
@@ -173,8 +175,11 @@ class Tree(Protocol):
         ...
 
 
-# No empty, "." or ".." part; no control characters; nothing that UTF-8 cannot carry.
-_PATH = re.compile(r"/|(?:/(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\udfff]+)+")
+# No empty, "." or ".." part; no control characters; nothing that UTF-8 cannot carry, and nothing that ZooKeeper
+# refuses: characters for private use, and those that Java writes as two.
+_PATH = re.compile(
+    r"/|(?:/(?!\.{1,2}(?:/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+)+"
+)
 
 
 def check_path(path: str) -> None:
@@ -192,7 +197,8 @@ def multi_bytes(operations: Sequence[Operation]) -> int:
 
 def operation_bytes(operation: Operation) -> int:
     data = len(operation.data) if isinstance(operation, Create | Set) else 0
-    return len(operation.path) + data + OPERATION_BYTES
+    path = operation.path
+    return (len(path) if path.isascii() else len(path.encode("utf-8", "replace"))) + data + OPERATION_BYTES
 
 
 def check_multi(operations: Sequence[Operation]) -> None:

@@ -7,6 +7,7 @@ shutdown may have, and leads nothing until the controller has dealt with that (`
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from penstock.controller.controller import Controller
 from penstock.coordination.metadata import MetadataStore
@@ -89,13 +90,16 @@ class Membership:
         assert self._connect is not None
         while True:
             try:
+                with suppress(CoordinationError):
+                    await self._metadata.tree.close()  # what is left of it: connections, threads
                 self._metadata.attach(await self._connect())
                 await self._metadata.load()
                 await self._register()
             except (PenstockError, OSError) as error:
-                log.info("no new session yet: %s", error)
+                log.warning("no new session with the coordination store yet: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            log.info("registered again, as epoch %d", self.epoch)
             self._controller.wake()
             return
 

@@ -1,4 +1,4 @@
-"""A broker as a process: uvloop, real files, the embedded store, and signals that stop it cleanly."""
+"""A broker as a process: uvloop, real files, a coordination store, and signals that stop it cleanly."""
 
 import asyncio
 import gc
@@ -8,17 +8,22 @@ import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.tree import CoordinationError
 from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker
 from penstock.server.console import Console
 from penstock.server.seams import Seams
 from penstock.server.worker import Workers
+
+if TYPE_CHECKING:
+    from penstock.coordination.zookeeper import ZooKeeperStore
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
@@ -42,11 +47,20 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
         ThreadPoolExecutor(_WORKER_THREADS, thread_name_prefix="disk") as executor,
         Workers() as workers,
     ):
-        store = await EmbeddedStore.open(data_dir / "metadata.db")
+        store = await _open_store(config, data_dir)
         try:
             seams = Seams(files, SystemClock(), random.Random(), executor, workers.threads, workers.round_of)
             advertised = advertised_address(config, host)
-            broker = Broker(config, seams, await store.connect(), host=host, port=port, advertised=advertised)
+            connect = None if isinstance(store, EmbeddedStore) else store.connect
+            broker = Broker(
+                config,
+                seams,
+                await store.connect(),
+                host=host,
+                port=port,
+                advertised=advertised,
+                connect=connect,
+            )
             try:
                 await broker.start()
             except BaseException:
@@ -72,6 +86,25 @@ async def _first_of(*events: asyncio.Event) -> None:
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for one in waiting:
         one.cancel()
+
+
+async def _open_store(config: BrokerConfig, data_dir: Path) -> "EmbeddedStore | ZooKeeperStore":
+    """ZooKeeper where one is named; otherwise this node is a cluster of its own."""
+    if config.zookeeper_connect is None:
+        return await EmbeddedStore.open(data_dir / "metadata.db")
+    try:
+        from penstock.coordination.zookeeper import Address, ZooKeeperStore  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise CoordinationError(
+            f"zookeeper.connect needs {error.name}: pip install 'penstock[cluster]'"
+        ) from error
+    timeout_ms = config.zookeeper_connection_timeout_ms
+    return ZooKeeperStore(
+        Address.parse(config.zookeeper_connect),
+        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+        connection_timeout_s=None if timeout_ms is None else timeout_ms / 1000,
+        credential=config.penstock_zookeeper_digest,
+    )
 
 
 def advertised_address(config: BrokerConfig, host: str) -> tuple[str, int] | None:

@@ -16,7 +16,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.nodes import CONTROLLER_EPOCH
-from penstock.coordination.tree import ConflictError, ConnectionLostError
+from penstock.coordination.tree import ConflictError, ConnectionLostError, SessionExpiredError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError, StorageError
 from penstock.services.controller_link import ControllerLink
@@ -261,7 +261,7 @@ def as_api_error(error: PenstockError) -> ApiError:
         return error
     if isinstance(error, StorageError):
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-    if isinstance(error, ConnectionLostError):
+    if isinstance(error, ConnectionLostError | SessionExpiredError):
         # Whether it happened is open, which is what this code says.
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, str(error))
     return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

@@ -33,8 +33,16 @@ class BrokerProcess:
         data_dir: Path,
         settings: Mapping[str, str] | None = None,
         entry: Sequence[str] = ("-m", "penstock.cli.main"),
+        *,
+        zookeeper: str | None = None,
+        node_id: int = 1,
     ) -> None:
-        """`entry` is what Python is given to run: a test may start the broker through a script of its own."""
+        """`entry` is what Python is given to run: a test may start the broker through a script of its own.
+
+        With `zookeeper` (HOST:PORT/path) it is a broker of that cluster, under the number `node_id`.
+        """
+        self._zookeeper = zookeeper
+        self._node_id = node_id
         self.data_dir = data_dir
         self._entry = list(entry)
         self._settings = dict(settings or {})
@@ -97,8 +105,13 @@ class BrokerProcess:
             raise BrokerStartError(f"the broker did not start (exit code {code}{late}):\n{said}")
 
     def _command(self) -> list[str]:
-        command = [sys.executable, *self._entry, "up", "--data-dir", str(self.data_dir)]
-        command += ["--host", "127.0.0.1", "--port", str(self._port), "--console-port", "0"]
+        command = [sys.executable, *self._entry]
+        if self._zookeeper is None:
+            command += ["up", "--host", "127.0.0.1", "--port", str(self._port)]
+        else:
+            command += ["broker", "--id", str(self._node_id), "--listener", f"127.0.0.1:{self._port}"]
+            command += ["--zookeeper", self._zookeeper]
+        command += ["--data-dir", str(self.data_dir), "--console-port", "0"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         return command

@@ -22,6 +22,7 @@ PYTHON_TYPE = {
     SettingType.LONG: int,
     SettingType.DOUBLE: float,
     SettingType.STRING: str,
+    SettingType.PASSWORD: str,
     SettingType.LIST: tuple[str, ...],
 }
 

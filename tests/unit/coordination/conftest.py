@@ -2,11 +2,17 @@
 
 import asyncio
 import inspect
+import itertools
 
 import pytest
 
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.memory import MemoryStore
+from penstock.coordination.zookeeper import Address, ZooKeeperStore
+
+# Long enough for a machine that is busy with other tests.
+SESSION_TIMEOUT_S = 30.0
+_chroots = itertools.count()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -39,6 +45,26 @@ class EmbeddedStores:
         return await self.open()
 
 
-@pytest.fixture(params=["memory", "embedded"])
+class ZooKeeperStores:
+    def __init__(self, address):
+        self.address = address
+
+    async def open(self, **options):
+        return ZooKeeperStore(self.address, **{"session_timeout_s": SESSION_TIMEOUT_S, **options})
+
+    async def reopen(self, store):
+        await store.close()
+        return await self.open()
+
+
+@pytest.fixture
+def zookeeper_stores(zookeeper):
+    """Each test has its own place in one server."""
+    return ZooKeeperStores(Address.parse(f"{zookeeper.connect}/tests/{next(_chroots)}"))
+
+
+@pytest.fixture(params=["memory", "embedded", "zookeeper"])
 def stores(request, tmp_path):
+    if request.param == "zookeeper":
+        return request.getfixturevalue("zookeeper_stores")
     return MemoryStores() if request.param == "memory" else EmbeddedStores(tmp_path / "coordination.db")

@@ -95,11 +95,11 @@ async def test_a_full_disk_refuses_the_write_and_heals(tmp_path):
 
     await pragma(f"max_page_count={await pragma('page_count')}")
     with pytest.raises(DiskFullError):
-        await tree.multi([Set("/a", b"2"), Create("/big", bytes(500_000))])
+        await tree.multi([Set("/a", b"2"), Create("/big", bytes(450_000))])
     assert (await tree.get("/a")).data == b"1"
     assert await tree.get("/big") is None
     await pragma("max_page_count=1000000")
-    await tree.multi([Set("/a", b"2", version=0), Create("/big", bytes(500_000))])
+    await tree.multi([Set("/a", b"2", version=0), Create("/big", bytes(450_000))])
     assert (await tree.get("/a")).data == b"2"
     await store.close()
 

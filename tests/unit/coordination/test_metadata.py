@@ -227,6 +227,27 @@ async def test_a_broker_registers_and_its_epoch_grows_with_every_incarnation(sto
         await store.close()
 
 
+async def test_a_registration_whose_stale_one_vanishes_meanwhile_succeeds():
+    store = MemoryStore()
+    old = await store.connect()
+    me = BrokerRegistration(id=1, identity="disk-1", host="h", port=9092)
+    first = MetadataStore(old, random.Random(1))
+    await first.load()
+    await first.register_broker(me)
+    tree = await store.connect()
+    multi = tree.multi
+
+    async def too_late(operations):
+        store.expire(old.session)
+        return await multi(operations)
+
+    again = MetadataStore(tree, random.Random(2))
+    await again.load()
+    tree.multi = too_late
+    registered = await again.register_broker(me)
+    assert again.image.brokers == {1: registered}
+
+
 async def test_producer_id_blocks_never_overlap(stores):
     async with opened(stores) as (store, metadata):
         other = await _metadata(store, seed=2)

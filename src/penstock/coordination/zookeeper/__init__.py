@@ -1,0 +1,8 @@
+"""Coordination by Apache ZooKeeper, through kazoo: `pip install 'penstock[cluster]'`."""
+
+from penstock.coordination.zookeeper.address import Address, AddressError
+from penstock.coordination.zookeeper.link import AccessDeniedError
+from penstock.coordination.zookeeper.session import ZooKeeperTree
+from penstock.coordination.zookeeper.store import ZooKeeperStore
+
+__all__ = ["AccessDeniedError", "Address", "AddressError", "ZooKeeperStore", "ZooKeeperTree"]

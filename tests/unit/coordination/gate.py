@@ -1,0 +1,90 @@
+"""A gate between a session and ZooKeeper: connections pass through it, and it can hold back, cut and refuse."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Gate:
+    def __init__(self, port):
+        self._target = port
+        self._writers = set()
+        self._pumps = set()
+        self._requests_pass = asyncio.Event()
+        self._answers_pass = asyncio.Event()
+        self._requests_pass.set()
+        self._answers_pass.set()
+        self._refuses = False
+        self.port = 0
+
+    def hold_requests(self):
+        self._requests_pass.clear()
+
+    def hold_answers(self):
+        self._answers_pass.clear()
+
+    def cut(self, *, refuse=False):
+        """Close every connection with what is held back in it; later ones pass, or are refused."""
+        self._refuses = refuse
+        for pump in list(self._pumps):
+            pump.cancel()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        self._requests_pass.set()
+        self._answers_pass.set()
+
+    def admit(self):
+        self._refuses = False
+
+    async def _serve(self, reader, writer):
+        if self._refuses:
+            writer.transport.abort()
+            return
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        self._writers |= {writer, server_writer}
+        pumps = [
+            asyncio.ensure_future(_pump(reader, server_writer, self._requests_pass)),
+            asyncio.ensure_future(_pump(server_reader, writer, self._answers_pass)),
+        ]
+        self._pumps |= set(pumps)
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        self._pumps -= set(pumps)
+        for one in (writer, server_writer):
+            one.transport.abort()
+            self._writers.discard(one)
+
+
+async def _pump(reader, writer, passes):
+    while data := await reader.read(_CHUNK_BYTES):
+        await passes.wait()
+        writer.write(data)
+        await writer.drain()
+
+
+@asynccontextmanager
+async def gate(port):
+    one = Gate(port)
+    serving = set()
+
+    async def serve(reader, writer):
+        task = asyncio.current_task()
+        serving.add(task)
+        try:
+            await one._serve(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            writer.transport.abort()
+        finally:
+            serving.discard(task)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    one.port = server.sockets[0].getsockname()[1]
+    try:
+        yield one
+    finally:
+        server.close()
+        one.cut(refuse=True)
+        await asyncio.gather(*serving, return_exceptions=True)
