@@ -5,9 +5,12 @@
     with broker() as penstock:
         producer = Producer({"bootstrap.servers": penstock.bootstrap})
 
+`cluster` gives several brokers on a ZooKeeper of their own (it needs Java and `penstock[cluster,spark]`).
+
 With pytest, the fixture `penstock_broker` gives the same, one broker for the whole test session.
 """
 
+from penstock.testing.cluster import ClusterProcesses, cluster
 from penstock.testing.process import BrokerProcess, broker
 
-__all__ = ["BrokerProcess", "broker"]
+__all__ = ["BrokerProcess", "ClusterProcesses", "broker", "cluster"]

@@ -66,6 +66,11 @@ class BrokerProcess:
         return self._console_url
 
     @property
+    def is_running(self) -> bool:
+        """Started, and neither stopped nor killed by us."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None, "the broker is not running"
         return self._process.pid

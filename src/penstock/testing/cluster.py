@@ -1,0 +1,81 @@
+"""A real cluster as child processes: one ZooKeeper, and brokers on it that can be killed, stopped and started again."""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.testing.process import BrokerProcess
+from penstock.testing.zookeeper import ZooKeeperProcess
+
+# With ticks of 200 ms it may be as short as 400 ms; a busy machine must not expire sessions of the living.
+SESSION_MS = 3000
+_CHROOT = "/penstock"
+
+
+class ClusterProcesses:
+    """Brokers numbered from 1 on."""
+
+    def __init__(
+        self,
+        directory: Path,
+        zookeeper: ZooKeeperProcess,
+        brokers: int = 3,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.zookeeper = zookeeper
+        given = {"zookeeper.session.timeout.ms": str(SESSION_MS), **(settings or {})}
+        connect = zookeeper.connect + _CHROOT
+        self.brokers = [
+            BrokerProcess(directory / f"broker-{number}", given, zookeeper=connect, node_id=number)
+            for number in range(1, brokers + 1)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers, dead or alive."""
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def broker(self, number: int) -> BrokerProcess:
+        return self.brokers[number - 1]
+
+    def start(self) -> None:
+        """Those that do not run, all at once."""
+        _at_once([broker.start for broker in self.brokers if not broker.is_running])
+
+    def kill(self) -> None:
+        """kill -9 of all, at once."""
+        _at_once([broker.kill for broker in self.brokers])
+
+    def stop(self) -> None:
+        """One after the other, so that none waits for the last one to take over."""
+        for broker in self.brokers:
+            broker.stop()
+
+
+def _at_once(actions: Sequence[Callable[[], None]]) -> None:
+    if actions:
+        with ThreadPoolExecutor(len(actions)) as threads:
+            for done in [threads.submit(action) for action in actions]:
+                done.result()
+
+
+@contextmanager
+def cluster(
+    brokers: int = 3, settings: Mapping[str, str] | None = None, *, directory: Path | None = None
+) -> Iterator[ClusterProcesses]:
+    """A running cluster with its own ZooKeeper; in a temporary directory unless one is given."""
+    with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as temporary:
+        place = directory or Path(temporary)
+        zookeeper = ZooKeeperProcess(place / "zookeeper", tick_ms=200, durable=False)
+        zookeeper.start()
+        processes = ClusterProcesses(place, zookeeper, brokers, settings)
+        try:
+            processes.start()
+            yield processes
+        finally:
+            try:
+                processes.kill()
+            finally:
+                zookeeper.kill()
