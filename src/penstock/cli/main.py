@@ -49,9 +49,22 @@ def _root(
 
 def _register() -> None:
     """Each module adds its commands to the app it is given."""
-    from penstock.cli import bench, broker, consume, dlq, doctor, group, pipeline, produce, topic, up, why
+    from penstock.cli import (
+        bench,
+        broker,
+        cluster,
+        consume,
+        dlq,
+        doctor,
+        group,
+        pipeline,
+        produce,
+        topic,
+        up,
+        why,
+    )
 
-    for module in (up, broker, topic, produce, consume, group, dlq, pipeline, why, doctor, bench):
+    for module in (up, broker, cluster, topic, produce, consume, group, dlq, pipeline, why, doctor, bench):
         module.register(app)
 
 

@@ -73,11 +73,9 @@ class ZooKeeperProcess:
         """Returns once it answers."""
         assert self._process is None, "ZooKeeper is running already"
         self._port = self._port or free_port()
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        command = self.command()
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_SECONDS
         while not answers(self._port):
             code = self._process.poll()
@@ -87,7 +85,9 @@ class ZooKeeperProcess:
                 raise ZooKeeperStartError(f"ZooKeeper did not start (exit code {code}):\n{said}")
             time.sleep(_POLL_SECONDS)
 
-    def _command(self) -> list[str]:
+    def command(self) -> list[str]:
+        """What starts the server, once its directory and settings are written."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
         settings = {
             "dataDir": self.data_dir / "data",

@@ -1,0 +1,211 @@
+"""`penstock cluster …`: several brokers with a real ZooKeeper on this machine, to try things and to test against."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command import Session, command
+from penstock.cli.errors import CommandError
+from penstock.cli.output import count_text, print_json, print_table
+
+if TYPE_CHECKING:
+    from penstock.cli.cluster_processes import LocalCluster
+
+_REPLICAS_MAX = 3
+_ASK_SECONDS = 10.0
+
+DataDir = Annotated[Path, typer.Option(help="Where the whole cluster is kept.")]
+_DEFAULT_DIR = Path("cluster")
+
+
+def register(app: typer.Typer) -> None:
+    clusters = typer.Typer(no_args_is_help=True)
+    app.add_typer(clusters, name="cluster", help="Run several brokers with a ZooKeeper on this machine.")
+    command(
+        clusters, "up", examples=("penstock cluster up", "penstock cluster up -n 5 --data-dir c --detach")
+    )(up)
+    command(clusters, "status", examples=("penstock cluster status --json",))(status)
+    command(clusters, "down", examples=("penstock cluster down",))(down)
+
+
+def up(
+    session: Session,
+    count: Annotated[int, typer.Option("-n", min=1, max=100, help="How many brokers.")] = 3,
+    data_dir: DataDir = _DEFAULT_DIR,
+    base_port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65000, help="Port of the first broker; the others follow; 0 picks free ones."
+        ),
+    ] = 9092,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when all serve, and leave them running.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting for every broker; may be repeated."),
+    ] = None,
+) -> None:
+    """Start a local cluster: one ZooKeeper and some brokers, each a process; in the foreground unless detached.
+
+    Topics get three replicas of which two must be in sync, where there are that many brokers. It needs Java and
+    `pip install 'penstock[cluster,spark]'` (ZooKeeper comes with PySpark).
+    """
+    import signal
+
+    from penstock.cli.cluster_processes import LocalCluster
+    from penstock.cli.options import parse_pairs
+
+    # SIGTERM ends it as Ctrl-C does, also while it starts.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    settings = _defaults(count) | parse_pairs("--set", set_)
+    data_dir = data_dir.absolute()
+    data_dir.mkdir(parents=True, exist_ok=True)
+    running = LocalCluster.find(data_dir)
+    if running is not None and running.is_running:
+        raise CommandError(f"a cluster runs in {data_dir} already: `penstock cluster down` stops it")
+    started = _start(count, data_dir, base_port, settings)
+    if session.json:
+        print_json(_facts(started))
+    else:
+        print(f"penstock listens on {started.bootstrap}")
+        print(f"{count_text(count, 'broker')}, data and logs in {data_dir}", flush=True)
+    if not detach:
+        _wait_for_the_end()
+        started.end(data_dir)
+
+
+def status(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
+    """Who runs, who is the controller, and which partitions lack replicas."""
+    found = _found(data_dir)
+    facts = _facts(found)
+    if session.json:
+        print_json(facts)
+        return
+    zookeeper = facts["zookeeper"]
+    print(f"ZooKeeper on port {zookeeper['port']}, {_pid_text(zookeeper['pid'])}")
+    print_table(
+        ("broker", "address", "process", "role"),
+        [
+            (one["id"], f"{one['host']}:{one['port']}", one["pid"], "controller" if one["controller"] else "")
+            for one in facts["brokers"]
+        ],
+    )
+    if facts["partitions"] is not None:
+        print(
+            f"{count_text(facts['partitions'], 'partition')}, {facts['under_replicated']} under-replicated, "
+            f"{facts['offline']} offline"
+        )
+
+
+def down(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
+    """Stop a local cluster; its data stays."""
+    found = _found(data_dir)
+    found.end(data_dir.absolute())
+    if session.json:
+        print_json({"event": "stopped"})
+    else:
+        print("the cluster has stopped; everything is on disk")
+
+
+def _defaults(count: int) -> dict[str, str]:
+    replicas = min(count, _REPLICAS_MAX)
+    in_sync = 2 if replicas == _REPLICAS_MAX else 1
+    return {"default.replication.factor": str(replicas), "min.insync.replicas": str(in_sync)}
+
+
+def _found(data_dir: Path) -> "LocalCluster":
+    from penstock.cli.cluster_processes import LocalCluster
+
+    found = LocalCluster.find(data_dir.absolute())
+    if found is None:
+        raise CommandError(
+            f"no cluster was started in {data_dir}: name it with --data-dir, or start one with `penstock cluster up`"
+        )
+    return found
+
+
+def _start(count: int, data_dir: Path, base_port: int, settings: dict[str, str]) -> "LocalCluster":
+    from penstock.cli.cluster_processes import HOST, LocalCluster, broker_command, spawn
+    from penstock.cli.start import Endpoint, check_port
+    from penstock.testing.zookeeper import ZooKeeperProcess, free_port
+
+    ports = [(base_port + at if base_port else free_port(), free_port()) for at in range(count)]
+    for port, _ in ports:
+        check_port(Endpoint(HOST, port), "--base-port")
+    server = ZooKeeperProcess(data_dir / "zookeeper", port=free_port())
+    zookeeper = spawn(server.command(), server.log_path, "ZooKeeper", 0, (server.port, -1))
+    started = LocalCluster(zookeeper, [])
+    try:
+        for at, chosen in enumerate(ports, 1):
+            place = data_dir / f"broker-{at}"
+            line = broker_command(at, place, f"{server.connect}/penstock", chosen, settings)
+            started.brokers.append(spawn(line, data_dir / f"broker-{at}.log", f"broker {at}", at, chosen))
+        started.save(data_dir)
+    except BaseException:
+        started.end(data_dir)
+        raise
+    return started
+
+
+def _wait_for_the_end() -> None:
+    """Until Ctrl-C or SIGTERM."""
+    import contextlib
+    import signal
+
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            signal.pause()
+
+
+def _facts(found: "LocalCluster") -> dict[str, Any]:
+    from penstock.cli.cluster_processes import HOST
+
+    told = _ask(found)
+    partitions = (
+        None if told is None else [one for t in told.topics.values() for one in t.partitions.values()]
+    )
+    return {
+        "bootstrap": found.bootstrap,
+        "zookeeper": {
+            "host": HOST,
+            "port": found.zookeeper.port,
+            "pid": found.zookeeper.pid if found.zookeeper.is_running else None,
+        },
+        "brokers": [
+            {
+                "id": one.id,
+                "host": HOST,
+                "port": one.port,
+                "console_port": one.console_port,
+                "pid": one.pid if one.is_running else None,
+                "controller": told is not None and told.controller_id == one.id,
+            }
+            for one in found.brokers
+        ],
+        "partitions": None if partitions is None else len(partitions),
+        "under_replicated": None
+        if partitions is None
+        else sum(len(one.isrs) < len(one.replicas) for one in partitions),
+        "offline": None if partitions is None else sum(one.leader < 0 for one in partitions),
+    }
+
+
+def _ask(found: "LocalCluster") -> Any:
+    """What a broker says of the cluster; None when none answers."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    if not any(one.is_running for one in found.brokers):
+        return None
+    try:
+        return AdminClient({"bootstrap.servers": found.bootstrap, "log_level": 0}).list_topics(
+            timeout=_ASK_SECONDS
+        )
+    except KafkaException:
+        return None
+
+
+def _pid_text(pid: int | None) -> str:
+    return "not running" if pid is None else f"process {pid}"
