@@ -1,7 +1,7 @@
 """Requests from this broker to another one: a connection that is made when it is needed, one request at a time."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from penstock.core.errors import PenstockError
 from penstock.wire.kafka.connection import ClientConnection
@@ -24,8 +24,7 @@ class _Wire(asyncio.Protocol):
         self.usable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         try:

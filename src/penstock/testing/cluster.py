@@ -10,7 +10,7 @@ from penstock.testing.process import BrokerProcess
 from penstock.testing.zookeeper import ZooKeeperProcess
 
 # With ticks of 200 ms it may be as short as 400 ms; a busy machine must not expire sessions of the living.
-SESSION_MS = 3000
+SESSION_MS = 6000
 _CHROOT = "/penstock"
 
 
