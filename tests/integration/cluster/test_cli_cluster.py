@@ -35,7 +35,8 @@ def test_a_detached_cluster_is_seen_used_and_stopped(place: str) -> None:
     found = penstock("cluster", "status", "--data-dir", place, "--json").json
     assert [one["id"] for one in found["brokers"]] == [1, 2]
     assert sum(one["controller"] for one in found["brokers"]) == 1
-    assert (found["partitions"], found["offline"]) == (2, 0)
+    assert found["partitions"] >= 2
+    assert found["offline"] == 0
     for one in found["brokers"]:
         os.kill(one["pid"], 0)
 

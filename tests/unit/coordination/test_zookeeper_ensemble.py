@@ -27,8 +27,7 @@ class Member(ZooKeeperProcess):
         self._ensemble = ensemble
 
     def launch(self):
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        command = self._command()
+        command = self.command()
         config = self.data_dir / "zoo.cfg"
         config.write_text(config.read_text() + "initLimit=50\nsyncLimit=20\n" + self._ensemble)
         (self.data_dir / "data").mkdir(exist_ok=True)
