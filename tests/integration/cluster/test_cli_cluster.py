@@ -21,6 +21,7 @@ def place(tmp_path: Path) -> Iterator[str]:
 
 def test_a_detached_cluster_is_seen_used_and_stopped(place: str) -> None:
     up = ("cluster", "up", "-n", str(BROKERS), "--data-dir", place, "--base-port", "0", "--detach", "--json")
+    up += ("--set", "zookeeper.session.timeout.ms=6000")
     started = penstock(*up)
     assert started.code == 0, started.err
     bootstrap = started.json["bootstrap"]
