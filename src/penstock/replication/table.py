@@ -11,7 +11,7 @@ from penstock.replication.partition import Partition
 class Topic:
     """A topic's partitions here, and its settings reduced to what is asked on every request."""
 
-    __slots__ = ("config", "id", "is_internal", "name", "opens_batches", "partitions")
+    __slots__ = ("config", "count", "id", "is_internal", "name", "opens_batches", "partitions")
 
     def __init__(
         self,
@@ -21,11 +21,14 @@ class Topic:
         partitions: dict[int, Partition],
         *,
         is_internal: bool = False,
+        count: int = 0,
     ) -> None:
+        """`partitions` are those in service here, of `count` in all: some may not have been opened."""
         self.name = name
         self.is_internal = is_internal  # only the broker itself writes to it
         self.id = topic_id
         self.partitions = partitions
+        self.count = max(count, len(partitions))
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:

@@ -94,9 +94,13 @@ class Hosting:
             config = TopicConfig.resolve(image.configs, self._config)
         if topic is None:
             internal = image.name in INTERNAL_TOPICS
-            self._table.add(Topic(image.name, image.id, config, opened, is_internal=internal))
+            topic = Topic(
+                image.name, image.id, config, opened, is_internal=internal, count=len(image.partitions)
+            )
+            self._table.add(topic)
         else:
             topic.partitions.update(opened)
+            topic.count = len(image.partitions)
             if topic.config.overrides != config.overrides:
                 topic.configure(config)
             for index, partition in topic.partitions.items():

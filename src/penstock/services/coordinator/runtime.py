@@ -73,9 +73,10 @@ class CoordinatorRuntime:
     def shard_of(self, group_id: str) -> Shard:
         """The one that coordinates the group; ApiError when there is none, or it is not ready."""
         topic = self._table.by_name.get(_TOPIC_KEY)
-        if topic is None or not topic.partitions:
+        if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
-        shard = self._shard(topic, partition_of(group_id, len(topic.partitions)))
+        # Of all there are, opened or not: a group must never be looked for in another one's place.
+        shard = self._shard(topic, partition_of(group_id, topic.count))
         shard.check_active()
         return shard
 
