@@ -113,7 +113,7 @@ def test_answers_are_those_of_the_generated_codec(version: int, data: st.DataObj
         else st.text(max_size=20).map(str.encode)
     )
     count = data.draw(st.integers(1, 5) | st.just(126))
-    offsets = [(data.draw(int32), 0, 0, None) for _ in range(count)]
+    numbers = [data.draw(int32) for _ in range(count)]
     codes = [data.draw(st.integers(-1, 120)) for _ in range(count)]
     correlation_id = data.draw(int32)
     by_id = version >= hot.TOPIC_IDS_SINCE
@@ -123,12 +123,38 @@ def test_answers_are_those_of_the_generated_codec(version: int, data: st.DataObj
                 name="" if by_id else topic.decode(),
                 topic_id=topic if by_id else bytes(16),
                 partitions=[
-                    generated.OffsetCommitResponsePartition(partition_index=one[0], error_code=code)
-                    for one, code in zip(offsets, codes, strict=True)
+                    generated.OffsetCommitResponsePartition(partition_index=number, error_code=code)
+                    for number, code in zip(numbers, codes, strict=True)
                 ],
             )
         ]
     )
     expected = encode_response_header(correlation_id, 1) + generated.encode_response(response, version)
-    answer = hot.encode_single(correlation_id, version, topic, offsets, codes)
+    answer = hot.encode_single(correlation_id, version, topic, numbers, codes)
     assert answer == len(expected).to_bytes(4, "big") + expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(data=st.data())
+def test_what_the_first_part_means_is_known_from_another_request(version: int, data: st.DataObject) -> None:
+    """Whoever sends the same first part, means the same group, member, topic and partition."""
+    request = data.draw(requests(version))
+    frame = generated.encode_request(request, version)
+    one, last = hot.decode_single(frame, 0, version), hot.split_last(frame, 0)
+    if last is None or one is None or len(one.offsets) != 1 or one.offsets[0][3]:
+        return
+    first, offset, leader_epoch, metadata = last
+    assert one.offsets[0][1:] == (offset, leader_epoch, metadata)
+    offset, leader_epoch, metadata = (
+        data.draw(int64),
+        data.draw(int32),
+        data.draw(st.sampled_from(["", None])),
+    )
+    each = request.topics[0].partitions[0]
+    each.committed_offset, each.committed_leader_epoch, each.committed_metadata = (
+        offset,
+        leader_epoch,
+        metadata,
+    )
+    again = generated.encode_request(request, version)
+    assert hot.split_last(again, 0) == (first, offset, leader_epoch, metadata)

@@ -5,6 +5,12 @@
 
 Flexible versions only (8 to 10; v10 has topic ids in place of names). Every other kind, and everything that is damaged,
 is left to the generated codec, which takes all versions apart and says what is wrong.
+
+A consumer that commits one partition without metadata sends the same bytes each time, but for the last of them:
+
+    … group to partition | offset i64 | leader epoch i32 | metadata | no tags, three times
+
+so whoever remembers what the first part means (`split_last`) need not take it apart again.
 """
 
 from collections.abc import Sequence
@@ -20,6 +26,11 @@ TOPIC_IDS_SINCE = 10
 _INT32 = Struct(">i")
 _OFFSET = Struct(">iqi")  # partition, offset, leader epoch
 _NO_TAGS_TWICE = bytes(2)
+_LAST = Struct(
+    ">qibbh"
+)  # offset, leader epoch, length of the metadata, tagged fields of partition, topic and request
+_LAST_BYTES = _LAST.size
+_NO_METADATA = {0: None, 1: ""}  # by the length that stands for it
 _RESPONSE = Struct(">ii")  # size, correlation id
 _ANSWER = Struct(">ihb")  # partition, error, no tagged fields
 _LONG = 0x80  # lengths from here on take more than a byte
@@ -104,15 +115,30 @@ def _with_offsets(
     return OneTopic(*head, offsets) if buffer[position:] == _NO_TAGS_TWICE else None
 
 
+def split_last(buffer: bytes, position: int) -> tuple[bytes, int, int, str | None] | None:
+    """(the first part, offset, leader epoch, metadata) of a request that ends without metadata and tagged fields.
+
+    Only what looks like one: the first part means something where `decode_single` found it in a request with a single
+    partition and no metadata. Then whatever has the same first part is such a request, too.
+    """
+    end = len(buffer) - _LAST_BYTES
+    if end <= position:
+        return None
+    offset, leader_epoch, length, partition_tags, other_tags = _LAST.unpack_from(buffer, end)
+    if not 0 <= length <= 1 or partition_tags or other_tags:
+        return None
+    return buffer[position:end], offset, leader_epoch, _NO_METADATA[length]
+
+
 def encode_single(
-    correlation_id: int, version: int, topic: bytes, offsets: Sequence[Offset], codes: Sequence[int]
+    correlation_id: int, version: int, topic: bytes, partitions: Sequence[int], codes: Sequence[int]
 ) -> bytes:
     """The whole response, with its header."""
-    head = _head(topic, version, len(offsets))
-    if len(offsets) == 1:
-        answers = _ANSWER.pack(offsets[0][0], codes[0], 0)
+    head = _head(topic, version, len(partitions))
+    if len(partitions) == 1:
+        answers = _ANSWER.pack(partitions[0], codes[0], 0)
     else:
-        answers = b"".join([_ANSWER.pack(one[0], code, 0) for one, code in zip(offsets, codes, strict=True)])
+        answers = b"".join([_ANSWER.pack(one, code, 0) for one, code in zip(partitions, codes, strict=True)])
     size = len(head) + len(answers) + 6
     return _RESPONSE.pack(size, correlation_id) + head + answers + _NO_TAGS_TWICE
 
