@@ -195,7 +195,7 @@ def encode_record(
 def _assemble(header: BatchHeader, payload: Buffer) -> bytearray:
     size_bytes = HEADER_BYTES + len(payload)
     out = bytearray(size_bytes)
-    HEADER.pack_into(out, 0, *header._replace(batch_length=size_bytes - LOG_OVERHEAD_BYTES))
+    HEADER.pack_into(out, 0, header.base_offset, size_bytes - LOG_OVERHEAD_BYTES, *header[2:])
     out[HEADER_BYTES:] = payload
     with memoryview(out) as view:
         stamp_crc(view, 0, size_bytes)

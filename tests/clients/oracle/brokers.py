@@ -1,4 +1,4 @@
-"""The brokers that are compared, started side by side, each with its defaults but for the wait for first members."""
+"""The brokers that are compared, started side by side, each with its defaults but for what groups need here."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PEERS: dict[str, Callable[[Mapping[str, object]], BrokerProcess]] = {
     "kafka": ApacheKafka,
     "penstock": PenstockPeer,
 }
-# Thousands of groups are formed, each of one member.
-SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+# Thousands of groups are formed, each of one member. And one node has no room for three replicas.
+SETTINGS = {"group.initial.rebalance.delay.ms": 0, "offsets.topic.replication.factor": 1}
 
 
 @contextmanager

@@ -277,6 +277,22 @@ async def test_everything_is_there_after_a_restart() -> None:
         assert await commit(asked, offset=8, **mine) == 0
 
 
+async def test_a_group_whose_log_cannot_be_opened_is_not_looked_for_elsewhere() -> None:
+    place = machine({"offsets.topic.num.partitions": "2"})
+    async with place.broker() as asked:
+        await prepared(asked)
+        groups = ["a", "b"]  # one in each partition
+        for group in groups:
+            assert await commit(asked, group_id=group) == 0
+        shards = [asked.services.coordinator.shard_of(group) for group in groups]
+        assert len({shard.partition.index for shard in shards}) == 2
+        broken = shards[0].partition.log.directory
+    place.files.fail_next("open", f"{broken}/*")
+    async with place.broker() as asked:
+        assert await commit(asked, group_id="a", offset=1) == ErrorCode.NOT_COORDINATOR
+        assert await commit(asked, group_id="b", offset=9) in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
 async def test_a_deleted_topic_takes_its_offsets_along() -> None:
     async with machine().broker() as asked:
         await prepared(asked)

@@ -6,9 +6,10 @@ from tests.unit.groups.lab import Lab
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.decision import Now
-from penstock.groups.offsets.commit import Committer, check_committer, expiry, offset_record
+from penstock.groups.offsets.commit import Committer, check_committer, expiry
 from penstock.groups.partitioning import java_hash, partition_of
-from penstock.groups.records.offset_value import NO_EXPIRY, CommittedOffset
+from penstock.groups.records.keys import encode_offset_key
+from penstock.groups.records.offset_value import NO_EXPIRY, CommittedOffset, encode_offset_value
 from penstock.groups.state import CoordinatorState
 
 DAY_MS = 24 * 3600 * 1000
@@ -129,8 +130,8 @@ def test_a_group_whose_only_commit_was_refused_is_forgotten() -> None:
 def test_replay_arrives_where_the_records_end() -> None:
     state = CoordinatorState()
     value = CommittedOffset(7, 2, "note", 3)
-    for record in (offset_record("g", "t", 1, CommittedOffset(3)), offset_record("g", "t", 1, value)):
-        assert state.apply(record.key, record.value)
+    for each in (CommittedOffset(3), value):
+        assert state.apply(encode_offset_key("g", "t", 1), encode_offset_value(each))
     assert state.offsets_of("g").get("t", 1) == value
     assert state.groups["g"].is_simple
     for record in state.tombstones_of_topics(["t", "another"]):

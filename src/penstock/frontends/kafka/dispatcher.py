@@ -10,11 +10,13 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.hot import Asker, HotPath
+from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.later import Later
 from penstock.services.services import Services
 from penstock.wire.kafka import fetch as fetch_codec
+from penstock.wire.kafka import offset_commit as commit_codec
 from penstock.wire.kafka import produce as produce_codec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import api_versions
@@ -25,6 +27,7 @@ _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
 _HEAD_PLAIN = Struct(">ii")
 _HEAD_WITH_TAGS = Struct(">iib")
 _COPIED_BYTES_MAX = 4096
+_COMMITS_SINCE = commit_codec.FLEXIBLE_SINCE
 
 # How long a request for the controller is tried beyond its own time, and what of its own time counts.
 _FORWARDED_SECONDS = 5.0
@@ -37,6 +40,8 @@ class KafkaDispatcher:
     def __init__(self, services: Services, hot: HotPath) -> None:
         self._services = services
         self._hot = hot
+        self._commits = CommitPath(services)
+        self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:
         """The parts of a response; None when it follows later or there is none. ProtocolError closes."""
@@ -60,6 +65,11 @@ class KafkaDispatcher:
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.fetch(connection, frame, position, version, correlation_id)
+        if api_key == ApiKey.OFFSET_COMMIT and _COMMITS_SINCE <= version <= self._commits_max:
+            behind_tags = _behind_tags(frame, position)
+            answer = self._commits.commit(connection, frame, behind_tags, version, correlation_id)
+            if answer is not None:
+                return answer
         return self._dispatch_other(connection, frame, position, api_key, version, correlation_id)
 
     def settle(self) -> None:

@@ -12,11 +12,12 @@ from penstock.groups.classic.rebalance import extend_session
 from penstock.groups.classic.states import COMPLETING, DEAD, EMPTY, PREPARING, STABLE
 from penstock.groups.decision import CoordinatorRecord, Now
 from penstock.groups.records.keys import encode_offset_key
-from penstock.groups.records.offset_value import NO_EXPIRY, CommittedOffset, encode_offset_value
+from penstock.groups.records.offset_value import NO_EXPIRY
 
 NO_RETENTION = -1
 # Versions that tell a client of an unknown group so, instead of naming its generation wrong.
 _UNKNOWN_GROUP_SINCE = 9
+_NONE = ErrorCode.NONE
 
 
 @dataclass(slots=True)
@@ -42,17 +43,17 @@ def check_committer(group: ClassicGroup | None, by: Committer) -> ErrorCode:
     if state is DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if generation < 0 and state is EMPTY:
-        return ErrorCode.NONE
+        return _NONE
     if generation >= 0 or by.member_id or by.instance_id is not None:
         error = group.check_member(by.member_id, by.instance_id)
-        if error is not ErrorCode.NONE:
+        if error is not _NONE:
             return error
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
     elif state is not EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
     # It knows the generation, so it has joined, but has no part of the plan yet: let it sync first.
-    return ErrorCode.REBALANCE_IN_PROGRESS if state is COMPLETING else ErrorCode.NONE
+    return ErrorCode.REBALANCE_IN_PROGRESS if state is COMPLETING else _NONE
 
 
 def keep_session(group: ClassicGroup, member_id: str, now: Now) -> None:
@@ -60,10 +61,6 @@ def keep_session(group: ClassicGroup, member_id: str, now: Now) -> None:
     member = group.members.get(member_id)
     if member is not None and group.state in (STABLE, PREPARING):
         extend_session(group, member, now)
-
-
-def offset_record(group_id: str, topic: str, partition: int, value: CommittedOffset) -> CoordinatorRecord:
-    return CoordinatorRecord(encode_offset_key(group_id, topic, partition), encode_offset_value(value))
 
 
 def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRecord:

@@ -7,6 +7,7 @@ Kafka has more kinds (next-generation and share groups, from 3 on). What is not 
 a directory that another broker wrote must stay readable.
 """
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ _OFFSET_KINDS = (0, 1)
 _OFFSET_WRITTEN = 1
 _GROUP_KIND = 2
 _GROUP_WRITTEN = _KIND.pack(2)
+# Keys that are committed over and over need not be made each time.
+_REMEMBERED_MAX = 10_000
 
 
 class OffsetKey(NamedTuple):
@@ -32,8 +35,8 @@ class GroupKey(NamedTuple):
     group: str
 
 
+@lru_cache(_REMEMBERED_MAX)
 def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
-    # Flat, since it runs for every commit.
     group_name, topic_name = group.encode(), topic.encode()
     head = _OFFSET_HEAD.pack(_OFFSET_WRITTEN, len(group_name))
     return head + group_name + _LENGTH.pack(len(topic_name)) + topic_name + _INT32.pack(partition)

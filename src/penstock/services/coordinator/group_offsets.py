@@ -11,11 +11,11 @@ from penstock.groups.offsets.commit import (
     check_committer,
     expiry,
     keep_session,
-    offset_record,
     offset_tombstone,
 )
 from penstock.groups.offsets.table import OffsetTable
-from penstock.groups.records.offset_value import CommittedOffset
+from penstock.groups.records.keys import encode_offset_key
+from penstock.groups.records.offset_value import CommittedOffset, encode_offset_value
 from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.coordinator.shard import Shard
@@ -24,6 +24,7 @@ from penstock.services.coordinator.shard import Shard
 Entry = tuple[str, int, int, int, str | None]
 _NAME_BYTES_MAX = 0x7FFF
 NOTHING = OffsetTable()
+_NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that is done with it
 
 
 class GroupOffsetService:
@@ -37,30 +38,33 @@ class GroupOffsetService:
             return
         group = shard.state.groups.get(by.group_id)
         error = check_committer(group, by)
-        if error is not ErrorCode.NONE:
+        if error is not _NONE:
             shard.answer_refused(later, error)
             return
-        now = shard.now()
         if group is None:
             if not _is_storable(by.group_id):
                 shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
                 return
-            group = shard.state.get_or_create(by.group_id, now)
+            shard.state.get_or_create(by.group_id, shard.now())
         elif by.member_id:
-            keep_session(group, by.member_id, now)
+            keep_session(group, by.member_id, shard.now())
+        now_ms = shard.wall_ms()
         offsets = shard.state.offsets_of(by.group_id)
-        metadata_max = self._runtime.config.offset_metadata_max_bytes
-        expires_ms = expiry(retention_ms, now.wall_ms)
+        expires_ms = expiry(retention_ms, now_ms)
         codes = []
         for topic, partition, offset, leader_epoch, metadata in entries:
-            if metadata and (len(metadata) > metadata_max or not _is_storable(metadata)):
+            if metadata and not self._takes_metadata(metadata):
                 codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                 continue
-            value = CommittedOffset(offset, leader_epoch, metadata or "", now.wall_ms, expires_ms)
+            value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms)
             offsets.set(topic, partition, value)
-            shard.append_applied(offset_record(by.group_id, topic, partition, value), now)
-            codes.append(ErrorCode.NONE)
+            key = encode_offset_key(by.group_id, topic, partition)
+            shard.append_applied(key, encode_offset_value(value), now_ms)
+            codes.append(_NONE)
         shard.answer(later, codes)
+
+    def _takes_metadata(self, metadata: str) -> bool:
+        return len(metadata) <= self._runtime.config.offset_metadata_max_bytes and _is_storable(metadata)
 
     def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: Later) -> None:
         """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""

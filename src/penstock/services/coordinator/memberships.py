@@ -1,6 +1,5 @@
 """JoinGroup, SyncGroup, Heartbeat, LeaveGroup: finds the group, has it decided, carries it out."""
 
-import uuid
 from collections.abc import Sequence
 
 from penstock.core.error_codes import ErrorCode
@@ -23,6 +22,8 @@ from penstock.services.coordinator.shard import Shard
 
 # A name that takes more bytes cannot be stored.
 _NAME_BYTES_MAX = 0x7FFF
+# The two highest bits of a UUID's seventeenth digit are 10.
+_VARIANTS = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 
 
 class MembershipService:
@@ -30,7 +31,10 @@ class MembershipService:
         self._runtime = runtime
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
-        unique = uuid.UUID(int=self._runtime.rng.getrandbits(128), version=4)
+        """As Kafka makes them: the client's name and a random UUID (version 4)."""
+        digits = f"{self._runtime.rng.getrandbits(128):032x}"
+        variant = _VARIANTS[digits[16]]
+        unique = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
         return f"{client_id if instance_id is None else instance_id}-{unique}"
 
     def join(self, request: Join, later: Later) -> None:

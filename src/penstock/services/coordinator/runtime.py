@@ -75,6 +75,7 @@ class CoordinatorRuntime:
         topic = self._table.by_name.get(_TOPIC_KEY)
         if topic is None:
             raise ApiError(ErrorCode.NOT_COORDINATOR)
+        # Of all there are, opened or not: a group must never be looked for in another one's place.
         shard = self._shard(topic, partition_of(group_id, topic.count))
         shard.check_active()
         return shard

@@ -80,6 +80,9 @@ class Shard:
     def now(self) -> Now:
         return Now(self._loop.time(), self._clock.now_ms())
 
+    def wall_ms(self) -> int:
+        return self._clock.now_ms()
+
     def check_active(self) -> None:
         if self.status is Status.LOADING:
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -90,21 +93,17 @@ class Shard:
 
     def carry_out(self, group: ClassicGroup, decision: Decision) -> None:
         """A group's own decision: its members in memory are what the records say, or further on."""
-        for record in decision.records:
-            self._append(record, self._clock.now_ms())
+        for key, value in decision.records:
+            self.append_applied(key, value, self._clock.now_ms())
         for later, reply in decision.replies:
             self.answer(later, reply)
         self.watch(group)
 
     def store(self, records: list[CoordinatorRecord]) -> None:
         """Records that change the state by being applied, as they will when they are read back."""
-        for record in records:
-            self.state.apply(record.key, record.value)
-            self._append(record, self._clock.now_ms())
-
-    def append_applied(self, record: CoordinatorRecord, now: Now) -> None:
-        """A record whose effect is already in the state."""
-        self._append(record, now.wall_ms)
+        for key, value in records:
+            self.state.apply(key, value)
+            self.append_applied(key, value, self._clock.now_ms())
 
     def answer(self, later: Later, reply: object) -> None:
         """Once everything the reply may rest on is committed: at once, where nothing is under way."""
@@ -126,7 +125,8 @@ class Shard:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def _append(self, record: CoordinatorRecord, now_ms: int) -> None:
+    def append_applied(self, key: bytes, value: bytes | None, now_ms: int) -> None:
+        """A record whose effect is already in the state."""
         if self.status is not Status.ACTIVE:
             return
         builder = self._builder
@@ -134,7 +134,7 @@ class Shard:
             builder = self._builder = BatchBuilder()
             self._gathering = _Batch(self)
             self._loop.call_soon(self.flush)
-        builder.append(record.value, key=record.key, timestamp=now_ms)
+        builder.append(value, key=key, timestamp=now_ms)
         if builder.size_bytes >= _BATCH_BYTES:
             self.flush()
 

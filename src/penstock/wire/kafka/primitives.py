@@ -122,6 +122,10 @@ def read_nullable_string(buffer: Buffer, position: int) -> tuple[str | None, int
 
 
 def read_compact_string(buffer: Buffer, position: int) -> tuple[str, int]:
+    length = buffer[position]
+    end = position + length
+    if 0 < length < 0x80 and end <= len(buffer):  # nearly all are that short: one look, no calls
+        return str(buffer[position + 1 : end], "utf-8", "replace"), end
     length, position = read_uvarint(buffer, position)
     if length == 0:
         _null("a string")
@@ -292,6 +296,9 @@ def read_compact_nullable_count(buffer: Buffer, position: int, element_bytes_min
 
 
 def read_compact_count(buffer: Buffer, position: int, element_bytes_min: int) -> tuple[int, int]:
+    count = buffer[position] - 1
+    if 0 <= count < 0x7F and count * element_bytes_min < len(buffer) - position:
+        return count, position + 1
     count, position = read_compact_nullable_count(buffer, position, element_bytes_min)
     if count < 0:
         _null("an array")
