@@ -46,6 +46,7 @@ class Partition:
         "_ack_waiters",
         "_copy_waiters",
         "_syncer",
+        "assured_count",
         "committed",
         "data_waiters",
         "index",
@@ -84,7 +85,7 @@ class Partition:
         self.sync_running = False
         # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
         self.swapping: asyncio.Future[None] | None = None
-        self.replica_count = 1
+        self.replica_count = self.assured_count = 1  # the second goes without those that only come or go
         self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
         self.is_leader = True
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
