@@ -62,11 +62,11 @@ class MovingStory(Story):
     def do(self, work: Any) -> Any:
         return self.loop.run_until_complete(self.loop.spawn("admin", work))
 
-    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
-        for _ in range(int(seconds * 20)):
+    def until(self, condition: Callable[[], bool], seconds: float = 60, step_s: float = 0.05) -> None:
+        for _ in range(int(seconds / step_s)):
             if condition():
                 return
-            self.let_pass(0.05)
+            self.let_pass(step_s)
         raise Violation(f"it never came to be: {list(self.states())}")
 
     def ask(self, api: ApiKey, request: Any) -> Any:
@@ -76,9 +76,10 @@ class MovingStory(Story):
     # -- what an administrator does --------------------------------------------------------------------------
 
     def drain(self, broker: int, *, value: str = "true") -> None:
-        change = incremental_alter_configs.AlterableConfig(
-            name="penstock.broker.draining", config_operation=_SET, value=value
-        )
+        self.configure(broker, "penstock.broker.draining", value)
+
+    def configure(self, broker: int, name: str, value: str) -> None:
+        change = incremental_alter_configs.AlterableConfig(name=name, config_operation=_SET, value=value)
         one = incremental_alter_configs.AlterConfigsResource(
             resource_type=_BROKER, resource_name=str(broker), configs=[change]
         )
@@ -144,6 +145,10 @@ class MovingStory(Story):
                 return machine.broker.cluster.controller.care.outlook
         return Outlook()
 
+    def assigned(self, broker: int) -> list[int]:
+        """Which partitions should be there."""
+        return [index for index in range(PARTITIONS) if broker in self.state(index).replicas]
+
     def hosted(self, broker: int) -> list[int]:
         """Which partitions have a log there."""
         running = self.machines[broker - 1].broker
@@ -152,13 +157,13 @@ class MovingStory(Story):
 
     def _check_replicas(self) -> None:
         for index in range(PARTITIONS):
-            replicas = [self._replica(one, index) for one in self.state(index).replicas]
+            replicas = [self.replica(one, index) for one in self.state(index).replicas]
             limit = min(one.high_watermark for one in replicas)
             contents = [bytes_below(one, limit) for one in replicas]
             if any(one != contents[0] for one in contents) or (limit and not contents[0]):
                 raise Violation(f"the replicas of {index} differ below {limit}")
 
-    def _replica(self, broker: int, index: int) -> Partition:
+    def replica(self, broker: int, index: int) -> Partition:
         machine: SimBroker = self.machines[broker - 1]
         assert machine.broker is not None
         return machine.broker.table.by_name[TOPIC.encode()].partitions[index]

@@ -134,7 +134,7 @@ class Caretaker:
         rest_s = None
         if targets:
             roomy = await self._roomy(image, {one for target in targets.values() for one in target} & {*able})
-            if len(roomy) < len(able):
+            if not roomy.issuperset(able):
                 fewer = Fleet([one for one in able if one in roomy], places_of(image))
                 wished, (targets, left) = targets, vacate(states, leaving, fewer, limit)
                 if leaving and any(targets.get(key) is None for key in wished):

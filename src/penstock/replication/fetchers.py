@@ -150,10 +150,17 @@ class Fetcher:
 
     def _ready_at(self, partition: Partition, followed: _Followed, now: float) -> float:
         """When it may be asked for again."""
-        throttle = self._owner.throttle
-        if self._rate >= LONG_MAX or not throttle.concerns(partition):
+        if not self._is_throttled(partition):
             return followed.rests_until
-        return max(followed.rests_until, throttle.opens_at(self._rate, now))
+        return max(followed.rests_until, self._owner.throttle.opens_at(self._rate, now))
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return self._rate < LONG_MAX and self._owner.throttle.concerns(partition)
+
+    def _max_bytes(self, partition: Partition) -> int:
+        """No more at once than a second is worth: an answer is taken whole."""
+        most = self._owner.config.replica_fetch_max_bytes
+        return min(most, self._rate) if self._is_throttled(partition) else most
 
     @property
     def _backoff_s(self) -> float:
@@ -178,7 +185,7 @@ class Fetcher:
             self._taking = None
             self._busy.set()
         size_bytes = len(answer.records or b"")
-        if size_bytes and self._owner.throttle.concerns(partition):
+        if size_bytes and self._is_throttled(partition):
             self._owner.throttle.took(size_bytes, self._rate, asyncio.get_running_loop().time())
         if not went_well:
             # The news of a new leader may reach us before it reaches the leader itself.
@@ -247,7 +254,7 @@ class Fetcher:
                     fetch_offset=one.end_offset,
                     last_fetched_epoch=one.epochs.latest,
                     log_start_offset=one.start_offset,
-                    partition_max_bytes=config.replica_fetch_max_bytes,
+                    partition_max_bytes=self._max_bytes(partition),
                 )
             )
             asked[partition.topic_id, partition.index] = (partition, followed.epoch)

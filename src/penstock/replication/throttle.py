@@ -1,8 +1,8 @@
 """How fast a follower may fetch for replicas that are only just being added: so many bytes per second, together.
 
-A bucket that may go below zero: an answer is taken whole, and then nothing is asked for until the debt is paid. Kept to
-followers, who know by themselves which of their replicas are new (`adding`, not in sync yet); the topic setting
-`follower.replication.throttled.replicas` names more, as in Kafka.
+A bucket that may go below zero: an answer (of a second's worth, or one batch) is taken whole, and then nothing is asked
+for until the debt is paid. Kept to followers, who know by themselves which of their replicas are new (`adding`, not in
+sync yet); the topic setting `follower.replication.throttled.replicas` names more, as in Kafka.
 """
 
 from penstock.coordination.image import ClusterImage
