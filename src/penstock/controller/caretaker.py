@@ -137,10 +137,11 @@ class Caretaker:
             if not roomy.issuperset(able):
                 fewer = Fleet([one for one in able if one in roomy], places_of(image))
                 wished, (targets, left) = targets, vacate(states, leaving, fewer, limit)
+                rest_s = _FULL_SECONDS
                 if leaving and any(targets.get(key) is None for key in wished):
                     stopped = stopped or "the disks of those that are left are too full to take more replicas"
-                    rest_s = _FULL_SECONDS
-            await self._begin(targets, states)
+            if await self._begin(targets, states) < len(targets):
+                rest_s = _RETRY_SECONDS
         self._look_out(stopped, left)
         return rest_s
 
@@ -158,20 +159,23 @@ class Caretaker:
                 roomy.discard(one)
         return roomy
 
-    async def _begin(self, targets: Targets, planned: Mapping[PartitionKey, PartitionState]) -> None:
+    async def _begin(self, targets: Targets, planned: Mapping[PartitionKey, PartitionState]) -> int:
+        """How many were begun: what changed meanwhile, or cannot be now, is planned again."""
+        changed: dict[PartitionKey, PartitionState] = {}
+
         def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
             world = world_of(image)
             now = states_of(image)
-            changed: dict[PartitionKey, PartitionState] = {}
             for key, target in targets.items():
-                if now.get(key) == planned[key]:  # others are planned again in the next round
+                if now.get(key) == planned[key]:
                     with suppress(ApiError):
                         changed[key] = begin(planned[key], target, world)
             return changed, checks_of(image, {state.leader for state in changed.values()})
 
         if targets:
-            log.info("replicas of %d partitions begin to move", len(targets))
             await self._metadata.rewrite_partitions(change)
+            log.info("replicas of %d partitions begin to move", len(changed))
+        return len(changed)
 
     def _look_out(self, stopped: str, waiting: int) -> None:
         moving = sum(is_moving(state) for state in states_of(self._metadata.image).values())

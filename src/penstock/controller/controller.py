@@ -126,11 +126,24 @@ class Controller:
     async def _look(self) -> bool:
         lives = {broker: life for broker, life in self._metadata.image.lives.items() if not life.settled}
         await self._metadata.rewrite_partitions(self._reactions)
-        await self._metadata.rewrite_partitions(finished_moves)
+        await self._finish_moves()
         for broker, life in lives.items():
             # Whoever began anew meanwhile has another version, and is dealt with in the next look.
             await self._metadata.settle(broker, life)
         return await self._compare_suspects()
+
+    async def _finish_moves(self) -> None:
+        finished: list[PartitionKey] = []
+
+        def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            changed, checks = finished_moves(image)
+            finished.extend(changed)
+            return changed, checks
+
+        await self._metadata.rewrite_partitions(change)
+        if finished:
+            log.info("replicas of %d partitions have moved", len(finished))
+            self.care.wake()  # others may wait for their turn
 
     def _reactions(self, image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
         world = world_of(image)

@@ -40,7 +40,7 @@ def begin(state: PartitionState, target: Sequence[int], world: World) -> Partiti
 def cancel(state: PartitionState, world: World) -> PartitionState:
     """Back to what it was. ApiError where nothing moves, or where only the new replicas have everything by now."""
     if not is_moving(state):
-        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     # The order of before is not kept anywhere; those that were to go come last, as they do in `replicas`.
     before = tuple(one for one in state.replicas if one not in state.adding)
     return replace(_with_replicas(state, before, world), adding=(), removing=())

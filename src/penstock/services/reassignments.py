@@ -25,6 +25,13 @@ Outcome = dict[Name, ApiError | None]
 Decide = Callable[[Topic, int, World], PartitionState]
 
 PREFERRED, UNCLEAN = 0, 1
+_UNAVAILABLE = {
+    PREFERRED: (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."),
+    UNCLEAN: (
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        "Eligible topic partition leaders are not available.",
+    ),
+}
 
 
 class Reassignments:
@@ -68,14 +75,12 @@ class Reassignments:
         def decide(topic: Topic, number: int, world: World) -> PartitionState:
             state = topic.partitions[number]
             if (state.leader == state.replicas[0]) if kind == PREFERRED else state.leader != NOBODY:
-                raise ApiError(ErrorCode.ELECTION_NOT_NEEDED)
+                raise ApiError(
+                    ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+                )
             after = (prefer if kind == PREFERRED else elect_unclean)(state, world)
             if after is state:
-                raise ApiError(
-                    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-                    if kind == PREFERRED
-                    else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
-                )
+                raise ApiError(*_UNAVAILABLE[kind])
             return after
 
         outcome = await self._each(
