@@ -1,9 +1,11 @@
 """A simulated cluster whose replicas move: clients write and read all the while, and nothing of it may show."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tests.sim.cluster_clients import (
+    NETWORK_TROUBLE,
     PARTITIONS,
     PRODUCERS,
     TOPIC,
@@ -15,6 +17,8 @@ from tests.sim.cluster_clients import (
 from tests.sim.cluster_story import Story, bytes_below
 
 from penstock.controller.caretaker import Outlook
+from penstock.controller.sight import DRAINING
+from penstock.coordination import nodes
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
@@ -76,25 +80,16 @@ class MovingStory(Story):
     # -- what an administrator does --------------------------------------------------------------------------
 
     def drain(self, broker: int, *, value: str = "true") -> None:
-        self.configure(broker, "penstock.broker.draining", value)
+        self.configure(broker, DRAINING, value)
 
     def configure(self, broker: int, name: str, value: str) -> None:
-        change = incremental_alter_configs.AlterableConfig(name=name, config_operation=_SET, value=value)
-        one = incremental_alter_configs.AlterConfigsResource(
-            resource_type=_BROKER, resource_name=str(broker), configs=[change]
-        )
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[one])
+        request = _setting(broker, name, value)
         machine = self.machines[broker - 1]
         answer = self.do(SimClient(machine.name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
         assert answer.responses[0].error_code == ErrorCode.NONE
 
     def move(self, index: int, replicas: list[int] | None, *, topic: str = TOPIC) -> ErrorCode:
-        one = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
-        wanted = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[one])
-        request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
-            timeout_ms=5000, topics=[wanted]
-        )
-        answer = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
+        answer = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _wanted(index, replicas, topic))
         assert answer.error_code == ErrorCode.NONE
         return ErrorCode(answer.responses[0].partitions[0].error_code)
 
@@ -119,6 +114,40 @@ class MovingStory(Story):
     def unregister(self, broker: int) -> ErrorCode:
         request = unregister_broker.UnregisterBrokerRequest(broker_id=broker)
         return ErrorCode(self.ask(ApiKey.UNREGISTER_BROKER, request).error_code)
+
+    # -- by chance, whatever becomes of it -------------------------------------------------------------------
+
+    def disturb(self) -> None:
+        """Somebody moves a partition, takes a move back, or begins or ends to drain a broker."""
+        rng = self.rng
+        machine = rng.choice(self.machines)
+        match rng.choice(("move", "move", "move", "cancel", "drain", "serve")):
+            case "move" | "cancel" as what:
+                target = rng.sample(range(1, 5), 3) if what == "move" else None
+                api, request = (
+                    ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                    _wanted(rng.randrange(PARTITIONS), target),
+                )
+            case what:
+                value = "true" if what == "drain" else "false"
+                number = self.machines.index(machine) + 1
+                api, request = ApiKey.INCREMENTAL_ALTER_CONFIGS, _setting(number, DRAINING, value)
+        self.spawn("admin", _try(machine.name, api, request))
+
+    def stop_draining(self) -> None:
+        for number in range(1, len(self.machines) + 1):
+            path = nodes.broker_configs_path(number)
+            self.until(lambda number=number: self.machines[number - 1].ready)  # type: ignore[misc]
+            while b"true" in getattr(self.store.state.nodes.get(path), "data", b""):
+                request = _setting(number, DRAINING, "false")
+                machine = self.machines[number - 1]
+                self.do(_try(machine.name, ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
+                self.let_pass(0.2)
+
+    def _is_whole(self) -> bool:
+        if not all(machine.ready and self._is_settled(machine) for machine in self.machines):
+            return False
+        return self.is_quiet(3) and not any(state.suspects for state in self.states())
 
     # -- what is -----------------------------------------------------------------------------------------------
 
@@ -167,3 +196,22 @@ class MovingStory(Story):
         machine: SimBroker = self.machines[broker - 1]
         assert machine.broker is not None
         return machine.broker.table.by_name[TOPIC.encode()].partitions[index]
+
+
+async def _try(host: str, api: ApiKey, request: Any) -> None:
+    with suppress(*NETWORK_TROUBLE):
+        await SimClient(host, PORT).call(api, request)
+
+
+def _wanted(index: int, replicas: list[int] | None, topic: str = TOPIC) -> Any:
+    one = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
+    wanted = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[one])
+    return alter_partition_reassignments.AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=[wanted])
+
+
+def _setting(broker: int, name: str, value: str) -> Any:
+    change = incremental_alter_configs.AlterableConfig(name=name, config_operation=_SET, value=value)
+    one = incremental_alter_configs.AlterConfigsResource(
+        resource_type=_BROKER, resource_name=str(broker), configs=[change]
+    )
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[one])

@@ -1,5 +1,6 @@
 """Replicas on the move, while clients write and read: a broker dies, one joins, one is drained, and by hand."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,8 @@ def story(request: pytest.FixtureRequest) -> Iterator[MovingStory]:
 
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
+STORIES = int(os.environ.get("PENSTOCK_SIM_MOVING_SEEDS", "40"))
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 RATE = "follower.replication.throttled.rate"
 # So slow that a move is seen, and never ends by itself while clients write.
 SLOW = {RATE: "50"}
@@ -207,4 +210,18 @@ def test_new_replicas_are_fetched_no_faster_than_the_throttle_says() -> None:
         took_s = story.loop.time() - began
         # A second's worth is saved up at the beginning, and the last answer is not waited for.
         assert size / 500 - 3 < took_s < size / 500 + 5
+        story.check_data()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + STORIES))
+def test_nothing_acknowledged_is_lost_whoever_dies_while_replicas_move(seed: int) -> None:
+    with telling(seed) as story:
+        story.begin_with(4, replicas=3)
+        for _ in range(story.rng.randint(3, 7)):
+            story.disturb()
+            story.let_pass(story.rng.uniform(0.01, 0.5))
+            story.misfortune()
+        story.heal()
+        story.stop_draining()
+        story.check_progress()
         story.check_data()
