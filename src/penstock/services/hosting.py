@@ -220,6 +220,8 @@ class Hosting:
             if partition.swapping is not None:
                 await asyncio.wait([partition.swapping])
             await self._group_commit.quiet(partition)
+            # For good: a sync of files that are gone would look as if the disk had failed.
+            partition.truncating = partition.sync_running = True
             log.info("%s-%d: this replica has gone to another broker", topic.name, index)
             loop = asyncio.get_running_loop()
             discard = partial(self._data_dir.discard_partition, topic.name, topic.id, index)
