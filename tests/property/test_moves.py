@@ -43,7 +43,8 @@ def test_placement_is_as_even_as_kafkas(
         assert len(in_racks) == min(racks, factor)
         assert max(in_racks.values()) - min(in_racks.values()) <= 1
     assert set(Counter(replicas[0] for replicas in placed).values()) == {rounds}
-    assert set(Counter(one for replicas in placed for one in replicas).values()) == {rounds * factor}
+    if start % len(brokers) == 0:  # whole rounds; else followers of the first and the last differ, as in Kafka
+        assert set(Counter(one for replicas in placed for one in replicas).values()) == {rounds * factor}
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 9))

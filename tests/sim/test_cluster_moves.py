@@ -198,7 +198,7 @@ def test_an_unregistered_broker_is_replaced_at_once(seed: int) -> None:
 def test_new_replicas_are_fetched_no_faster_than_the_throttle_says() -> None:
     with telling(1, {RATE: "500"} | BY_HAND) as story:
         story.begin_with(4, replicas=1)
-        story.until(lambda: len(story.history.acknowledged) > 200)
+        story.until(lambda: len(story.history.acknowledged) > 300)
         for number in range(PRODUCERS):
             story.loop.crash(f"producer-{number}")
         size = story.replica(story.state(0).leader, 0).log.size_bytes
