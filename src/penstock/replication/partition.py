@@ -260,13 +260,16 @@ class Partition:
         self.advance()
 
     def stand_back(self, epoch: int) -> None:
-        """Another one leads, or nobody: what was not committed may come to nothing."""
+        """Another one leads, or nobody: what was not committed may come to nothing.
+
+        Readers are woken by the caller, once they cannot find it here any more: they might wait beyond what is known
+        to be committed, which only a leader can tell from an offset that never was.
+        """
         led, self.is_leader = self.is_leader, False
         self.leader_epoch = epoch
         self.leading = None
         if led:
             self.turn_away(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition now")
-            self.wake_readers()
 
     def told_committed(self, offset: int) -> None:
         """The leader's high watermark, as a follower hears of it."""

@@ -216,7 +216,6 @@ class Hosting:
         for index in indexes:
             partition = topic.partitions.pop(index)
             await self._roles.leave(topic, partition)
-            partition.wake_readers()
             if partition.swapping is not None:
                 await asyncio.wait([partition.swapping])
             await self._group_commit.quiet(partition)

@@ -59,24 +59,24 @@ class Roles:
                     partition.leader_epoch = state.leader_epoch
                     self._follow_count(topic, partition, state)
                     return
-                was_leader = partition.is_leader
-                partition.stand_back(state.leader_epoch)
-                topic.roles_changed()
-                if was_leader:
-                    self._changed(partition)
+                self._stand_back(topic, partition, state.leader_epoch)
                 await self._let_go(partition)
                 if self._state(partition) == state:
                     self._follow(topic, partition, state)
                     return
 
+    def _stand_back(self, topic: Topic, partition: Partition, epoch: int) -> None:
+        was_leader = partition.is_leader
+        partition.stand_back(epoch)
+        topic.roles_changed()
+        if was_leader:
+            partition.wake_readers()
+            self._changed(partition)
+
     async def leave(self, topic: Topic, partition: Partition) -> None:
         """It is no replica any longer, and is on the list of the topic's partitions no more."""
         state = self._state(partition)
-        was_leader = partition.is_leader
-        partition.stand_back(partition.leader_epoch if state is None else state.leader_epoch)
-        topic.roles_changed()
-        if was_leader:
-            self._changed(partition)
+        self._stand_back(topic, partition, partition.leader_epoch if state is None else state.leader_epoch)
         await self._let_go(partition)
 
     async def let_go(self, partition: Partition) -> None:
