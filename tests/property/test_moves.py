@@ -43,7 +43,9 @@ def test_placement_is_as_even_as_kafkas(
         assert len(in_racks) == min(racks, factor)
         assert max(in_racks.values()) - min(in_racks.values()) <= 1
     assert set(Counter(replicas[0] for replicas in placed).values()) == {rounds}
-    if start % len(brokers) == 0:  # whole rounds; else followers of the first and the last differ, as in Kafka
+    if (
+        start % len(brokers) == 0
+    ):  # whole rounds; else followers of the first and the last differ, as in Kafka
         assert set(Counter(one for replicas in placed for one in replicas).values()) == {rounds * factor}
 
 
@@ -187,7 +189,7 @@ def test_brokers_that_leave_give_everything_away_that_others_can_take(
     for key, state in states.items():
         target = targets.get(key, state.replicas)
         if not left and set(target) & leaving:
-            assert set(fleet.open) <= set(target), "everybody else has one already"
+            assert set(fleet.takers) <= set(target), "everybody else has one already"
 
 
 @given(st.integers(1, 30), st.integers(1, 3), st.integers(1, 2))

@@ -22,7 +22,7 @@ Targets = dict[PartitionKey, tuple[int, ...]]
 class Fleet:
     """Who may be given replicas, and where they stand."""
 
-    open: Collection[int]
+    takers: Collection[int]
     places: Places
 
 
@@ -69,7 +69,9 @@ def _without(
     for at, one in enumerate(target):
         if one in leaving:
             staying = [other for other in after if other != one]
-            chosen = best(staying, [each for each in fleet.open if each not in leaving], fleet.places, loads)
+            chosen = best(
+                staying, [each for each in fleet.takers if each not in leaving], fleet.places, loads
+            )
             if chosen is not None:
                 after[at] = chosen
     return tuple(after)
@@ -81,11 +83,11 @@ def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:
     changed: dict[PartitionKey, None] = {}
     loads = Counter(one for target in targets.values() for one in target)
     leads = Counter(target[0] for target in targets.values())
-    share = sum(loads.values()) // max(len(fleet.open), 1)
-    lead_share = len(targets) // max(len(fleet.open), 1)
+    share = sum(loads.values()) // max(len(fleet.takers), 1)
+    lead_share = len(targets) // max(len(fleet.takers), 1)
     for newcomer in sorted(empty):
         # Those with the most give first; whoever cannot (all of its partitions are there already) is passed over.
-        donors = set(fleet.open) - set(empty)
+        donors = set(fleet.takers) - set(empty)
         while loads[newcomer] < share and donors:
             donor = max(donors, key=lambda one: (loads[one], -one))
             key = (

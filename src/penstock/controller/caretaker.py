@@ -224,4 +224,4 @@ def _filling(states: Mapping[PartitionKey, PartitionState], fleet: Fleet) -> Tar
     if any(is_moving(state) for state in states.values()):
         return {}  # one plan at a time
     used = {one for state in states.values() for one in state.replicas}
-    return fill(states, [one for one in fleet.open if one not in used], fleet)
+    return fill(states, [one for one in fleet.takers if one not in used], fleet)
