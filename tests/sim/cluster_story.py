@@ -48,7 +48,12 @@ FAULTS = (
 
 class Story:
     def __init__(
-        self, loop: SimLoop, settings: Mapping[str, str] | None = None, *, synced: bool | None = None
+        self,
+        loop: SimLoop,
+        settings: Mapping[str, str] | None = None,
+        *,
+        synced: bool | None = None,
+        brokers: int = BROKERS,
     ) -> None:
         self.loop = loop
         self.rng = loop.random("story")
@@ -58,7 +63,7 @@ class Story:
             SimBroker(
                 loop, f"broker-{number}", {**SETTINGS, **(settings or {}), "node.id": str(number)}, self.store
             )
-            for number in range(1, BROKERS + 1)
+            for number in range(1, brokers + 1)
         ]
         self.is_synced = synced if synced is not None else self.rng.random() < 0.3
         self._down: dict[SimBroker, float] = {}  # those that are off, and when they start again
@@ -293,7 +298,7 @@ class Story:
         for index in range(PARTITIONS):
             replicas = [_partition(machine, index) for machine in self.machines]
             limit = min(one.high_watermark for one in replicas)
-            contents = [_bytes_below(one, limit) for one in replicas]
+            contents = [bytes_below(one, limit) for one in replicas]
             if any(one != contents[0] for one in contents):
                 raise Violation(f"the replicas of {index} differ below {limit}")
             if not contents[0] and limit:
@@ -305,7 +310,7 @@ def _partition(machine: SimBroker, index: int) -> Partition:
     return machine.broker.table.by_name[TOPIC.encode()].partitions[index]
 
 
-def _bytes_below(partition: Partition, limit: int) -> bytes:
+def bytes_below(partition: Partition, limit: int) -> bytes:
     found = bytearray()
     for segment in partition.log.segments:
         for position, header in segment.walk(0, segment.size, wait=True):

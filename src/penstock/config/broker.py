@@ -30,6 +30,7 @@ class BrokerConfig:
 
     node_id: int
     broker_rack: str | None
+    penstock_host_label: str | None
     log_dirs: tuple[str, ...]
     listeners: tuple[str, ...]
     advertised_listeners: tuple[str, ...] | None
@@ -66,6 +67,14 @@ class BrokerConfig:
     replica_fetch_backoff_ms: int
     replica_lag_time_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    follower_replication_throttled_rate: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    penstock_heal_grace_ms: int
+    penstock_heal_lost_percent_max: int
+    penstock_disk_free_percent_min: int
+    penstock_moves_max: int
+    penstock_fill_empty_brokers: bool
     controlled_shutdown_enable: bool
     log_cleaner_enable: bool
     log_cleaner_threads: int

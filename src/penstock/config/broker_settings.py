@@ -212,6 +212,26 @@ _REPLICATION = (
         "Whether leadership returns to the preferred replicas."),
     _broker("leader.imbalance.check.interval.seconds", _LONG, 300,
         "How often leadership is compared with the preferred.", at_least(1), unit="seconds"),
+    _broker("follower.replication.throttled.rate", _LONG, LONG_MAX,
+        "How many bytes per second this broker fetches for replicas that are only just being added, and for those "
+        "that `follower.replication.throttled.replicas` names.", at_least(1), Update.PER_BROKER, "bytes/s"),
+)
+
+_MOVES = (
+    _broker("penstock.heal.grace.ms", _LONG, 300000,
+        "How long a broker may be gone before its replicas are rebuilt on others.", at_least(0), _WIDE),
+    _broker("penstock.heal.lost.percent.max", _INT, 30,
+        "Nothing is rebuilt while more than one broker and more than this share of all are gone.",
+        between(0, 100), _WIDE, "%"),
+    _broker("penstock.disk.free.percent.min", _INT, 10,
+        "A broker whose disk has less than this left is given no more replicas.", between(0, 100), _WIDE, "%"),
+    _broker("penstock.moves.max", _INT, 100,
+        "How many partitions may be moving at once when brokers are replaced or drained.", at_least(1), _WIDE,
+        "partitions"),
+    _broker("penstock.fill.empty.brokers", _BOOLEAN, True,
+        "Whether a broker without any replica is given its share.", None, _WIDE),
+    _broker("penstock.broker.draining", _BOOLEAN, False,
+        "Set for one broker, its replicas move to others and no more come.", None, Update.PER_BROKER),
 )
 
 _PRODUCERS = (
@@ -298,6 +318,7 @@ BROKER_SETTINGS = _with_families(
         *_LOGS,
         *_FETCH,
         *_REPLICATION,
+        *_MOVES,
         *_PRODUCERS,
         *_GROUPS,
         *_SHUTDOWN,

@@ -12,8 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
-from penstock.controller.election import NOBODY, Rules, World, lead_by_log_end, needs_log_ends, react
+from penstock.controller.caretaker import AskDisk, Caretaker
+from penstock.controller.election import NOBODY, Rules, lead_by_log_end, needs_log_ends, react
 from penstock.controller.in_sync import WantedIsr, decide
+from penstock.controller.moves import is_moving
+from penstock.controller.sight import Rewrite, checks_of, finished_moves, world_of
 from penstock.coordination import nodes
 from penstock.coordination.election import stand
 from penstock.coordination.image import ClusterImage, Topic
@@ -35,7 +38,12 @@ AskLogEnds = Callable[[BrokerRegistration, Sequence[PartitionKey]], Awaitable[Lo
 
 class Controller:
     def __init__(
-        self, metadata: MetadataStore, broker: int, config: BrokerConfig, ask_log_ends: AskLogEnds
+        self,
+        metadata: MetadataStore,
+        broker: int,
+        config: BrokerConfig,
+        ask_log_ends: AskLogEnds,
+        ask_disk: AskDisk,
     ) -> None:
         self._metadata = metadata
         self._broker = broker
@@ -44,6 +52,7 @@ class Controller:
         self._mandate: Check | None = None
         self._work = asyncio.Event()
         self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
+        self.care = Caretaker(metadata, config, lambda: self.is_active, ask_disk)
         metadata.guard = self._guard
 
     @property
@@ -51,13 +60,14 @@ class Controller:
         return self._mandate is not None
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        self.config = config
+        self.config = self.care.config = config
         self._rules.clear()
         self.wake()
 
     def wake(self) -> None:
         """Something changed that may need a decision."""
         self._work.set()
+        self.care.wake()
 
     def resign(self) -> None:
         """The session is over, or another one was elected."""
@@ -67,6 +77,11 @@ class Controller:
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._decide(), name="elections")
+            tasks.create_task(self.care.run(), name="care")
+
+    async def _decide(self) -> None:
         while True:
             await self._work.wait()
             self._work.clear()
@@ -99,6 +114,7 @@ class Controller:
             log.info("broker %d is controller, version %d", self._broker, self._mandate.version)
             await self._metadata.load()  # nothing that others wrote may be missed
             await self._metadata.sweep_orphans()
+            self.care.wake()
 
     def _guard(self) -> Sequence[Operation]:
         if self._mandate is None:
@@ -110,10 +126,24 @@ class Controller:
     async def _look(self) -> bool:
         lives = {broker: life for broker, life in self._metadata.image.lives.items() if not life.settled}
         await self._metadata.rewrite_partitions(self._reactions)
+        await self._finish_moves()
         for broker, life in lives.items():
             # Whoever began anew meanwhile has another version, and is dealt with in the next look.
             await self._metadata.settle(broker, life)
         return await self._compare_suspects()
+
+    async def _finish_moves(self) -> None:
+        finished: list[PartitionKey] = []
+
+        def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            changed, checks = finished_moves(image)
+            finished.extend(changed)
+            return changed, checks
+
+        await self._metadata.rewrite_partitions(change)
+        if finished:
+            log.info("replicas of %d partitions have moved", len(finished))
+            self.care.wake()  # others may wait for their turn
 
     def _reactions(self, image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
         world = world_of(image)
@@ -124,7 +154,7 @@ class Controller:
                 after = react(state, world, rules)
                 if after is not state:
                     changed[topic.id, number] = after
-        return changed, _checks(image, {state.leader for state in changed.values()})
+        return changed, checks_of(image, {state.leader for state in changed.values()})
 
     def rules(self, topic: Topic) -> Rules:
         key = tuple(topic.configs.items())
@@ -149,7 +179,7 @@ class Controller:
         if not waiting:
             return True
         brokers = sorted({one for state in waiting.values() for one in state.suspects})
-        checks = _checks(image, brokers)
+        checks = checks_of(image, brokers)
         ends: dict[int, LogEnds] = {}
         for broker in brokers:
             wanted = [key for key, state in waiting.items() if broker in state.suspects]
@@ -197,8 +227,15 @@ class Controller:
                 if isinstance(result, PartitionState):
                     changed[one.topic_id, one.partition] = result
                     members.update(result.isr)
-            return changed, _checks(image, members)
+            return changed, checks_of(image, members)
 
+        await self.rewrite(change)
+        if any(isinstance(one, PartitionState) and is_moving(one) for one in results):
+            self.wake()  # a move may be finished by it
+        return results
+
+    async def rewrite(self, change: Rewrite) -> None:
+        """As the metadata's, for requests: whatever is in the way becomes the error that they are answered with."""
         try:
             await self._metadata.rewrite_partitions(change)
         except ConflictError as error:
@@ -209,20 +246,3 @@ class Controller:
             raise ApiError(ErrorCode.INVALID_UPDATE_VERSION) from error
         except CoordinationError as error:
             raise ApiError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-        return results
-
-
-def world_of(image: ClusterImage) -> World:
-    live = sorted(image.brokers)
-    return World(
-        live=live,
-        unsettled=[broker for broker, life in sorted(image.lives.items()) if not life.settled],
-        stopping=[broker for broker in live if image.brokers[broker].stopping],
-    )
-
-
-def _checks(image: ClusterImage, brokers: set[int] | Sequence[int]) -> list[Check]:
-    """That none of these has begun anew."""
-    return [
-        Check(nodes.life_path(one), image.lives[one].version) for one in sorted(brokers) if one in image.lives
-    ]

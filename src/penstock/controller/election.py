@@ -46,7 +46,7 @@ class Rules:
 
     def least(self, state: PartitionState) -> int:
         """How many must be in sync before anything is committed; no more than there are replicas."""
-        return min(self.min_isr, len(state.replicas))
+        return min(self.min_isr, state.assured)
 
 
 def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:

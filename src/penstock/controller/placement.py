@@ -1,34 +1,105 @@
-"""Where replicas go: pure functions from brokers to assignments."""
+"""Where replicas go: pure functions from brokers to assignments.
 
-from collections.abc import Collection, Sequence
+What is even is what Kafka calls so. A partition's replicas stand in as many racks as there are, leaders go round all
+brokers, and where all racks have as many brokers, all brokers get as many replicas. Brokers that say which machine they
+run on never share a partition with another one of that machine: it would go down with it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker stands; unknown racks are one rack, unknown machines are all different."""
+
+    rack: str | None = None
+    machine: str | None = None
+
+
+Places = Mapping[int, Place]
+_NOWHERE = Place()
+
+
 def place(
-    partitions: int, replication_factor: int, brokers: Sequence[int], *, start: int
+    partitions: int,
+    replication_factor: int,
+    brokers: Sequence[int],
+    *,
+    start: int,
+    places: Places | None = None,
 ) -> list[tuple[int, ...]]:
     """Replicas for each partition, its leader first; `start` says which broker the first leader is.
 
     Leaders go round the brokers, and with every round followers move one broker further away from their leader, so
     that a broker's loss spreads its load over all others.
     """
-    count = len(brokers)
-    if replication_factor > count:
+    places = places or {}
+    most = machine_count(brokers, places)
+    if replication_factor > most:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): The target replication factor of "
-            f"{replication_factor} cannot be reached because only {count} broker(s) are registered or some "
+            f"{replication_factor} cannot be reached because only {most} broker(s) are registered or some "
             "brokers have all their log directories cordoned.",
         )
+    ring = alternating(brokers, places)
+    count = len(ring)
     placed = []
     for partition in range(start, start + partitions):
         others = max(count - 1, 1)
         shift = partition // count
-        followers = (1 + (shift + step) % others for step in range(replication_factor - 1))
-        placed.append(tuple(brokers[(partition + step) % count] for step in (0, *followers)))
+        replicas = [ring[partition % count]]
+        candidates = [ring[(partition + 1 + (shift + step) % others) % count] for step in range(count - 1)]
+        while len(replicas) < replication_factor:
+            rank = {one: number for number, one in enumerate(candidates)}
+            chosen = best(replicas, candidates, places, rank)
+            assert chosen is not None  # each takes one machine, and there are enough
+            replicas.append(chosen)
+        placed.append(tuple(replicas))
     return placed
+
+
+def best(
+    replicas: Iterable[int], candidates: Iterable[int], places: Places, rank: Mapping[int, int]
+) -> int | None:
+    """Who should join these replicas: on another machine, in the rack that has fewest of them, then by `rank`."""
+    taken = list(replicas)
+    machines = {_machine(one, places) for one in taken}
+    racks = Counter(places.get(one, _NOWHERE).rack for one in taken)
+    free = [one for one in candidates if one not in taken and _machine(one, places) not in machines]
+    return min(
+        free, key=lambda one: (racks[places.get(one, _NOWHERE).rack], rank.get(one, 0), one), default=None
+    )
+
+
+def alternating(brokers: Iterable[int], places: Places) -> list[int]:
+    """All brokers, each in another rack than the one before it as far as racks last, and so for machines."""
+    racks: dict[str | None, dict[object, list[int]]] = {}
+    for one in brokers:
+        machines = racks.setdefault(places.get(one, _NOWHERE).rack, {})
+        machines.setdefault(_machine(one, places), []).append(one)
+    ordered = sorted(racks.items(), key=lambda item: (item[0] is not None, item[0] or ""))
+    return _in_turn([_in_turn(list(machines.values())) for _, machines in ordered])
+
+
+def machine_count(brokers: Iterable[int], places: Places) -> int:
+    """How many replicas a partition can have at most."""
+    return len({_machine(one, places) for one in brokers})
+
+
+def _in_turn(rows: Sequence[Sequence[int]]) -> list[int]:
+    return [one for column in zip_longest(*rows) for one in column if one is not None]
+
+
+def _machine(broker: int, places: Places) -> object:
+    machine = places.get(broker, _NOWHERE).machine
+    return broker if machine is None else machine
 
 
 def check_replicas(replicas: Sequence[int], brokers: Collection[int], replication_factor: int | None) -> None:

@@ -278,6 +278,14 @@ class MetadataStore:
             data = nodes.encode_life(Life(life.incarnation, settled=True))
             await self._write([*self.guard(), Set(nodes.life_path(broker), data, life.version)])
 
+    async def forget_broker(self, broker: int, life: Life) -> None:
+        """For the controller: this broker is not expected back. ConflictError when it is there after all."""
+        async with self._turn:
+            operations: list[Operation] = [*self.guard(), Delete(nodes.life_path(broker), life.version)]
+            if broker in self.image.broker_configs:
+                operations.append(Delete(nodes.broker_configs_path(broker)))
+            await self._write(operations)
+
     async def alter_broker_configs(self, broker: int | None, alter: Alter) -> None:
         """As `alter_topic_configs`; None for the settings of all brokers."""
         async with self._turn:

@@ -68,6 +68,20 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas it has once nothing moves any more."""
+        return (
+            tuple(one for one in self.replicas if one not in self.removing)
+            if self.removing
+            else self.replicas
+        )
+
+    @property
+    def assured(self) -> int:
+        """How many replicas it can be held to: those it had before a move or has after it, whichever are fewer."""
+        return len(self.replicas) - max(len(self.adding), len(self.removing))
+
     def with_leader(self, leader: int) -> "PartitionState":
         """The next epoch, under this leader (who may be the same as before)."""
         return replace(self, leader=leader, leader_epoch=self.leader_epoch + 1)
@@ -92,6 +106,8 @@ class BrokerRegistration:
     epoch: int = -1
     # Which process of this broker it is: a new session of the same process has lost nothing.
     incarnation: str = ""
+    # The machine it runs on, where several brokers share one.
+    machine: str | None = None
     # It is about to leave: leaders go elsewhere, and it joins no set of in-sync replicas.
     stopping: bool = False
 
@@ -176,6 +192,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "port": broker.port,
             "rack": broker.rack,
             "incarnation": broker.incarnation,
+            "machine": broker.machine,
             "stopping": broker.stopping,
         }
     )
@@ -192,6 +209,7 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
             rack=fields["rack"],
             epoch=node.created,
             incarnation=str(fields.get("incarnation", "")),
+            machine=fields.get("machine"),
             stopping=bool(fields.get("stopping", False)),
         )
 

@@ -11,11 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.following import Follower
 from penstock.replication.partition import Partition
 from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
+from penstock.replication.throttle import Throttle
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.fetch import (
     FetchPartition,
@@ -64,6 +66,7 @@ class Fetchers:
         self.config = config
         self.follower = follower
         self.broker_epoch = broker_epoch
+        self.throttle = Throttle(node, image)
         self._by_leader: dict[int, Fetcher] = {}
         self._leader_of: dict[Partition, int] = {}
 
@@ -142,6 +145,24 @@ class Fetcher:
                 await asyncio.sleep(0)
 
     @property
+    def _rate(self) -> int:
+        return self._owner.config.follower_replication_throttled_rate
+
+    def _ready_at(self, partition: Partition, followed: _Followed, now: float) -> float:
+        """When it may be asked for again."""
+        if not self._is_throttled(partition):
+            return followed.rests_until
+        return max(followed.rests_until, self._owner.throttle.opens_at(self._rate, now))
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return self._rate < LONG_MAX and self._owner.throttle.concerns(partition)
+
+    def _max_bytes(self, partition: Partition) -> int:
+        """No more at once than a second is worth: an answer is taken whole."""
+        most = self._owner.config.replica_fetch_max_bytes
+        return min(most, self._rate) if self._is_throttled(partition) else most
+
+    @property
     def _backoff_s(self) -> float:
         return self._owner.config.replica_fetch_backoff_ms / 1000
 
@@ -163,6 +184,9 @@ class Fetcher:
         finally:
             self._taking = None
             self._busy.set()
+        size_bytes = len(answer.records or b"")
+        if size_bytes and self._is_throttled(partition):
+            self._owner.throttle.took(size_bytes, self._rate, asyncio.get_running_loop().time())
         if not went_well:
             # The news of a new leader may reach us before it reaches the leader itself.
             is_early = answer.error_code in _TOO_EARLY
@@ -178,7 +202,8 @@ class Fetcher:
         if not asked:
             now = asyncio.get_running_loop().time()
             soonest = min(
-                (one.rests_until - now for one in self.partitions.values()), default=self._backoff_s
+                (self._ready_at(one, followed, now) - now for one, followed in self.partitions.items()),
+                default=self._backoff_s,
             )
             await self._rest(soonest if soonest > 0 else self._backoff_s)
             return []
@@ -220,7 +245,7 @@ class Fetcher:
         asked: dict[tuple[bytes, int], tuple[Partition, int]] = {}
         for partition, followed in self.partitions.items():
             one = partition.log
-            if followed.rests_until > now or one.failed:
+            if self._ready_at(partition, followed, now) > now or one.failed:
                 continue
             topics.setdefault(partition.topic_id, []).append(
                 FetchPartition(
@@ -229,7 +254,7 @@ class Fetcher:
                     fetch_offset=one.end_offset,
                     last_fetched_epoch=one.epochs.latest,
                     log_start_offset=one.start_offset,
-                    partition_max_bytes=config.replica_fetch_max_bytes,
+                    partition_max_bytes=self._max_bytes(partition),
                 )
             )
             asked[partition.topic_id, partition.index] = (partition, followed.epoch)

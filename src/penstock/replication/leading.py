@@ -60,7 +60,7 @@ class Leading:
 
     @property
     def least(self) -> int:
-        return min(self.min_isr, len(self.state.replicas))
+        return min(self.min_isr, self.state.assured)
 
     @property
     def is_short(self) -> bool:
@@ -157,4 +157,6 @@ class Leading:
         for one in state.replicas:
             if one != self.node:
                 self.progress.setdefault(one, Progress())
+        for one in [one for one in self.progress if one not in state.replicas]:
+            del self.progress[one]  # its copy goes: what it had must not count when it is a replica again
         return True

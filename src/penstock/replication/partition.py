@@ -46,6 +46,7 @@ class Partition:
         "_ack_waiters",
         "_copy_waiters",
         "_syncer",
+        "assured_count",
         "committed",
         "data_waiters",
         "index",
@@ -84,7 +85,7 @@ class Partition:
         self.sync_running = False
         # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
         self.swapping: asyncio.Future[None] | None = None
-        self.replica_count = 1
+        self.replica_count = self.assured_count = 1  # the second goes without those that only come or go
         self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
         self.is_leader = True
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
@@ -259,13 +260,16 @@ class Partition:
         self.advance()
 
     def stand_back(self, epoch: int) -> None:
-        """Another one leads, or nobody: what was not committed may come to nothing."""
+        """Another one leads, or nobody: what was not committed may come to nothing.
+
+        Readers are woken by the caller, once they cannot find it here any more: they might wait beyond what is known
+        to be committed, which only a leader can tell from an offset that never was.
+        """
         led, self.is_leader = self.is_leader, False
         self.leader_epoch = epoch
         self.leading = None
         if led:
             self.turn_away(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition now")
-            self.wake_readers()
 
     def told_committed(self, offset: int) -> None:
         """The leader's high watermark, as a follower hears of it."""

@@ -50,7 +50,7 @@ class Topic:
             partition.log.settings = config
             if partition.leading is not None:
                 partition.leading.min_isr = config.min_insync_replicas
-            partition.set_sync_before_ack(config.syncs_before_ack(partition.replica_count))
+            partition.set_sync_before_ack(config.syncs_before_ack(partition.assured_count))
 
     @property
     def uses_append_time(self) -> bool:

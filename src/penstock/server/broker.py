@@ -40,6 +40,7 @@ from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
+from penstock.services.reassignments import Reassignments
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
@@ -159,6 +160,7 @@ class Broker:
             group_admin=GroupAdminService(coordinator),
             controller=cluster.controller,
             controller_link=cluster.link,
+            reassignments=Reassignments(cluster.controller, self.metadata),
         )
 
     def _listener(self) -> Listener:
@@ -184,16 +186,26 @@ class Broker:
         self.services.configs.refresh()
         identity = data_dir.identity(node.id, metadata.image.cluster_id)
         topics = metadata.image.topics.values()
-        strays = data_dir.quarantine_strays({(t.name, i) for t in topics for i in range(len(t.partitions))})
+        strays = data_dir.quarantine_strays(
+            {(t.name, i) for t in topics for i, state in enumerate(t.partitions) if node.id in state.replicas}
+        )
         if strays:
             log.warning(
-                "moved partitions that the metadata does not know to quarantine: %s", ", ".join(strays)
+                "moved partitions that are no longer, or not to be kept here, to quarantine: %s",
+                ", ".join(strays),
             )
         self.port = await self.listener.bind(*self._address, self._config.socket_listen_backlog_size)
         node.port = node.port or self.port
         await self.services.hosting.reconcile()
         await self.cluster.membership.join(
-            BrokerRegistration(node.id, identity.directory_id, node.host, node.port, node.rack),
+            BrokerRegistration(
+                node.id,
+                identity.directory_id,
+                node.host,
+                node.port,
+                node.rack,
+                machine=self._config.penstock_host_label,
+            ),
             clean=data_dir.was_clean,
         )
         await self.services.hosting.reconcile()

@@ -6,6 +6,7 @@ Everything here runs on one node as well, where there is nobody else: the same c
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller, LogEnds
@@ -50,11 +51,12 @@ class ClusterMember:
         self._metadata = metadata
         self._table = table
         self._loop = loop
+        self._seams = seams
         self.config = config
         node, image = config.node_id, metadata.image
         self._news = asyncio.Event()  # the metadata changed
         self.link = ControllerLink(node, image)
-        self.controller = Controller(metadata, node, config, self._log_ends)
+        self.controller = Controller(metadata, node, config, self._log_ends, self._disk_space)
         self.link.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
         ask = self.link.alter_partition
@@ -110,6 +112,7 @@ class ClusterMember:
         elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
             self.controller.wake()
         if delta.broker_configs:
+            self.controller.wake()  # a broker may have to be drained
             self._loop.call_soon(self._configs.refresh)
         self._news.set()
 
@@ -155,6 +158,14 @@ class ClusterMember:
         if broker.id != self.config.node_id:
             return await self.link.ask_log_ends(broker.id, named)
         return {(topic_id, index): log_end_of(self._table, name, index) for name, topic_id, index in named}
+
+    async def _disk_space(self, broker: BrokerRegistration) -> tuple[int, int]:
+        if broker.id != self.config.node_id:
+            return await self.link.ask_disk(broker.id)
+        files, path = self._seams.files, Path(self.config.log_dirs[0])
+        return await self._loop.run_in_executor(
+            self._seams.executor, lambda: (files.total_bytes(path), files.free_bytes(path))
+        )
 
     async def _save_high_watermarks(self) -> None:
         assert self._hosting is not None

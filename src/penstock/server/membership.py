@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from penstock.controller.controller import Controller
 from penstock.coordination.metadata import MetadataStore
@@ -53,7 +54,7 @@ class Membership:
 
     def _with_incarnation(self, one: BrokerRegistration) -> BrokerRegistration:
         incarnation = id_text(self._metadata.random_id())
-        return BrokerRegistration(one.id, one.identity, one.host, one.port, one.rack, incarnation=incarnation)
+        return replace(one, incarnation=incarnation)
 
     async def _register(self) -> None:
         assert self._registration is not None

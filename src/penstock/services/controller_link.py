@@ -13,6 +13,7 @@ from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
 from penstock.services import alter_partition
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from penstock.wire.kafka.generated.describe_log_dirs import DescribeLogDirsRequest
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _ALTER_PARTITION_VERSION = 3
 _LOG_END_VERSION = 4
+_DISK_VERSION = 4
 # In place of an epoch: the last one there is, whoever leads.
 LAST_EPOCH = 0x7FFFFFFF
 _ANSWER_SECONDS = 5.0
@@ -104,6 +106,18 @@ class ControllerLink:
             for one in topic.partitions
             if one.error_code == ErrorCode.NONE and topic.topic in ids
         }
+
+    async def ask_disk(self, broker: int) -> tuple[int, int]:
+        """(total, usable) bytes of another broker's disk."""
+        peer = self._peer(broker, "disk")
+        if peer is None:
+            raise PeerError(f"broker {broker} is not there")
+        request = DescribeLogDirsRequest(topics=[])
+        response = await peer.ask(ApiKey.DESCRIBE_LOG_DIRS, _DISK_VERSION, request, _ANSWER_SECONDS)
+        result = response.results[0] if response.results else None
+        if result is None or result.error_code != ErrorCode.NONE:
+            raise PeerError(f"the disk of broker {broker} is out of service")
+        return result.total_bytes, result.usable_bytes
 
     def close(self) -> None:
         for peer in self._peers.values():

@@ -111,6 +111,8 @@ class Hosting:
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
             config = TopicConfig.resolve(image.configs, self._config)
+        if topic is not None:
+            await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
         if topic is None:
             internal = image.name in INTERNAL_TOPICS
             topic = Topic(
@@ -176,10 +178,10 @@ class Hosting:
             recovered.log,
             state.leader_epoch,
             self._group_commit,
-            sync_before_ack=config.syncs_before_ack(len(state.replicas)),
+            sync_before_ack=config.syncs_before_ack(state.assured),
         )
         partition.is_leader = False  # until it is told so
-        partition.replica_count = len(state.replicas)
+        partition.replica_count, partition.assured_count = len(state.replicas), state.assured
         if partition.replica_count > 1:
             known = self._marks.of(image.id, index)
             offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
@@ -208,6 +210,26 @@ class Hosting:
             # The next start sets aside what is left; other topics must not suffer for it now.
             log.exception("the files of the deleted topic %s could not be removed", topic.name)
         loop.run_in_executor(self._executor, _free, self._data_dir, topic)
+
+    async def _drop(self, topic: Topic, indexes: list[int]) -> None:
+        """Replicas that moved to other brokers: whoever still asks here is sent on, and the files go."""
+        for index in indexes:
+            partition = topic.partitions.pop(index)
+            await self._roles.leave(topic, partition)
+            if partition.swapping is not None:
+                await asyncio.wait([partition.swapping])
+            await self._group_commit.quiet(partition)
+            # For good: a sync of files that are gone would look as if the disk had failed.
+            partition.truncating = partition.sync_running = True
+            log.info("%s-%d: this replica has gone to another broker", topic.name, index)
+            loop = asyncio.get_running_loop()
+            discard = partial(self._data_dir.discard_partition, topic.name, topic.id, index)
+            try:
+                await loop.run_in_executor(self._executor, discard)
+            except (StorageError, FileNotFoundError):
+                log.exception("the files of %s-%d could not be removed", topic.name, index)
+        if indexes:
+            asyncio.get_running_loop().run_in_executor(self._executor, self._data_dir.empty_trash)
 
     async def _let_go(self, topic: Topic) -> None:
         for partition in topic.partitions.values():

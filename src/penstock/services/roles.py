@@ -48,7 +48,7 @@ class Roles:
                 return
             if state.leader == self._node and self._may_lead():
                 if self._leads_already(partition, state):
-                    self._learn(partition, state)
+                    self._learn(topic, partition, state)
                     return
                 await self._let_go(partition)
                 if self._state(partition) == state and self._may_lead():
@@ -57,16 +57,27 @@ class Roles:
             else:
                 if not partition.is_leader and self._following.get(partition) == _place(state, self._node):
                     partition.leader_epoch = state.leader_epoch
+                    self._follow_count(topic, partition, state)
                     return
-                was_leader = partition.is_leader
-                partition.stand_back(state.leader_epoch)
-                topic.roles_changed()
-                if was_leader:
-                    self._changed(partition)
+                self._stand_back(topic, partition, state.leader_epoch)
                 await self._let_go(partition)
                 if self._state(partition) == state:
                     self._follow(topic, partition, state)
                     return
+
+    def _stand_back(self, topic: Topic, partition: Partition, epoch: int) -> None:
+        was_leader = partition.is_leader
+        partition.stand_back(epoch)
+        topic.roles_changed()
+        if was_leader:
+            partition.wake_readers()
+            self._changed(partition)
+
+    async def leave(self, topic: Topic, partition: Partition) -> None:
+        """It is no replica any longer, and is on the list of the topic's partitions no more."""
+        state = self._state(partition)
+        self._stand_back(topic, partition, partition.leader_epoch if state is None else state.leader_epoch)
+        await self._let_go(partition)
 
     async def let_go(self, partition: Partition) -> None:
         """It is served no longer."""
@@ -87,7 +98,8 @@ class Roles:
             return False
         return (partition.leading is not None) == (len(state.replicas) > 1)
 
-    def _learn(self, partition: Partition, state: PartitionState) -> None:
+    def _learn(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        self._follow_count(topic, partition, state)
         leading = partition.leading
         if leading is not None and leading.committed(state):
             partition.advance()
@@ -119,7 +131,15 @@ class Roles:
 
     def _set_replicas(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         partition.replica_count = len(state.replicas)
-        partition.sync_before_ack = topic.config.syncs_before_ack(partition.replica_count)
+        partition.assured_count = state.assured
+        partition.sync_before_ack = topic.config.syncs_before_ack(state.assured)
+
+    def _follow_count(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+        """The role stays, but replicas may have come or gone."""
+        partition.replica_count, partition.assured_count = len(state.replicas), state.assured
+        syncs = topic.config.syncs_before_ack(state.assured)
+        if syncs != partition.sync_before_ack:
+            partition.set_sync_before_ack(syncs)
 
 
 def _place(state: PartitionState, node: int) -> tuple[int, int]:

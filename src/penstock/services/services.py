@@ -23,6 +23,7 @@ from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
+from penstock.services.reassignments import Reassignments
 from penstock.services.topics import TopicService
 from penstock.storage.data_dir import DataDir
 
@@ -62,6 +63,7 @@ class Services:
     group_admin: GroupAdminService
     controller: Controller
     controller_link: ControllerLink
+    reassignments: Reassignments
 
     @property
     def image(self) -> ClusterImage:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from penstock.config.broker import BrokerConfig
 from penstock.config.settings import ConfigError
 from penstock.config.topic import TopicConfig
-from penstock.controller.placement import check_replicas, place
+from penstock.controller.placement import Places, alternating, check_replicas, place
+from penstock.controller.sight import places_of
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
@@ -48,6 +49,7 @@ class TopicPlanner:
 
     def __init__(self, image: ClusterImage, config: BrokerConfig, brokers: Sequence[int]) -> None:
         self._image = image
+        self._places = places_of(image)
         self._config = config
         self._brokers = brokers
         self._collisions = Collisions(image.topics)
@@ -130,7 +132,7 @@ class TopicPlanner:
             partitions = self._config.num_partitions
         # Topics with one partition must not all be led by the first broker.
         start = len(self._image.topics) + self._planned
-        return place(partitions, replication_factor, self._brokers, start=start)
+        return place(partitions, replication_factor, self._brokers, start=start, places=self._places)
 
 
 def check_partition_total(topics: Sequence[WantedTopic], config: BrokerConfig) -> None:
@@ -147,7 +149,11 @@ def check_partition_total(topics: Sequence[WantedTopic], config: BrokerConfig) -
 
 
 def plan_added_partitions(
-    topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, brokers: Sequence[int]
+    topic: Topic,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    brokers: Sequence[int],
+    places: Places | None = None,
 ) -> tuple[PartitionState, ...]:
     """The partitions that bring a topic to `count`; with as many replicas as it has, placed or given by hand."""
     current = len(topic.partitions)
@@ -159,14 +165,14 @@ def plan_added_partitions(
             f"The topic {topic.name} currently has {current} partition(s); {count} would not be an increase.",
         )
     added = count - current
-    replication_factor = len(topic.partitions[0].replicas)
+    replication_factor = len(topic.partitions[0].target)
     if assignments is None:
         if added > PARTITIONS_PER_REQUEST_MAX:
             raise _too_many()
         # Go on where the topic's own round stands, so that leaders stay spread.
-        first = topic.partitions[0].replicas[0]
-        start = (brokers.index(first) if first in brokers else 0) + current
-        return led_by_first(place(added, replication_factor, brokers, start=start))
+        first, ring = topic.partitions[0].replicas[0], alternating(brokers, places or {})
+        start = (ring.index(first) if first in ring else 0) + current
+        return led_by_first(place(added, replication_factor, brokers, start=start, places=places))
     if len(assignments) != added:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

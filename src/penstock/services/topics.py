@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from penstock.config.broker import BrokerConfig
+from penstock.controller.sight import draining_in, places_of
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.nodes import CONTROLLER_EPOCH
@@ -203,7 +204,9 @@ class TopicService:
             for name, more in topics.items():
                 try:
                     topic = self._topic(name)
-                    added = plan_added_partitions(topic, more.count, more.assignments, self._brokers())
+                    added = plan_added_partitions(
+                        topic, more.count, more.assignments, self._brokers(), places_of(self._metadata.image)
+                    )
                     if not validate_only:
                         await self._metadata.create_partitions(name, added)
                     results[name] = None
@@ -223,8 +226,10 @@ class TopicService:
 
     def _brokers(self) -> list[int]:
         # A request may come in before this broker's own registration is written.
-        leaving = {one.id for one in self._metadata.image.brokers.values() if one.stopping}
-        return sorted({*self._metadata.image.brokers, self._node_id} - (leaving - {self._node_id}))
+        image = self._metadata.image
+        leaving = {one.id for one in image.brokers.values() if one.stopping}
+        known = {*image.brokers, self._node_id} - (leaving - {self._node_id})
+        return sorted(known - {*draining_in(image)}) or sorted(known)
 
     async def _make_true(self) -> None:
         """What is written will come true, at the next start at the latest: a disk that refuses undoes nothing."""

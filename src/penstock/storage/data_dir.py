@@ -175,6 +175,12 @@ class DataDir:
         if self.files.exists(directory):
             self._move(directory, self.path / "trash", f"{topic}-{topic_id.hex()}")
 
+    def discard_partition(self, topic: str, topic_id: bytes, index: int) -> None:
+        """As `discard_topic`, for a replica that moved elsewhere."""
+        directory = partition_dir(self.path, topic, index)
+        if self.files.exists(directory):
+            self._move(directory, self.path / "trash", f"{topic}-{topic_id.hex()}-{index}")
+
     def empty_trash(self) -> None:
         """What deleted partitions left behind. Unlinking big files takes long: for a thread.
 

@@ -10,11 +10,13 @@ import base64
 import binascii
 from collections.abc import Awaitable
 
+from penstock.controller.placement import machine_count
+from penstock.controller.sight import places_of
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.partitioning import partition_of
-from penstock.services.cluster_view import leader_node, live_brokers
+from penstock.services.cluster_view import leader_node
 from penstock.services.services import Node, Services
 from penstock.services.topic_names import OFFSETS_TOPIC
 from penstock.wire.kafka.api_keys import ApiKey
@@ -65,7 +67,9 @@ async def _after_creation(
     services: Services, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
     try:
-        await services.coordinator.create_topic(len(live_brokers(services)))
+        await services.coordinator.create_topic(
+            machine_count(services.image.brokers, places_of(services.image)) or 1
+        )
     except ApiError as error:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "", request, call)
     return _found(services, request, call)

@@ -1,0 +1,57 @@
+"""AlterPartitionReassignments (45), versions 0-1: partitions begin to move to other replicas, or cease to.
+
+v1 lets a client rule out that the number of replicas changes. The answer says what was begun, not what is done:
+ListPartitionReassignments shows the rest.
+"""
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+
+@api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), forwarded=True)
+async def handle(
+    services: Services, request: AlterPartitionReassignmentsRequest, call: Call
+) -> AlterPartitionReassignmentsResponse:
+    may_change = request.allow_replication_factor_change
+    wanted = {
+        (topic.name, one.partition_index): one.replicas
+        for topic in request.topics
+        for one in topic.partitions
+    }
+    try:
+        outcome = await services.reassignments.alter(wanted, may_change_factor=may_change)
+    except ApiError as error:
+        return AlterPartitionReassignmentsResponse(
+            error_code=error.code, error_message=error.message, allow_replication_factor_change=may_change
+        )
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[
+                    _answered(one.partition_index, outcome[topic.name, one.partition_index])
+                    for one in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _answered(partition: int, error: ApiError | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=partition,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

@@ -1,0 +1,40 @@
+"""ListPartitionReassignments (46), version 0: partitions whose replicas are moving, all or those that are named.
+
+What does not move, or does not exist, is left out without an error. The controller is asked: it knows what was begun a
+moment ago.
+"""
+
+from penstock.frontends.kafka.registry import Call, api
+from penstock.services.services import Services
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+@api(ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), forwarded=True)
+async def handle(
+    services: Services, request: ListPartitionReassignmentsRequest, call: Call
+) -> ListPartitionReassignmentsResponse:
+    wanted = (
+        None
+        if request.topics is None
+        else [(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    )
+    topics: dict[str, list[OngoingPartitionReassignment]] = {}
+    for (name, number), state in services.reassignments.ongoing(wanted).items():
+        topics.setdefault(name, []).append(
+            OngoingPartitionReassignment(
+                partition_index=number,
+                replicas=list(state.replicas),
+                adding_replicas=list(state.adding),
+                removing_replicas=list(state.removing),
+            )
+        )
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[OngoingTopicReassignment(name=name, partitions=each) for name, each in topics.items()],
+    )

@@ -1,0 +1,175 @@
+"""Moves and elections that were asked for, carried out by the controller: what became of each partition.
+
+Messages are Kafka's, word for word: tools show them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.controller.controller import Controller
+from penstock.controller.election import NOBODY, World
+from penstock.controller.moves import begin, cancel, elect_unclean, is_moving, prefer
+from penstock.controller.placement import check_replicas
+from penstock.controller.sight import checks_of, world_of
+from penstock.coordination.image import ClusterImage, Topic
+from penstock.coordination.metadata import MetadataStore, PartitionKey
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.tree import Check
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+
+_ROUNDS_MAX = 5
+
+# A partition as clients name it.
+Name = tuple[str, int]
+Outcome = dict[Name, ApiError | None]
+Decide = Callable[[Topic, int, World], PartitionState]
+
+PREFERRED, UNCLEAN = 0, 1
+_UNAVAILABLE = {
+    PREFERRED: (ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available."),
+    UNCLEAN: (
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        "Eligible topic partition leaders are not available.",
+    ),
+}
+
+
+class Reassignments:
+    def __init__(self, controller: Controller, metadata: MetadataStore) -> None:
+        self._controller = controller
+        self._metadata = metadata
+
+    async def alter(self, wanted: Mapping[Name, Sequence[int] | None], *, may_change_factor: bool) -> Outcome:
+        """Move each partition to these replicas; None takes a move back."""
+
+        def decide(topic: Topic, number: int, world: World) -> PartitionState:
+            state, target = topic.partitions[number], wanted[topic.name, number]
+            if target is None:
+                return _cancelled(topic.name, number, state, world)
+            image = self._metadata.image
+            check_replicas(target, {*image.brokers, *image.lives}, None)
+            if not may_change_factor and len(target) != len(state.replicas) - len(state.adding):
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"The replication factor is changed from {len(state.replicas) - len(state.adding)} to "
+                    f"{len(target)}",
+                )
+            return begin(state, target, world)
+
+        outcome = await self._each(
+            list(wanted),
+            decide,
+            "Unable to find a topic named {topic}.",
+            "Unable to find partition {topic}:{partition}.",
+        )
+        self._controller.wake()
+        return outcome
+
+    async def elect(self, wanted: Sequence[Name] | None, kind: int) -> Outcome:
+        """New leaders; None for wherever one is needed."""
+        everything = wanted is None
+        if wanted is None:
+            topics = self._metadata.image.topics.values()
+            wanted = [(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
+
+        def decide(topic: Topic, number: int, world: World) -> PartitionState:
+            state = topic.partitions[number]
+            if (state.leader == state.replicas[0]) if kind == PREFERRED else state.leader != NOBODY:
+                raise ApiError(
+                    ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
+                )
+            after = (prefer if kind == PREFERRED else elect_unclean)(state, world)
+            if after is state:
+                raise ApiError(*_UNAVAILABLE[kind])
+            return after
+
+        outcome = await self._each(
+            wanted, decide, "No such topic as {topic}", "No such partition as {topic}-{partition}"
+        )
+        if not everything:
+            return outcome
+        return {
+            name: error
+            for name, error in outcome.items()
+            if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
+        }
+
+    def ongoing(self, wanted: Sequence[Name] | None) -> dict[Name, PartitionState]:
+        topics = self._metadata.image.topics
+        if wanted is None:
+            wanted = [(name, number) for name, one in topics.items() for number in range(len(one.partitions))]
+        return {
+            (name, number): topics[name].partitions[number]
+            for name, number in wanted
+            if name in topics
+            and 0 <= number < len(topics[name].partitions)
+            and is_moving(topics[name].partitions[number])
+        }
+
+    async def unregister(self, broker: int) -> None:
+        """It will not come back: forget it, and let others have its replicas at once. ApiError when it cannot be."""
+        image = self._metadata.image
+        if broker not in image.lives and broker not in image.brokers:
+            raise ApiError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker} is not currently registered"
+            )
+        if broker in image.brokers:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker {broker} is running: stop it first")
+        for topic in image.topics.values():
+            for number, state in enumerate(topic.partitions):
+                if broker in (*state.isr, *state.eligible, *state.suspects):
+                    raise ApiError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Broker {broker} may be the only one that has all of {topic.name}-{number}",
+                    )
+        await self._metadata.forget_broker(broker, image.lives[broker])
+        self._controller.wake()
+
+    async def _each(
+        self, wanted: Sequence[Name], decide: Decide, no_topic: str, no_partition: str
+    ) -> Outcome:
+        """Decided one by one, written together."""
+        outcome: Outcome = {}
+
+        def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            world = world_of(image)
+            changed: dict[PartitionKey, PartitionState] = {}
+            outcome.clear()
+            for name, number in wanted:
+                outcome[name, number] = None
+                try:
+                    topic = image.topics.get(name)
+                    if topic is None or not 0 <= number < len(topic.partitions):
+                        text = no_topic if topic is None else no_partition
+                        raise ApiError(
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text.format(topic=name, partition=number)
+                        )
+                    after = decide(topic, number, world)
+                    if after is not topic.partitions[number]:
+                        changed[topic.id, number] = after
+                except ApiError as error:
+                    outcome[name, number] = error
+            return changed, checks_of(image, {state.leader for state in changed.values()})
+
+        for _ in range(_ROUNDS_MAX):
+            try:
+                await self._controller.rewrite(change)
+            except ApiError as error:
+                if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
+                    raise
+            else:
+                return outcome
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many others change the same partitions")
+
+
+def _cancelled(topic: str, number: int, state: PartitionState, world: World) -> PartitionState:
+    try:
+        return cancel(state, world)
+    except ApiError as error:
+        if error.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+            raise
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Unable to revert partition assignment for {topic}:{number} because it would require an unclean leader "
+            "election.",
+        ) from error

@@ -1,0 +1,221 @@
+"""Where replicas go and how they get there, for any cluster: spread, even, and never fewer copies than before."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from penstock.controller.care import Fleet, fill, loads_of, vacate
+from penstock.controller.election import NOBODY, Rules, World, react, with_isr
+from penstock.controller.moves import begin, cancel, elect_unclean, finish, is_moving, prefer
+from penstock.controller.placement import Place, place
+from penstock.coordination.nodes import PartitionState
+from penstock.core.errors import ApiError
+
+BROKERS = range(1, 7)
+TOPIC = b"t" * 16
+
+subsets = st.sets(st.sampled_from(BROKERS))
+replica_rows = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique=True).map(tuple)
+
+
+@st.composite
+def racked(draw: st.DrawFn) -> tuple[list[int], dict[int, Place]]:
+    """Racks of equal size, some with several brokers on one machine."""
+    racks, in_each = draw(st.integers(1, 4)), draw(st.integers(1, 3))
+    brokers = list(range(1, racks * in_each + 1))
+    shuffled = draw(st.permutations(brokers))
+    return brokers, {one: Place(rack=f"r{number % racks}") for number, one in enumerate(shuffled)}
+
+
+@given(racked(), st.integers(1, 5), st.integers(0, 20), st.integers(1, 3))
+def test_placement_is_as_even_as_kafkas(
+    cluster: tuple[list[int], dict[int, Place]], factor: int, start: int, rounds: int
+) -> None:
+    brokers, places = cluster
+    assume(factor <= len(brokers))
+    placed = place(rounds * len(brokers), factor, brokers, start=start, places=places)
+    racks = len({one.rack for one in places.values()})
+    for replicas in placed:
+        assert len(set(replicas)) == factor
+        in_racks = Counter(places[one].rack for one in replicas)
+        assert len(in_racks) == min(racks, factor)
+        assert max(in_racks.values()) - min(in_racks.values()) <= 1
+    assert set(Counter(replicas[0] for replicas in placed).values()) == {rounds}
+    if (
+        start % len(brokers) == 0
+    ):  # whole rounds; else followers of the first and the last differ, as in Kafka
+        assert set(Counter(one for replicas in placed for one in replicas).values()) == {rounds * factor}
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 9))
+def test_replicas_never_share_a_machine(sizes: list[int], factor: int, start: int) -> None:
+    machines = [f"m{number}" for number, size in enumerate(sizes) for _ in range(size)]
+    places = {number: Place(machine=machine) for number, machine in enumerate(machines, 1)}
+    try:
+        placed = place(7, factor, sorted(places), start=start, places=places)
+    except ApiError:
+        assert factor > len(sizes)
+        return
+    assert all(len({places[one].machine for one in replicas}) == factor for replicas in placed)
+
+
+# -- one partition -------------------------------------------------------------------------------------------
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    live = draw(subsets)
+    return World(
+        live=sorted(live),
+        unsettled=sorted(draw(subsets)),
+        stopping=sorted(draw(st.sets(st.sampled_from(sorted(live))))) if live else (),
+    )
+
+
+def sound(state: PartitionState) -> None:
+    """What holds of every state there is."""
+    everybody = set(state.replicas)
+    assert len(everybody) == len(state.replicas)
+    assert everybody >= {*state.isr, *state.eligible, *state.suspects, *state.adding, *state.removing}
+    assert not set(state.adding) & set(state.removing)
+    assert state.leader == NOBODY or state.leader in state.isr
+    assert 0 < state.assured <= len(state.target)
+
+
+STEPS = ("begin", "cancel", "finish", "world", "isr", "prefer", "unclean")
+
+
+@given(replica_rows, st.data())
+def test_whatever_happens_while_replicas_move_a_whole_copy_is_kept(
+    row: tuple[int, ...], data: st.DataObject
+) -> None:
+    rules = Rules(min_isr=data.draw(st.integers(1, 3)))
+    state = PartitionState(replicas=row, isr=row, leader=row[0])
+    world = World(live=tuple(BROKERS))
+    # Who surely has all that was ever committed: a leader commits with everybody that is in sync.
+    for _ in range(12):
+        whole = {*state.isr, *state.eligible, *state.suspects}
+        step = data.draw(st.sampled_from(STEPS))
+        after = state
+        try:
+            match step:
+                case "begin":
+                    after = begin(state, data.draw(replica_rows), world)
+                case "cancel":
+                    after = cancel(state, world)
+                case "finish":
+                    after = finish(state, world)
+                    if after is not state:
+                        assert set(after.replicas) == set(after.isr)
+                case "world":
+                    world = data.draw(worlds())
+                    after = react(state, world, rules)
+                    world = replace(world, unsettled=())
+                case "isr" if state.leader != NOBODY and state.leader in world.live:
+                    members = {state.leader, *data.draw(subsets)} & set(state.replicas) & set(world.live)
+                    after = with_isr(state, tuple(one for one in state.replicas if one in members), rules)
+                    whole |= set(after.isr)  # the controller lets in only who has everything
+                case "prefer":
+                    after = prefer(state, world)
+                case _:
+                    continue
+        except ApiError:
+            continue
+        sound(after)
+        holders = {*after.isr, *after.eligible, *after.suspects}
+        assert holders & whole, f"{step}: {state} became {after}"
+        assert holders <= whole, f"{step}: {state} became {after}"
+        if set(state.replicas) - set(after.replicas) or after.leader != state.leader:
+            assert after.leader_epoch > state.leader_epoch or after.leader == NOBODY
+        state = after
+
+
+@given(replica_rows, replica_rows)
+def test_a_move_goes_through_more_replicas_to_those_that_were_wanted(
+    row: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    world = World(live=tuple(BROKERS))
+    state = PartitionState(replicas=row, isr=row, leader=row[0], leader_epoch=3)
+    moving = begin(state, target, world)
+    assert set(moving.replicas) == {*row, *target}
+    assert (moving.isr, moving.leader, moving.leader_epoch) == (row, row[0], 3)
+    assert moving.target == target
+    assert moving.assured == min(len(row), len(target))
+    if set(target) - set(row):
+        assert finish(moving, world) is moving, "the new ones have nothing yet"
+        assert set(cancel(moving, world).replicas) == set(row)
+    done = finish(replace(moving, isr=moving.replicas), world)
+    assert done.replicas == target
+    assert set(done.isr) == set(target)
+    assert done.leader in target
+    assert not is_moving(done)
+
+
+def test_an_unclean_election_takes_whoever_lives() -> None:
+    state = PartitionState(replicas=(1, 2, 3), isr=(), leader=NOBODY, eligible=(1,))
+    after = elect_unclean(state, World(live=(2, 3), unsettled=(2,)))
+    assert (after.leader, after.isr, after.eligible, after.leader_epoch) == (3, (3,), (), 1)
+    assert elect_unclean(state, World(live=())) is state
+    assert elect_unclean(replace(state, leader=1), World(live=(1,))).leader == 1
+
+
+# -- all partitions ------------------------------------------------------------------------------------------
+
+partition_rows = st.lists(replica_rows, min_size=1, max_size=20)
+
+
+def states_of(rows: list[tuple[int, ...]]) -> dict[tuple[bytes, int], PartitionState]:
+    return {
+        (TOPIC, number): PartitionState(replicas=row, isr=row, leader=row[0])
+        for number, row in enumerate(rows)
+    }
+
+
+@given(partition_rows, subsets, st.integers(1, 30))
+def test_brokers_that_leave_give_everything_away_that_others_can_take(
+    rows: list[tuple[int, ...]], leaving: set[int], limit: int
+) -> None:
+    states = states_of(rows)
+    fleet = Fleet([one for one in BROKERS if one not in leaving], {})
+    targets, left = vacate(states, leaving, fleet, limit)
+    assert len(targets) <= limit
+    assert not left or len(targets) == limit
+    for key, target in targets.items():
+        before = states[key].replicas
+        assert len(set(target)) == len(target) == len(before)
+        assert all(new == old for new, old in zip(target, before, strict=True) if old not in leaving)
+    for key, state in states.items():
+        target = targets.get(key, state.replicas)
+        if not left and set(target) & leaving:
+            assert set(fleet.takers) <= set(target), "everybody else has one already"
+
+
+@given(st.integers(1, 30), st.integers(1, 3), st.integers(1, 2))
+def test_new_brokers_get_their_share_and_nobody_is_left_with_more(
+    partitions: int, factor: int, newcomers: int
+) -> None:
+    old = [1, 2, 3, 4]
+    everybody = [*old, *range(5, 5 + newcomers)]
+    states = states_of(place(partitions, factor, old, start=0))
+    targets = fill(states, everybody[4:], Fleet(everybody, {}))
+    after = {key: replace(state, replicas=targets.get(key, state.replicas)) for key, state in states.items()}
+    loads = loads_of(after)
+    share = partitions * factor // len(everybody)
+    assert all(loads[one] == min(share, partitions) for one in everybody[4:])
+    assert all(loads[one] >= share for one in old)
+    assert max(loads.values()) <= max(loads_of(states).values())
+    assert max(loads.values()) - min(loads[one] for one in everybody) <= 2
+    for key, target in targets.items():
+        assert len(set(target)) == factor
+        assert len(set(target) - set(states[key].replicas)) >= 1
+    assert fill(after, [one for one in everybody if not loads[one]], Fleet(everybody, {})) == {}
+
+
+@given(st.integers(2, 12))
+def test_filling_keeps_replicas_in_their_racks(partitions: int) -> None:
+    places = {1: Place("a"), 2: Place("b"), 3: Place("a"), 4: Place("b"), 5: Place("a")}
+    states = states_of(place(partitions, 2, [1, 2, 3, 4], start=0, places=places))
+    for target in fill(states, [5], Fleet([1, 2, 3, 4, 5], places)).values():
+        assert {places[one].rack for one in target} == {"a", "b"}

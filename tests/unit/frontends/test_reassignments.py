@@ -1,0 +1,114 @@
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders and UnregisterBroker, at every version."""
+
+import pytest
+from tests.unit.frontends.in_memory import Asked, Machine
+
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from penstock.wire.kafka.generated.elect_leaders import ElectLeadersRequest, TopicPartitions
+from penstock.wire.kafka.generated.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from penstock.wire.kafka.generated.unregister_broker import UnregisterBrokerRequest
+
+
+async def alter(
+    asked: Asked,
+    replicas: list[int] | None,
+    version: int,
+    *,
+    topic: str = "t",
+    index: int = 0,
+    may_change: bool = True,
+) -> tuple[int, str | None]:
+    one = ReassignablePartition(partition_index=index, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=topic, partitions=[one])],
+        allow_replication_factor_change=may_change,
+    )
+    answer = await asked.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, version)
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert answer.responses[0].name == topic
+    result = answer.responses[0].partitions[0]
+    assert result.partition_index == index
+    return result.error_code, result.error_message
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_moves_are_checked_and_refused_in_kafkas_words(version: int) -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        own = asked.broker.services.node.id
+        assert await alter(asked, [own], version) == (ErrorCode.NONE, None)
+        assert await alter(asked, None, version) == (
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+            None,
+        )
+        assert await alter(asked, [own], version, topic="x") == (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "Unable to find a topic named x.",
+        )
+        assert await alter(asked, [own], version, index=7) == (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "Unable to find partition t:7.",
+        )
+        assert await alter(asked, [99], version) == (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The manual partition assignment includes broker 99, but no such broker is registered.",
+        )
+        assert await alter(asked, [], version) == (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "The manual partition assignment includes an empty replica list.",
+        )
+
+
+async def test_nothing_moves_on_one_node() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        named = ListPartitionReassignmentsTopics(name="t", partition_indexes=[0, 5])
+        for topics in (None, [], [named]):
+            request = ListPartitionReassignmentsRequest(topics=topics)
+            answer = await asked.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, 0)
+            assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_elections_that_are_not_needed(version: int) -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        named = [TopicPartitions(topic="t", partitions=[0, 9]), TopicPartitions(topic="x", partitions=[1])]
+        for kind in (0, 1) if version else (0,):
+            request = ElectLeadersRequest(election_type=kind, topic_partitions=named)
+            answer = await asked.ask(ApiKey.ELECT_LEADERS, request, version)
+            found = {
+                (topic.topic, one.partition_id): (one.error_code, one.error_message)
+                for topic in answer.replica_election_results
+                for one in topic.partition_result
+            }
+            assert found == {
+                ("t", 0): (
+                    ErrorCode.ELECTION_NOT_NEEDED,
+                    "Leader election not needed for topic partition.",
+                ),
+                ("t", 9): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such partition as t-9"),
+                ("x", 1): (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "No such topic as x"),
+            }
+            request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
+            answer = await asked.ask(ApiKey.ELECT_LEADERS, request, version)
+            assert (answer.error_code, answer.replica_election_results) == (0, [])
+
+
+async def test_a_broker_that_runs_or_never_was_is_not_unregistered() -> None:
+    async with Machine().broker() as asked:
+        own = asked.broker.services.node.id
+        for broker, code in ((own, ErrorCode.INVALID_REQUEST), (99, ErrorCode.BROKER_ID_NOT_REGISTERED)):
+            request = UnregisterBrokerRequest(broker_id=broker)
+            answer = await asked.ask(ApiKey.UNREGISTER_BROKER, request, 0)
+            assert answer.error_code == code
+            assert answer.error_message
