@@ -52,6 +52,7 @@ def _register() -> None:
     from penstock.cli import (
         bench,
         broker,
+        broker_admin,
         cluster,
         consume,
         dlq,
@@ -64,7 +65,21 @@ def _register() -> None:
         why,
     )
 
-    for module in (up, broker, cluster, topic, produce, consume, group, dlq, pipeline, why, doctor, bench):
+    for module in (
+        up,
+        broker,
+        cluster,
+        broker_admin,
+        topic,
+        produce,
+        consume,
+        group,
+        dlq,
+        pipeline,
+        why,
+        doctor,
+        bench,
+    ):
         module.register(app)
 
 

@@ -77,6 +77,16 @@ def _without(
     return tuple(after)
 
 
+def stranded(states: States, leaving: Collection[int], fleet: Fleet) -> int:
+    """How many partitions keep a replica on a broker that is lost or leaves, since nobody else can take it."""
+    loads: Counter[int] = Counter()
+    return sum(
+        any(one in leaving for one in _without(state.target, leaving, fleet, loads))
+        for state in states.values()
+        if state.leader >= 0 and any(one in leaving for one in state.target)
+    )
+
+
 def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:
     """Their share of all replicas, and of preferred leaders, for brokers that have none."""
     targets: Targets = {key: state.target for key, state in states.items() if state.leader >= 0}

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
-from penstock.controller.care import Fleet, Targets, fill, mass_loss, vacate
+from penstock.controller.care import Fleet, Targets, fill, mass_loss, stranded, vacate
 from penstock.controller.moves import begin, is_moving, prefer
 from penstock.controller.sight import checks_of, draining_in, places_of, states_of, world_of
 from penstock.coordination.image import ClusterImage
@@ -46,6 +46,20 @@ class Outlook:
     moving: int = 0  # partitions whose replicas are on their way
     waiting: int = 0  # those that will be, when these are done
     stopped: str = ""  # why nothing more is begun; empty while all is well
+    stranded: int = (
+        0  # partitions that keep a replica on a broker that is lost or leaves: nobody else can take it
+    )
+
+    @property
+    def trouble(self) -> str:
+        """Why replicas stay where they should not; empty while all is well."""
+        said = [f"healing has stopped: {self.stopped}"] if self.stopped else []
+        if self.stranded:
+            said.append(
+                f"{self.stranded} partition{'s keep' if self.stranded > 1 else ' keeps'} a replica on a broker that is "
+                "lost or leaves, since every other broker or machine has one already: add a broker"
+            )
+        return "; ".join(said)
 
 
 class Caretaker:
@@ -142,7 +156,7 @@ class Caretaker:
                     stopped = stopped or "the disks of those that are left are too full to take more replicas"
             if await self._begin(targets, states) < len(targets):
                 rest_s = _RETRY_SECONDS
-        self._look_out(stopped, left)
+        self._look_out(stopped, left, stranded(states, leaving, Fleet(able, places_of(image))))
         return rest_s
 
     async def _roomy(self, image: ClusterImage, brokers: Collection[int]) -> set[int]:
@@ -177,13 +191,13 @@ class Caretaker:
             log.info("replicas of %d partitions begin to move", len(changed))
         return len(changed)
 
-    def _look_out(self, stopped: str, waiting: int) -> None:
+    def _look_out(self, stopped: str, waiting: int, stranded_count: int) -> None:
         moving = sum(is_moving(state) for state in states_of(self._metadata.image).values())
         if stopped and stopped != self.outlook.stopped:
             log.warning("healing has stopped: %s", stopped)
         elif self.outlook.stopped and not stopped:
             log.info("healing goes on")
-        self.outlook = Outlook(moving, waiting, stopped)
+        self.outlook = Outlook(moving, waiting, stopped, stranded_count)
 
     # -- leaders ---------------------------------------------------------------------------------------------
 

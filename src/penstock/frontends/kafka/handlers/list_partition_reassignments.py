@@ -1,7 +1,7 @@
 """ListPartitionReassignments (46), version 0: partitions whose replicas are moving, all or those that are named.
 
 What does not move, or does not exist, is left out without an error. The controller is asked: it knows what was begun a
-moment ago.
+moment ago. Beside error code 0 its message says, where something is wrong, why replicas stay where they should not.
 """
 
 from penstock.frontends.kafka.registry import Call, api
@@ -35,6 +35,6 @@ async def handle(
             )
         )
     return ListPartitionReassignmentsResponse(
-        error_message=None,
+        error_message=services.controller.care.outlook.trouble or None,
         topics=[OngoingTopicReassignment(name=name, partitions=each) for name, each in topics.items()],
     )

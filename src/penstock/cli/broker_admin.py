@@ -1,0 +1,264 @@
+"""`penstock broker-admin …`: the brokers of a cluster, emptied before they go and given their share when they come."""
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command import Session, command
+from penstock.cli.errors import INTERRUPTED, CommandError
+from penstock.cli.output import count_text, print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.cluster_info import BrokerInfo, ClusterInfo, Place
+
+_POLL_SECONDS = 0.5
+# Nothing moves, and the controller says why: long enough that it means this drain.
+_STUCK_SECONDS = 5.0
+# How long the controller may take to give an empty broker its share by itself.
+_FILL_SECONDS = 5.0
+
+Broker = Annotated[int, typer.Argument(min=0, metavar="ID", help="The broker's number.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Show how far it is until it is done.")]
+
+
+def register(app: typer.Typer) -> None:
+    brokers = typer.Typer(no_args_is_help=True)
+    app.add_typer(brokers, name="broker-admin", help="Look at the brokers of a cluster, drain and add them.")
+    command(brokers, "list", examples=("penstock broker-admin list",))(list_)
+    command(
+        brokers,
+        "drain",
+        examples=("penstock broker-admin drain 3", "penstock broker-admin drain 3 --no-wait"),
+    )(drain)
+    command(brokers, "add", examples=("penstock broker-admin add 4",))(add)
+
+
+def list_(session: Session) -> None:
+    """Every broker: where it is, how it is, and what it holds."""
+    with _admin(session) as admin:
+        found = admin.look()
+    if session.json:
+        print_json([broker_json(one) for one in found.brokers.values()])
+        return
+    print_brokers(found)
+    if found.trouble:
+        print(found.trouble)
+
+
+def drain(session: Session, broker: Broker, wait: Wait = True) -> None:
+    """Move all replicas of a broker to others, so that it can be stopped; it serves them until others have them.
+
+    It takes no new ones until `broker-admin add`. Ctrl-C leaves the drain going on. The replicas of a broker that is
+    dead are rebuilt from the other copies at once, and the cluster forgets it.
+    """
+    with _admin(session) as admin:
+        found = admin.look()
+        one = _known(found, broker)
+        if not any(
+            other.is_live and not _is_leaving(other) for other in found.brokers.values() if other != one
+        ):
+            raise CommandError(f"no other broker can take the replicas of broker {broker}: start one first")
+        if one.is_live:
+            admin.set_draining(broker, (one.host, one.port), value=True)
+        else:
+            admin.forget(broker)
+        if not session.json:
+            size = "" if one.size_bytes is None else f" ({size_text(one.size_bytes)})"
+            print(
+                f"{count_text(one.replicas, 'replica')}{size} of broker {broker} move to others", flush=True
+            )
+        if wait:
+            _watch(session, broker, lambda: _until_empty(session, admin, broker))
+        _say_drained(session, admin.look(), broker, done=wait, was_live=one.is_live)
+
+
+def add(session: Session, broker: Broker, wait: Wait = True) -> None:
+    """Let a broker that runs take replicas (again), and move its share of all replicas and leaders to it.
+
+    What is left of a drain is taken back. Ctrl-C leaves the moves going on.
+    """
+    with _admin(session) as admin:
+        found = admin.look()
+        one = _known(found, broker)
+        if not one.is_live:
+            raise CommandError(f"broker {broker} is dead: start it first, then add it")
+        if _is_leaving(one):
+            admin.set_draining(broker, (one.host, one.port), value=False)
+            leaving = {place: None for place, each in found.moving.items() if broker in each.removing}
+            if leaving:
+                admin.reassign(leaving)  # those that have gone too far are refused, and come back later
+        _spread(admin, broker)
+        if wait:
+            _watch(session, broker, lambda: _until_filled(session, admin, broker))
+            firsts = admin.look().partitions.items()
+            admin.elect_preferred(
+                place
+                for place, each in firsts
+                if each.target[:1] == (broker,) and broker in each.in_sync and each.leader != broker
+            )
+        after = admin.look().brokers[broker]
+    if session.json:
+        print_json(broker_json(after))
+    elif wait:
+        print(
+            f"broker {broker} is in service: {count_text(after.replicas, 'replica')}, "
+            f"{count_text(after.leaders, 'leader')}"
+        )
+    else:
+        print(f"broker {broker} takes replicas; `penstock status` shows how far it is")
+
+
+# -- waiting ------------------------------------------------------------------------------------------------------
+
+
+def _watch(session: Session, broker: int, until: Any) -> None:
+    from penstock.cli.command import say_error
+
+    try:
+        until()
+    except KeyboardInterrupt:
+        if not session.json:
+            say_error(
+                f"the moves go on without us; `penstock status` shows how far they are, `penstock broker-admin list` "
+                f"what broker {broker} still holds"
+            )
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _until_empty(session: Session, admin: "ClusterAdmin", broker: int) -> None:
+    from penstock.cli.moves import Emptying
+    from penstock.cli.progress import Bar
+
+    emptying = Emptying(broker)
+    stuck_since: float | None = None
+    with Bar(f"draining broker {broker}", quiet=session.json) as bar:
+        while True:
+            found = admin.look()
+            left = found.on(broker)
+            if not left:
+                return
+            done, total = emptying.progress(found)
+            bar.show(done, total, f"{count_text(len(left), 'replica')} to go")
+            moves = any(broker in one.removing for one in found.moving.values())
+            if moves or not found.trouble:
+                stuck_since = None
+            else:
+                stuck_since = stuck_since or time.monotonic()
+                if time.monotonic() - stuck_since > _STUCK_SECONDS:
+                    raise CommandError(
+                        f"broker {broker} cannot be emptied, {count_text(len(left), 'replica')} stay for now: "
+                        f"{found.trouble}; the drain goes on when it can, `penstock broker-admin add {broker}` ends it"
+                    )
+            time.sleep(_POLL_SECONDS)
+
+
+def _until_filled(session: Session, admin: "ClusterAdmin", broker: int) -> None:
+    from penstock.cli.progress import Bar
+
+    with Bar(f"filling broker {broker}", quiet=session.json) as bar:
+        while True:
+            found = admin.look()
+            coming = [place for place, one in found.moving.items() if broker in one.adding]
+            if not coming:
+                return
+            copied = [found.copied(place) for place in coming]
+            bar.show(
+                sum(one.done_bytes for one in copied),
+                sum(one.total_bytes for one in copied),
+                f"{count_text(len(coming), 'replica')} on the way",
+            )
+            time.sleep(_POLL_SECONDS)
+
+
+def _spread(admin: "ClusterAdmin", broker: int) -> None:
+    """Its share of everybody's replicas: an empty broker gets it from the controller, any other from us."""
+    from penstock.cli.moves import share_for
+
+    deadline = time.monotonic() + _FILL_SECONDS
+    found = admin.look()
+    while not found.on(broker) and share_for(found, broker) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+        found = admin.look()
+    if any(broker in one.adding for one in found.moving.values()):
+        return
+    targets: dict[Place, tuple[int, ...]] = share_for(found, broker)
+    if targets:
+        refused = admin.reassign(targets)
+        if len(refused) == len(targets):
+            raise CommandError(f"broker {broker} could not be given replicas: {next(iter(refused.values()))}")
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+
+def print_brokers(found: "ClusterInfo") -> None:
+    print_table(
+        ("id", "host", "rack", "state", "replicas", "leaders", "size", ""),
+        [
+            (
+                one.id,
+                f"{one.host}:{one.port}" if one.host else None,
+                one.rack,
+                str(one.state),
+                one.replicas,
+                one.leaders,
+                None if one.size_bytes is None else size_text(one.size_bytes),
+                "controller" if one.controller else "",
+            )
+            for one in found.brokers.values()
+        ],
+    )
+
+
+def broker_json(one: "BrokerInfo") -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "host": one.host or None,
+        "port": one.port if one.port >= 0 else None,
+        "rack": one.rack,
+        "host_label": one.machine,
+        "state": str(one.state),
+        "controller": one.controller,
+        "replicas": one.replicas,
+        "leaders": one.leaders,
+        "size_bytes": one.size_bytes,
+        "free_bytes": one.free_bytes,
+    }
+
+
+def _say_drained(session: Session, found: "ClusterInfo", broker: int, *, done: bool, was_live: bool) -> None:
+    after = found.brokers.get(broker)
+    if session.json:
+        print_json({"id": broker, "state": "forgotten"} if after is None else broker_json(after))
+    elif not done:
+        print("`penstock status` shows how far it is")
+    elif was_live:
+        print(f"broker {broker} is drained: it holds no replicas and can be stopped")
+    else:
+        print(f"all that broker {broker} held is on other brokers again, and the cluster has forgotten it")
+
+
+def _is_leaving(one: "BrokerInfo") -> bool:
+    from penstock.client.cluster_info import BrokerState
+
+    return one.state in (BrokerState.DRAINING, BrokerState.DRAINED)
+
+
+def _known(found: "ClusterInfo", broker: int) -> "BrokerInfo":
+    one = found.brokers.get(broker)
+    if one is None:
+        known = ", ".join(map(str, found.brokers))
+        raise CommandError(
+            f"there is no broker {broker}, only {known}: start it with `penstock broker --id {broker} …`"
+        )
+    return one
+
+
+def _admin(session: Session) -> "ClusterAdmin":
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.connect import reach
+
+    reach(session.bootstrap)
+    return ClusterAdmin(session.bootstrap)

@@ -1,0 +1,52 @@
+"""Replicas on their way, seen from the command line: how far a drain is, and what a broker's share would be."""
+
+from typing import TYPE_CHECKING
+
+from penstock.client.cluster_info import Place, Progress
+
+if TYPE_CHECKING:
+    from penstock.client.cluster_info import ClusterInfo
+
+# A replica without any bytes is work, too.
+_REPLICA_BYTES_MIN = 1
+
+
+class Emptying:
+    """A broker that is drained: measured against what it held when we began to look."""
+
+    def __init__(self, broker: int) -> None:
+        self._broker = broker
+        self._sizes: dict[Place, int] = {}
+
+    def progress(self, found: "ClusterInfo") -> Progress:
+        for place in found.on(self._broker):
+            self._sizes[place] = max(found.size_of(place), _REPLICA_BYTES_MIN)
+        done = 0
+        for place, size in self._sizes.items():
+            one = found.partitions.get(place)
+            if one is None or self._broker not in one.replicas:
+                done += size
+            elif self._broker in one.removing and one.adding:
+                copied = found.copied(place)
+                done += size * copied.done_bytes // max(copied.total_bytes, 1)
+        return Progress(done, sum(self._sizes.values()))
+
+
+def share_for(found: "ClusterInfo", broker: int) -> dict[Place, tuple[int, ...]]:
+    """Where replicas should go so that this broker has its share; empty when it has, or nobody can give."""
+    from penstock.client.cluster_info import BrokerState
+    from penstock.controller.care import Fleet, fill
+    from penstock.controller.placement import Place as Stand
+    from penstock.coordination.nodes import PartitionState
+
+    takers = [
+        one.id for one in found.brokers.values() if one.state is BrokerState.IN_SERVICE or one.id == broker
+    ]
+    places = {one.id: Stand(one.rack, one.machine) for one in found.brokers.values()}
+    states = {
+        (place.topic.encode(), place.partition): PartitionState(one.replicas, one.in_sync, one.leader)
+        for place, one in found.partitions.items()
+        if not one.is_moving
+    }
+    wanted = fill(states, [broker], Fleet(takers, places))
+    return {Place(topic.decode(), number): target for (topic, number), target in wanted.items()}

@@ -1,0 +1,118 @@
+"""A cluster at one moment, as an operator wants to see it: brokers, partitions, and replicas that are on their way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+
+class BrokerState(StrEnum):
+    IN_SERVICE = "in service"
+    DRAINING = "draining"  # its replicas move to others
+    DRAINED = "drained"  # and are gone: it may be stopped
+    SILENT = "no answer"  # the cluster counts on it, but it does not answer us
+    DEAD = "dead"
+
+
+class Place(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Where one partition is."""
+
+    leader: int  # -1: nobody
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """Those it has once nothing moves any more."""
+        return tuple(one for one in self.replicas if one not in self.removing)
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def is_offline(self) -> bool:
+        return self.leader < 0
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """One that should have everything has not; those on their way do not count."""
+        return any(one not in self.in_sync for one in self.replicas if one not in self.adding)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    id: int
+    host: str
+    port: int
+    rack: str | None
+    machine: str | None  # the host label, where several brokers share a machine
+    state: BrokerState
+    controller: bool
+    replicas: int
+    leaders: int
+    size_bytes: int | None  # of its logs
+    free_bytes: int | None  # of its disk
+
+    @property
+    def is_live(self) -> bool:
+        return self.state is not BrokerState.DEAD
+
+
+class Progress(NamedTuple):
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True)
+class ClusterInfo:
+    id: str
+    brokers: Mapping[int, BrokerInfo]
+    partitions: Mapping[Place, Replicas]
+    # Bytes of each replica, by broker; what is not known is left out.
+    sizes: Mapping[int, Mapping[Place, int]] = field(default_factory=dict)
+    # Why replicas stay where they should not: too many brokers are gone, or nobody can take more. Empty: all is well.
+    trouble: str = ""
+
+    @cached_property
+    def moving(self) -> dict[Place, Replicas]:
+        return {place: one for place, one in self.partitions.items() if one.is_moving}
+
+    @cached_property
+    def offline(self) -> list[Place]:
+        return [place for place, one in self.partitions.items() if one.is_offline]
+
+    @cached_property
+    def under_replicated(self) -> list[Place]:
+        return [place for place, one in self.partitions.items() if one.is_under_replicated]
+
+    def on(self, broker: int) -> list[Place]:
+        """The partitions with a replica there, also one that is still to be filled."""
+        return [place for place, one in self.partitions.items() if broker in one.replicas]
+
+    def size_of(self, place: Place) -> int:
+        """What a whole copy takes: the leader's, or the largest."""
+        one = self.partitions[place]
+        sizes = {broker: self.sizes.get(broker, {}).get(place, 0) for broker in one.replicas}
+        return sizes.get(one.leader) or max(sizes.values(), default=0)
+
+    def copied(self, place: Place) -> Progress:
+        """How far the new replicas of a partition that moves are."""
+        one, size = self.partitions[place], self.size_of(place)
+        done = sum(
+            size if broker in one.in_sync else min(size, self.sizes.get(broker, {}).get(place, 0))
+            for broker in one.adding
+        )
+        return Progress(done, size * len(one.adding))
