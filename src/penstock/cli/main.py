@@ -62,6 +62,7 @@ def _register() -> None:
         produce,
         topic,
         up,
+        verify,
         why,
     )
 
@@ -76,6 +77,7 @@ def _register() -> None:
         group,
         dlq,
         pipeline,
+        verify,
         why,
         doctor,
         bench,

@@ -32,6 +32,9 @@ _PROBED_BYTES_MIN = 32 * 1024
 
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
+# The replica id of a reader that wants this replica's copy, whoever leads: Kafka's tools compare replicas with it.
+DEBUGGING_READER = -2
+
 _ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
@@ -72,11 +75,11 @@ class FetchService:
         work.attempt()
         return work.give_up
 
-    def find(self, topic: bytes, number: int, *, by_id: bool) -> Partition:
+    def find(self, topic: bytes, number: int, *, by_id: bool, any_replica: bool = False) -> Partition:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = found.led.get(number)
+        partition = (found.partitions if any_replica else found.led).get(number)
         if partition is None:
             raise ApiError(found.missing(number))
         return partition
@@ -200,7 +203,7 @@ class _Fetch:
         request = self._request
         aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
         try:
-            partition = self._service.find(topic, one.partition, by_id=self._by_id)
+            partition = self._find(topic, one.partition)
             if request.replica_id >= 0 and (
                 partition.leading is None or request.replica_id not in partition.leading.progress
             ):
@@ -265,6 +268,10 @@ class _Fetch:
             one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
         )
 
+    def _find(self, topic: bytes, number: int) -> Partition:
+        any_replica = self._request.replica_id == DEBUGGING_READER
+        return self._service.find(topic, number, by_id=self._by_id, any_replica=any_replica)
+
     def _hint(self, topic: bytes, number: int, code: ErrorCode) -> tuple[int, int] | None:
         """Who leads, for a client that thought we do (KIP-951)."""
         if code not in _ELSEWHERE:
@@ -277,7 +284,7 @@ class _Fetch:
         service = self._service
         for topic, wanted in self._topics:
             for one in wanted:
-                partition = service.find(topic, one.partition, by_id=self._by_id)
+                partition = self._find(topic, one.partition)
                 waiters = (
                     partition.replica_waiters if self._request.replica_id >= 0 else partition.data_waiters
                 )

@@ -1,0 +1,176 @@
+"""`penstock verify`: proof that all replicas are the same, or where they are not."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.command import Session, command, say_error
+from penstock.cli.errors import FAILED, CommandError, WrongUseError
+from penstock.cli.output import count_text, print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from penstock.client.cluster_info import ClusterInfo, Place
+    from penstock.client.replica_verify import Verdict
+
+_LINES_MAX = 20
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "verify",
+        examples=(
+            "penstock verify",
+            "penstock verify orders",
+            "penstock verify --data-dir /var/lib/penstock",
+        ),
+    )(verify)
+
+
+def verify(
+    session: Session,
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="Only this one (default: all).", show_default=False),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Check the files of a broker that is stopped, instead of asking a cluster."),
+    ] = None,
+) -> None:
+    """Read every replica below the high watermark and see that all are byte for byte the same.
+
+    Copies of compacted topics are compared record by record, where two have the same offset: each broker compacts for
+    itself. Exit code 1: a replica differs, is damaged, or could not be read.
+    """
+    if data_dir is not None:
+        from penstock.cli.verify_data import verify_data_dir
+
+        if topic is not None:
+            raise WrongUseError("give a topic or --data-dir, not both")
+        verify_data_dir(session, data_dir)
+        return
+    verdicts = _verdicts(session, topic)
+    if session.json:
+        print_json({"identical": all(one.is_identical for one in verdicts), "partitions": _as_json(verdicts)})
+    else:
+        _print(verdicts)
+    wrong = [one for one in verdicts if one.differences]
+    unread = [one for one in verdicts if one.unread and not one.differences]
+    if wrong:
+        say_error(
+            f"{count_text(len(wrong), 'partition')} with copies that are damaged or differ: stop the broker that is "
+            "named, move its partition folder away, and start it: it fetches a whole copy"
+        )
+    elif unread:
+        say_error(
+            f"{count_text(len(unread), 'partition')} could not be compared: bring all brokers back, try again"
+        )
+    if wrong or unread:
+        raise typer.Exit(FAILED)
+
+
+def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":
+    from penstock.cli.progress import Bar
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.connect import reach
+    from penstock.client.replica_verify import Verifier
+
+    reach(session.bootstrap)
+    with ClusterAdmin(session.bootstrap) as admin:
+        found = admin.look()
+    places = _chosen(found, topic)
+    total = sum(found.size_of(place) for place in places)
+    verifier = Verifier(session.bootstrap)
+    verdicts: list[Verdict] = []
+    done = 0
+
+    def told(size_bytes: int) -> None:
+        nonlocal done
+        done += size_bytes
+        bar.show(min(done, total), total, f"{len(verdicts)} of {count_text(len(places), 'partition')}")
+
+    try:
+        compacted = verifier.compacted({place.topic: None for place in places})
+        with Bar("comparing replicas", quiet=session.json) as bar:
+            for place in places:
+                verdicts.append(verifier.verify(found, place, told, compacted=place.topic in compacted))
+                told(0)
+    finally:
+        verifier.close()
+    return verdicts
+
+
+def _chosen(found: "ClusterInfo", topic: str | None) -> "list[Place]":
+    places = [place for place in found.partitions if topic is None or place.topic == topic]
+    if topic is not None and not places:
+        raise CommandError(f"there is no topic {topic}: see `penstock topic list`")
+    return places
+
+
+def _print(verdicts: "list[Verdict]") -> None:
+    if not verdicts:
+        print("no topics yet, so there is nothing to compare")
+        return
+    topics: dict[str, list[Verdict]] = {}
+    for one in verdicts:
+        topics.setdefault(one.place.topic, []).append(one)
+    print_table(
+        ("topic", "partitions", "copies", "offsets", "compared", "result"),
+        [
+            (
+                name,
+                len(each),
+                max(len(one.compared) + len(one.unread) + _broken(one) for one in each),
+                sum(one.end - one.start for one in each),
+                size_text(sum(one.size_bytes for one in each)),
+                _result(each),
+            )
+            for name, each in topics.items()
+        ],
+    )
+    lines = [
+        *(
+            f"{one.place} differs at offset {what.offset} on broker {what.broker}: {what.why}"
+            for one in verdicts
+            for what in one.differences
+        ),
+        *(
+            f"{one.place} on broker {broker} could not be read: {why}"
+            for one in verdicts
+            for broker, why in one.unread.items()
+        ),
+    ]
+    for line in lines[:_LINES_MAX]:
+        print(line)
+    if len(lines) > _LINES_MAX:
+        print(f"and {len(lines) - _LINES_MAX} more; --json has them all")
+
+
+def _broken(one: "Verdict") -> int:
+    return len({what.broker for what in one.differences} - set(one.compared))
+
+
+def _result(each: "list[Verdict]") -> str:
+    differing = sum(bool(one.differences) for one in each)
+    unread = sum(bool(one.unread) for one in each)
+    if differing:
+        return f"{differing} differ" if differing > 1 else "1 differs"
+    return f"{unread} not compared" if unread else "identical"
+
+
+def _as_json(verdicts: "list[Verdict]") -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": one.place.topic,
+            "partition": one.place.partition,
+            "start": one.start,
+            "end": one.end,
+            "size_bytes": one.size_bytes,
+            "brokers": list(one.compared),
+            "differences": [what._asdict() for what in one.differences],
+            "unread": [{"broker": broker, "why": why} for broker, why in one.unread.items()],
+        }
+        for one in verdicts
+    ]

@@ -1,0 +1,162 @@
+"""Copies of one partition, held against each other: where they part, and whose copy is damaged. No I/O here.
+
+A plain log is byte for byte the same on every broker: base offsets, leader epochs, everything. Compaction works on each
+broker for itself, so of a compacted log only what two copies both have can be compared, record by record.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.client.raw.batches import whole_batches
+from penstock.records.batch import HEADER_BYTES, MAGIC, InvalidBatch, check_batch, read_header
+from penstock.records.reader import iter_batches, payload_of, records_in
+
+WRONG_CHECKSUM = "the checksum of its batch is wrong"
+NO_BATCH = "it has no whole batch there"
+
+
+class Difference(NamedTuple):
+    broker: int
+    offset: int  # of the first record of the batch, or of the record
+    why: str
+
+
+class Compared(NamedTuple):
+    size_bytes: int  # how much of every copy that is still trusted was compared
+    next_offset: int
+    differences: list[Difference]  # a broker that is named here is not to be compared any further
+
+
+def compare(copies: Mapping[int, memoryview], position: int, end: int) -> Compared:
+    """What each broker sent from `position` on, up to the batch that holds `end`; the first one is the reference."""
+    left = dict(copies)
+    differences: list[Difference] = []
+    while left:
+        reference = next(iter(left))
+        sound, why = _sound(left[reference], position, end)
+        if why:
+            differences.append(Difference(reference, position, why))
+            del left[reference]
+            continue
+        found = _against(reference, left, sound)
+        differences += found
+        for one in found:
+            del left[one.broker]
+        if reference in left:
+            size = _boundary(sound, min(len(view) for view in left.values()))
+            differences += _damaged(reference, sound[:size])
+            return Compared(size, _next_offset(sound[:size]), differences)
+    return Compared(0, end, differences)
+
+
+def _sound(view: memoryview, position: int, end: int) -> tuple[memoryview, str]:
+    """As many batches of a copy as look like some, or why not even the first does."""
+    size = 0
+    while len(view) - size >= HEADER_BYTES:
+        header = read_header(view, size)
+        following = size + header.size_bytes
+        if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(view) - size:
+            break
+        if size == 0 and not header.base_offset <= position < header.next_offset:
+            return view[:0], f"it has the batch of offset {header.base_offset} there"
+        if header.base_offset >= end:
+            break
+        size = following
+    return view[:size], "" if size else NO_BATCH
+
+
+def _against(reference: int, copies: Mapping[int, memoryview], sound: memoryview) -> list[Difference]:
+    """What is wrong with the others; or with the reference itself, then alone."""
+    found = []
+    for broker, view in copies.items():
+        position = -1 if broker == reference else _parting(sound, view)
+        if position < 0:
+            continue
+        offset = read_header(sound, position).base_offset
+        own, other = _fault(sound, position), _fault(view, position)
+        if own and not other:
+            return [Difference(reference, offset, own)]
+        found.append(Difference(broker, offset, other or f"it is not what broker {reference} has"))
+    return found
+
+
+def _parting(one: memoryview, other: memoryview) -> int:
+    """Where the first batch of `one` begins that is not the same in `other`, as far as that goes; -1: nowhere."""
+    size = min(len(one), len(other))
+    # A comparison of views looks at one byte after the other; one of bytes does not.
+    if bytes(one[:size]) == bytes(other[:size]):
+        return -1 if _boundary(one, size) else 0
+    position = 0
+    while True:
+        end = position + read_header(one, position).size_bytes
+        if bytes(one[position:end]) != bytes(other[position:end]):
+            return position
+        position = end
+
+
+def _fault(copy: memoryview, position: int) -> str:
+    if len(copy) - position < HEADER_BYTES:
+        return NO_BATCH
+    try:
+        check_batch(copy, position)
+    except InvalidBatch:
+        return WRONG_CHECKSUM
+    return ""
+
+
+def _damaged(broker: int, batches: memoryview) -> list[Difference]:
+    """The first batch whose checksum is wrong, in this copy and so in all."""
+    for position, header in iter_batches(batches):
+        if _fault(batches, position):
+            return [Difference(broker, header.base_offset, WRONG_CHECKSUM)]
+    return []
+
+
+def _boundary(batches: memoryview, limit: int) -> int:
+    """The end of the last batch that lies within the limit."""
+    end = 0
+    for position, header in iter_batches(batches):
+        if position + header.size_bytes > limit:
+            break
+        end = position + header.size_bytes
+    return end
+
+
+def _next_offset(batches: memoryview) -> int:
+    following = -1
+    for _, header in iter_batches(batches):
+        following = header.next_offset
+    return following
+
+
+# -- compacted logs ----------------------------------------------------------------------------------------------
+
+
+class Content(NamedTuple):
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Contents(NamedTuple):
+    records: dict[int, Content]
+    next_offset: int  # behind what was read; the end where nothing follows
+
+
+def contents(view: memoryview, end: int) -> Contents:
+    """The records of whole batches before an end. InvalidBatch or NotABatchError: they are damaged."""
+    whole = whole_batches(view, end)
+    batches = view[: whole.size_bytes]
+    records = {}
+    for position, header in iter_batches(batches):
+        check_batch(batches, position)
+        for one in records_in(header, payload_of(batches, position, header)):
+            records[one.offset] = Content(one.timestamp, one.key, one.value, one.headers)
+    return Contents(records, end if whole.at_end or not batches else whole.next_offset)
+
+
+def first_other(one: Mapping[int, Content], other: Mapping[int, Content], before: int) -> int | None:
+    """The first offset below a limit that both have, with different records."""
+    both = (offset for offset in sorted(one) if offset < before and offset in other)
+    return next((offset for offset in both if one[offset] != other[offset]), None)

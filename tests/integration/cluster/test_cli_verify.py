@@ -1,0 +1,110 @@
+"""`penstock verify` against three real brokers: the same everywhere, or the very place where not."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.commands import penstock
+from tests.integration.raw import wait_until
+
+from penstock.testing import ClusterProcesses, cluster
+
+BROKERS = 3
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    with cluster(BROKERS, directory=tmp_path_factory.mktemp("cluster")) as processes:
+        yield processes
+
+
+@pytest.fixture
+def topic(running: ClusterProcesses) -> str:
+    running.start()
+    return f"orders-{next(_numbers)}"
+
+
+def write(processes: ClusterProcesses, topic: str, config: dict[str, str] | None = None) -> None:
+    """A hundred messages in two partitions, each message a batch of its own."""
+    admin = AdminClient({"bootstrap.servers": processes.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 2, BROKERS, config=config or {})])[topic].result()
+    producer = Producer(
+        {"bootstrap.servers": processes.bootstrap, "acks": "all", "log_level": 0, "batch.num.messages": 1}
+    )
+    for number in range(100):
+        producer.produce(topic, b"value-%d" % number, b"key-%d" % (number % 9), partition=number % 2)
+    assert producer.flush() == 0
+
+
+def segment(processes: ClusterProcesses, broker: int, topic: str, partition: int) -> Path:
+    place = processes.broker(broker).data_dir / "topics" / topic / f"Partition-{partition}"
+    return place / f"{0:020d}.log"
+
+
+def flip(path: Path, text: bytes) -> None:
+    """One bit of this text, in the file."""
+    data = path.read_bytes()
+    at = data.index(text)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([data[at] ^ 1]))
+
+
+def test_replicas_that_are_the_same(running: ClusterProcesses, topic: str) -> None:
+    write(running, topic)
+    found = penstock("verify", topic, "--json", bootstrap=running.bootstrap)
+    assert found.code == 0, found.err
+    assert found.json["identical"]
+    assert [one["brokers"] for one in found.json["partitions"]] == [[1, 2, 3]] * 2
+    assert [(one["start"], one["end"]) for one in found.json["partitions"]] == [(0, 50)] * 2
+    everything = penstock("verify", bootstrap=running.bootstrap)
+    assert everything.code == 0, everything.err
+    assert "identical" in everything.out
+
+
+@pytest.mark.parametrize("whose", ["leader", "follower"])
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_flipped_byte_is_found(running: ClusterProcesses, topic: str, whose: str, policy: str) -> None:
+    write(running, topic, {"cleanup.policy": policy})
+    admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
+    leader = admin.list_topics(topic, timeout=60).topics[topic].partitions[1].leader
+    damaged = leader if whose == "leader" else leader % BROKERS + 1
+    flip(segment(running, damaged, topic, 1), b"value-41")  # the 21st of partition 1
+    found = penstock("verify", topic, "--json", bootstrap=running.bootstrap)
+    assert found.code == 1
+    assert not found.json["identical"]
+    good, bad = found.json["partitions"]
+    assert good["differences"] == []
+    assert [(one["broker"], one["offset"] <= 20) for one in bad["differences"]] == [(damaged, True)]
+    said = penstock("verify", topic, bootstrap=running.bootstrap)
+    assert f"{topic}-1 differs at offset" in said.out
+    assert f"on broker {damaged}" in said.out
+    assert "1 partition with copies that are damaged or differ" in said.said()
+
+
+def test_a_replica_that_cannot_be_asked_is_no_proof(running: ClusterProcesses, topic: str) -> None:
+    write(running, topic)
+    running.broker(3).stop()
+    wait_until(
+        lambda: "it is dead" in penstock("verify", topic, bootstrap=running.bootstrap).out,
+        "broker 3 is missed",
+    )
+    found = penstock("verify", topic, bootstrap=running.bootstrap)
+    assert found.code == 1
+    assert "could not be compared" in found.said()
+
+    stopped = str(running.broker(3).data_dir)
+    assert penstock("verify", "--data-dir", stopped).code == 0
+    flip(segment(running, 3, topic, 0), b"value-40")
+    found = penstock("verify", "--data-dir", stopped)
+    assert found.code == 1
+    assert f"{topic}-0: " in found.out
+    assert "1 damaged partition" in found.said()
+    assert "a broker runs on" in penstock("verify", "--data-dir", str(running.broker(1).data_dir)).said()
+    assert (
+        "there is no topic" in penstock("verify", "nothing-of-the-kind", bootstrap=running.bootstrap).said()
+    )
