@@ -6,7 +6,21 @@ import sys
 import pytest
 from tests.integration.commands import environment, penstock
 
-COMMANDS = ["up", "broker", "topic", "produce", "consume", "group", "dlq", "why", "doctor", "bench"]
+COMMANDS = [
+    "up",
+    "broker",
+    "status",
+    "verify",
+    "broker-admin",
+    "topic",
+    "produce",
+    "consume",
+    "group",
+    "dlq",
+    "why",
+    "doctor",
+    "bench",
+]
 # Each of these takes longer to import than the help takes to print.
 HEAVY = {
     "asyncio",
@@ -28,8 +42,14 @@ def test_help_names_every_command() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [[name] for name in COMMANDS if name not in ("topic", "group", "dlq")]
-    + [["topic", "create"], ["group", "describe"], ["group", "reset"], ["dlq", "replay"]],
+    [[name] for name in COMMANDS if name not in ("topic", "group", "dlq", "broker-admin")]
+    + [
+        ["broker-admin", "drain"],
+        ["topic", "create"],
+        ["group", "describe"],
+        ["group", "reset"],
+        ["dlq", "replay"],
+    ],
 )
 def test_each_command_explains_itself_with_examples(name: list[str]) -> None:
     done = penstock(*name, "--help")

@@ -11,9 +11,10 @@ from penstock.cli.output import count_text, print_json, print_table
 
 if TYPE_CHECKING:
     from penstock.cli.cluster_processes import LocalCluster
+    from penstock.cli.status import Outlook
 
 _REPLICAS_MAX = 3
-_ASK_SECONDS = 10.0
+_ASK_MS = 10_000
 
 DataDir = Annotated[Path, typer.Option(help="Where the whole cluster is kept.")]
 _DEFAULT_DIR = Path("cluster")
@@ -67,7 +68,7 @@ def up(
         raise CommandError(f"a cluster runs in {data_dir} already: `penstock cluster down` stops it")
     started = _start(count, data_dir, base_port, settings)
     if session.json:
-        print_json(_facts(started))
+        print_json(_facts(started, _ask(started)))
     else:
         print(f"penstock listens on {started.bootstrap}")
         print(f"{count_text(count, 'broker')}, data and logs in {data_dir}", flush=True)
@@ -77,26 +78,30 @@ def up(
 
 
 def status(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
-    """Who runs, who is the controller, and which partitions lack replicas."""
+    """Who runs, who is the controller, which partitions lack replicas, and what moves."""
     found = _found(data_dir)
-    facts = _facts(found)
+    outlook = _ask(found)
+    facts = _facts(found, outlook)
     if session.json:
         print_json(facts)
         return
     zookeeper = facts["zookeeper"]
     print(f"ZooKeeper on port {zookeeper['port']}, {_pid_text(zookeeper['pid'])}")
     print_table(
-        ("broker", "address", "process", "role"),
+        ("broker", "address", "process", "state", "role"),
         [
-            (one["id"], f"{one['host']}:{one['port']}", one["pid"], "controller" if one["controller"] else "")
+            (
+                one["id"],
+                f"{one['host']}:{one['port']}",
+                one["pid"],
+                one["state"],
+                "controller" if one["controller"] else "",
+            )
             for one in facts["brokers"]
         ],
     )
-    if facts["partitions"] is not None:
-        print(
-            f"{count_text(facts['partitions'], 'partition')}, {facts['under_replicated']} under-replicated, "
-            f"{facts['offline']} offline"
-        )
+    if outlook is not None:
+        outlook.print()
 
 
 def down(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
@@ -159,14 +164,11 @@ def _wait_for_the_end() -> None:
             signal.pause()
 
 
-def _facts(found: "LocalCluster") -> dict[str, Any]:
+def _facts(found: "LocalCluster", outlook: "Outlook | None") -> dict[str, Any]:
     from penstock.cli.cluster_processes import HOST
 
-    told = _ask(found)
-    partitions = (
-        None if told is None else [one for t in told.topics.values() for one in t.partitions.values()]
-    )
-    return {
+    told = {} if outlook is None else outlook.found.brokers
+    facts: dict[str, Any] = {
         "bootstrap": found.bootstrap,
         "zookeeper": {
             "host": HOST,
@@ -180,31 +182,35 @@ def _facts(found: "LocalCluster") -> dict[str, Any]:
                 "port": one.port,
                 "console_port": one.console_port,
                 "pid": one.pid if one.is_running else None,
-                "controller": told is not None and told.controller_id == one.id,
+                "controller": one.id in told and told[one.id].controller,
+                "state": str(told[one.id].state) if one.id in told else None,
             }
             for one in found.brokers
         ],
-        "partitions": None if partitions is None else len(partitions),
-        "under_replicated": None
-        if partitions is None
-        else sum(len(one.isrs) < len(one.replicas) for one in partitions),
-        "offline": None if partitions is None else sum(one.leader < 0 for one in partitions),
+        "partitions": None,
+        "under_replicated": None,
+        "offline": None,
     }
+    if outlook is not None:
+        facts |= {name: value for name, value in outlook.as_json().items() if name not in ("id", "brokers")}
+    return facts
 
 
-def _ask(found: "LocalCluster") -> Any:
+def _ask(found: "LocalCluster") -> "Outlook | None":
     """What a broker says of the cluster; None when none answers."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
+    from penstock.cli.status import Outlook
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.raw import RawError, RawOptions
 
     if not any(one.is_running for one in found.brokers):
         return None
     try:
-        return AdminClient({"bootstrap.servers": found.bootstrap, "log_level": 0}).list_topics(
-            timeout=_ASK_SECONDS
-        )
-    except KafkaException:
+        with ClusterAdmin(found.bootstrap, RawOptions(api_timeout_ms=_ASK_MS)) as admin:
+            outlook = Outlook(admin)
+            outlook.look(twice=True)
+    except RawError:
         return None
+    return outlook
 
 
 def _pid_text(pid: int | None) -> str:

@@ -64,7 +64,7 @@ class Bar:
         self._pace = Pace()
         self._rich: Progress | None = None
         self._task: TaskID | None = None
-        self._said_at = float("-inf")
+        self._said_at = time.monotonic()  # what is done soon needs no line
 
     def __enter__(self) -> Self:
         if not self._quiet and sys.stderr.isatty():

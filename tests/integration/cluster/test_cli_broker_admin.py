@@ -72,6 +72,11 @@ def brokers(processes: ClusterProcesses) -> dict[int, dict[str, Any]]:
     return {one["id"]: one for one in run(processes, "list", "--json").json}
 
 
+def status(processes: ClusterProcesses) -> dict[str, Any]:
+    found: dict[str, Any] = penstock("status", "--json", bootstrap=processes.bootstrap).json
+    return found
+
+
 def replicas_of(processes: ClusterProcesses, topic: str) -> list[list[int]]:
     found = admin_of(processes).list_topics(topic, timeout=60).topics[topic]
     return [sorted(one.replicas) for one in found.partitions.values()]
@@ -124,6 +129,14 @@ def test_a_drain_goes_on_after_ctrl_c_and_is_taken_back(three: ClusterProcesses)
     assert process.returncode == 130
     assert "the moves go on" in said
 
+    shown = status(three)
+    assert shown["moves"]
+    assert all(one["removing"] == [2] and one["adding"] for one in shown["moves"])
+    assert all(0 <= one["done_bytes"] <= one["total_bytes"] > 0 for one in shown["moves"])
+    assert (shown["under_replicated"], shown["offline"]) == (0, 0), "those on their way do not count"
+    page = penstock("status", bootstrap=three.bootstrap).out
+    assert " on the move: " in page
+    assert "left" in page
     found = brokers(three)
     assert found[2]["state"] == "draining"
     assert found[2]["replicas"] > 0
@@ -139,7 +152,8 @@ def test_what_nobody_else_can_take_stays_and_is_said(three: ClusterProcesses) ->
     fill(three, "everywhere", replicas=BROKERS)
     done = run(three, "drain", "1")
     assert done.code == 1
-    assert "every other broker or machine has one already" in done.said()
+    assert "every other broker or machine has one already" in done.err
+    assert "every other broker or machine has one already" in status(three)["trouble"]
     assert penstock("broker-admin", "add", "1", bootstrap=three.bootstrap).code == 0
     for done in admin_of(three).delete_topics(["everywhere"]).values():
         done.result()
@@ -149,6 +163,10 @@ def test_replicas_of_a_dead_broker_are_rebuilt_at_once(three: ClusterProcesses) 
     fill(three, "letters")
     three.broker(3).kill()
     wait_until(lambda: brokers(three)[3]["state"] == "dead", "the dead broker is missed")
+    shown = status(three)
+    assert shown["under_replicated"] > 0
+    assert any(one.startswith("letters-") for one in shown["under_replicated_partitions"])
+    assert "under-replicated: " in penstock("status", bootstrap=three.bootstrap).out
     assert "start it first" in run(three, "add", "3").said()
     done = run(three, "drain", "3")
     assert done.code == 0, done.err

@@ -37,7 +37,8 @@ def test_a_detached_cluster_is_seen_used_and_stopped(place: str) -> None:
     assert [one["id"] for one in found["brokers"]] == [1, 2]
     assert sum(one["controller"] for one in found["brokers"]) == 1
     assert found["partitions"] >= 2
-    assert found["offline"] == 0
+    assert (found["offline"], found["moves"], found["trouble"]) == (0, [], None)
+    assert [one["state"] for one in found["brokers"]] == ["in service"] * BROKERS
     for one in found["brokers"]:
         os.kill(one["pid"], 0)
 

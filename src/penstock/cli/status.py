@@ -1,0 +1,152 @@
+"""`penstock status`: a cluster in one page, with what moves and how long that will take."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.broker_admin import broker_json, print_brokers
+from penstock.cli.command import Session, command
+from penstock.cli.output import count_text, print_json, print_table, size_text
+from penstock.cli.progress import Pace, bar_text, left_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.cluster_info import ClusterInfo, Place, Progress
+
+# Between two looks, to see how fast replicas move.
+_LOOK_SECONDS = 1.0
+_NAMED_MAX = 10
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "status", examples=("penstock status", "penstock status --watch"))(status)
+
+
+def status(
+    session: Session,
+    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
+) -> None:
+    """The cluster in one page: brokers, partitions that lack replicas, and replicas on their way."""
+    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.connect import reach
+
+    reach(session.bootstrap)
+    with ClusterAdmin(session.bootstrap) as admin:
+        outlook = Outlook(admin)
+        while True:
+            outlook.look(twice=not watch)
+            if watch and sys.stdout.isatty():
+                print(_CLEAR, end="")
+            if session.json:
+                print_json(outlook.as_json())
+            else:
+                print_brokers(outlook.found)
+                outlook.print()
+            if not watch:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+
+class Outlook:
+    """A cluster looked at once or more, so that it can be said how long moves will take."""
+
+    def __init__(self, admin: "ClusterAdmin") -> None:
+        self._admin = admin
+        self._pace = Pace()
+        self.found: ClusterInfo
+        self._moves: dict[Place, Progress] = {}
+
+    def look(self, *, twice: bool) -> None:
+        """Once more; and again a moment later, where something moves and `twice` is asked for."""
+        self._look()
+        if twice and self._moves:
+            time.sleep(_LOOK_SECONDS)
+            self._look()
+
+    def _look(self) -> None:
+        self.found = self._admin.look()
+        self._moves = {place: self.found.copied(place) for place in self.found.moving}
+        self._pace.note(time.monotonic(), -self._left_bytes)
+
+    @property
+    def _left_bytes(self) -> int:
+        return sum(one.total_bytes - one.done_bytes for one in self._moves.values())
+
+    @property
+    def left_seconds(self) -> float | None:
+        """None: nothing moves, or nobody can tell."""
+        return self._pace.left_seconds(self._left_bytes) if self._moves else None
+
+    def print(self) -> None:
+        found = self.found
+        print(
+            f"{count_text(len(found.partitions), 'partition')}, {len(found.under_replicated)} under-replicated, "
+            f"{len(found.offline)} offline"
+        )
+        for what, places in (("offline", found.offline), ("under-replicated", found.under_replicated)):
+            if places:
+                print(f"{what}: {_names(places)}")
+        if self._moves:
+            self._print_moves()
+        if found.trouble:
+            print(found.trouble)
+
+    def _print_moves(self) -> None:
+        done = sum(one.done_bytes for one in self._moves.values())
+        total = sum(one.total_bytes for one in self._moves.values())
+        print(
+            f"{count_text(len(self._moves), 'partition')} on the move: {bar_text(done, total)}, "
+            f"{size_text(done)} of {size_text(total)}, {left_text(self.left_seconds)}"
+        )
+        rows = [
+            (str(place), _ids(moving.removing), _ids(moving.adding), bar_text(*self._moves[place]))
+            for place, moving in list(self.found.moving.items())[:_NAMED_MAX]
+        ]
+        print_table(("moving", "from", "to", "copied"), rows)
+        if len(self._moves) > _NAMED_MAX:
+            print(f"and {len(self._moves) - _NAMED_MAX} more")
+
+    def as_json(self) -> dict[str, Any]:
+        found = self.found
+        left = self.left_seconds
+        return {
+            "id": found.id,
+            "brokers": [broker_json(one) for one in found.brokers.values()],
+            **self.partitions_json(),
+            "time_left_s": None if left is None else round(left, 1),
+            "trouble": found.trouble or None,
+        }
+
+    def partitions_json(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "partitions": len(found.partitions),
+            "under_replicated": len(found.under_replicated),
+            "offline": len(found.offline),
+            "under_replicated_partitions": [str(place) for place in found.under_replicated],
+            "offline_partitions": [str(place) for place in found.offline],
+            "moves": [
+                {
+                    "topic": place.topic,
+                    "partition": place.partition,
+                    "adding": list(moving.adding),
+                    "removing": list(moving.removing),
+                    **self._moves[place]._asdict(),
+                }
+                for place, moving in found.moving.items()
+            ],
+        }
+
+
+def _names(places: "Sequence[Place]") -> str:
+    shown = ", ".join(str(place) for place in places[:_NAMED_MAX])
+    return shown if len(places) <= _NAMED_MAX else f"{shown} and {len(places) - _NAMED_MAX} more"
+
+
+def _ids(brokers: tuple[int, ...]) -> str:
+    return ",".join(map(str, brokers)) or "-"
