@@ -12,6 +12,7 @@ _EXAMPLES = (
     "penstock broker --config /etc/penstock.toml",
     "penstock broker --id 1 --listener 0.0.0.0:9092 --data-dir /var/lib/penstock",
     "penstock broker --id 1 --listener 0.0.0.0:9092 --data-dir /var/lib/penstock --zookeeper zk1:2181/penstock",
+    "penstock broker --id 10 --workers 4 --listener 0.0.0.0:9092 --data-dir /data --zookeeper zk1:2181/penstock",
 )
 
 
@@ -40,6 +41,14 @@ def broker(
     host_label: Annotated[
         str | None, typer.Option(help="The machine it runs on: replicas never share one.")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            help="So many brokers as one service: with ids, ports and data dirs from the given ones on.",
+        ),
+    ] = None,
     console_port: Annotated[
         int | None,
         typer.Option(min=-1, max=65535, help="Port of /metrics and /healthz; 0 picks a free one, -1 none."),
@@ -51,7 +60,9 @@ def broker(
 ) -> None:
     """Run one broker, configured by a file or by flags, until SIGTERM or Ctrl-C.
 
-    Without --config, say who it is: --id, --listener and --data-dir.
+    Without --config, say who it is: --id, --listener and --data-dir. One broker uses one core: with --workers N
+    a machine runs N of them, broker ID to ID+N-1, as one service with one metrics endpoint. No two of them have a
+    replica of the same partition.
     """
     from penstock.cli import start
     from penstock.cli.options import parse_pairs
@@ -72,4 +83,13 @@ def broker(
     flags |= {name: str(value) for name, value in given.items() if value is not None}
     endpoint = start.parse_endpoint(listener) if listener is not None else None
     settings, endpoint = start.load_config(flags, endpoint, config)
-    start.serve(settings, endpoint, session)
+    if workers is None:
+        start.serve(settings, endpoint, session)
+        return
+    from penstock.cli.workers import Crew, run_workers
+
+    arguments = [] if config is None else ["--config", str(config)]
+    for name, value in flags.items():
+        arguments += ["--set", f"{name}={value}"]
+    arguments += ["--debug"] if session.debug else []
+    run_workers(Crew(settings, endpoint, workers, arguments), session)

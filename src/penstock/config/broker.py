@@ -39,6 +39,7 @@ class BrokerConfig:
     zookeeper_connection_timeout_ms: int | None
     penstock_zookeeper_digest: str | None
     penstock_console_port: int
+    penstock_console_host: str | None
     penstock_ack_after: str
     penstock_archive_held_bytes_alarm: int
     penstock_idle_poll_us: int

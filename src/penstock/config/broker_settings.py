@@ -90,6 +90,8 @@ _LISTENERS = (
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
     _broker("penstock.console.port", _INT, 9080,
         "The port of /metrics, /healthz and the console; 0 takes a free one, -1 none.", between(-1, 65535)),
+    _broker("penstock.console.host", _STRING, None,
+        "The address of that port; unset: the listener's."),
     _broker("penstock.log.format", _STRING, "text",
         "How log lines on stderr look: text for people, json for machines.", one_of("text", "json")),
     _broker("penstock.log.level", _STRING, "info",

@@ -71,7 +71,9 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
             console = Console(broker)
             try:
                 if config.penstock_console_port >= 0:
-                    broker.console_port = await console.start(host, config.penstock_console_port)
+                    broker.console_port = await console.start(
+                        config.penstock_console_host or host, config.penstock_console_port
+                    )
                 ready(broker)
                 await _first_of(stopped, broker.broken)
             finally:

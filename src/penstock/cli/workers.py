@@ -1,0 +1,158 @@
+"""`penstock broker --workers N`: one service, N brokers; a machine with many cores gets one per core."""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cli.command import Session
+from penstock.cli.errors import CommandError
+from penstock.cli.output import count_text, print_json
+from penstock.cli.start import Endpoint, check_port, prepare_data_dir
+
+if TYPE_CHECKING:
+    from penstock.config.broker import BrokerConfig
+    from penstock.server.supervisor import Supervisor
+
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG
+_PORT_MAX = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """What all workers share: the command line's settings, once read."""
+
+    config: "BrokerConfig"
+    endpoint: Endpoint
+    count: int
+    # As they were given; what differs from worker to worker comes behind, and wins.
+    arguments: Sequence[str]
+
+    def command(self, number: int, port: int) -> list[str]:
+        config = self.config
+        line = [sys.executable, "-m", "penstock.cli.main", "broker", "--json", *self.arguments]
+        line += ["--id", str(config.node_id + number)]
+        line += ["--listener", str(Endpoint(self.endpoint.host, port))]
+        line += ["--data-dir", str(self.data_dir(number))]
+        line += ["--host-label", config.penstock_host_label or socket.gethostname()]
+        line += ["--console-port", "0", "--set", "penstock.console.host=127.0.0.1"]
+        if config.advertised_listeners:
+            line += ["--set", f"advertised.listeners={_shifted(config.advertised_listeners[0], number)}"]
+        return line
+
+    def data_dir(self, number: int) -> Path:
+        return Path(self.config.log_dirs[0]) / f"worker-{number}"
+
+    def port(self, number: int) -> int:
+        return self.endpoint.port + number if self.endpoint.port else 0
+
+
+def run_workers(crew: Crew, session: Session) -> None:
+    """Until SIGTERM or Ctrl-C."""
+    import asyncio
+
+    from penstock.server import logs
+    from penstock.server.supervisor import Supervisor, WorkerPlan
+
+    config, began = crew.config, time.monotonic()
+    _check(crew)
+    logs.set_up(
+        str(config.values["penstock.log.format"]),
+        "debug" if session.debug else str(config.values["penstock.log.level"]),
+    )
+    plans = [
+        WorkerPlan(config.node_id + number, crew.port(number), partial(crew.command, number))
+        for number in range(crew.count)
+    ]
+    console = (
+        (config.penstock_console_host or crew.endpoint.host, config.penstock_console_port)
+        if config.penstock_console_port >= 0
+        else None
+    )
+
+    async def run() -> None:
+        supervisor = Supervisor(
+            plans, prepare=_dies_with(os.getpid()), ready=partial(_greet, session, crew, began)
+        )
+        await supervisor.run(console)
+
+    asyncio.run(run())
+    if session.json:
+        print_json({"event": "stopped"})
+    else:
+        print("penstock has stopped; everything is on disk", flush=True)
+
+
+def _check(crew: Crew) -> None:
+    config, endpoint = crew.config, crew.endpoint
+    if config.zookeeper_connect is None:
+        raise CommandError(
+            f"{crew.count} workers are {crew.count} brokers of one cluster, which needs a ZooKeeper: name it with "
+            "--zookeeper HOST:PORT/PATH (`penstock cluster up` starts one to try things with)"
+        )
+    if endpoint.port + crew.count - 1 > _PORT_MAX:
+        raise CommandError(
+            f"{crew.count} workers need ports from {endpoint.port} on: choose a lower one with --listener"
+        )
+    for number in range(crew.count):
+        check_port(Endpoint(endpoint.host, crew.port(number)), "--listener")
+        prepare_data_dir(crew.data_dir(number))
+    check_port(Endpoint(endpoint.host, max(0, config.penstock_console_port)), "--console-port")
+
+
+def _greet(session: Session, crew: Crew, began: float, supervisor: "Supervisor") -> None:
+    host = crew.endpoint.host
+    listens = [str(Endpoint(host, worker.port)) for worker in supervisor.workers]
+    start_ms = round((time.monotonic() - began) * 1000)
+    if session.json:
+        print_json(
+            {
+                "event": "ready",
+                "listens": listens,
+                "console_port": supervisor.console_port if supervisor.console_port >= 0 else None,
+                "workers": [
+                    {
+                        "node_id": one.plan.id,
+                        "port": one.port,
+                        "pid": one.process.pid if one.process is not None else None,
+                        "data_dir": one.facts.get("data_dir"),
+                    }
+                    for one in supervisor.workers
+                ],
+                "start_ms": start_ms,
+            }
+        )
+        return
+    print(f"penstock listens on {','.join(listens)}")
+    if supervisor.console_port >= 0:
+        print(f"metrics and health on http://{host}:{supervisor.console_port}")
+    print(f"data in {crew.config.log_dirs[0]}")
+    print(f"{count_text(crew.count, 'worker')}; ready after {start_ms} ms", flush=True)
+
+
+def _shifted(listener: str, number: int) -> str:
+    """The same address for another worker; port 0 stays, which stands for the one it listens on."""
+    address, _, port = listener.rpartition(":")
+    return f"{address}:{int(port) + number if int(port) else 0}"
+
+
+def _dies_with(parent: int) -> Callable[[], None]:
+    """A worker whose supervisor is killed stops cleanly instead of living on where nobody watches it."""
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):  # not on Linux
+        return lambda: None
+
+    def prepare() -> None:
+        prctl(_PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return prepare
