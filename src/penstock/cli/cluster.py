@@ -40,6 +40,9 @@ def up(
             min=0, max=65000, help="Port of the first broker; the others follow; 0 picks free ones."
         ),
     ] = 9092,
+    zookeeper_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the ZooKeeper; 0 picks a free one.")
+    ] = 0,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when all serve, and leave them running.")
     ] = False,
@@ -66,7 +69,7 @@ def up(
     running = LocalCluster.find(data_dir)
     if running is not None and running.is_running:
         raise CommandError(f"a cluster runs in {data_dir} already: `penstock cluster down` stops it")
-    started = _start(count, data_dir, base_port, settings)
+    started = _start(count, data_dir, (base_port, zookeeper_port), settings)
     if session.json:
         print_json(_facts(started, _ask(started)))
     else:
@@ -131,15 +134,19 @@ def _found(data_dir: Path) -> "LocalCluster":
     return found
 
 
-def _start(count: int, data_dir: Path, base_port: int, settings: dict[str, str]) -> "LocalCluster":
+def _start(
+    count: int, data_dir: Path, chosen_ports: tuple[int, int], settings: dict[str, str]
+) -> "LocalCluster":
     from penstock.cli.cluster_processes import HOST, LocalCluster, broker_command, spawn
     from penstock.cli.start import Endpoint, check_port
     from penstock.testing.zookeeper import ZooKeeperProcess, free_port
 
+    base_port, zookeeper_port = chosen_ports
     ports = [(base_port + at if base_port else free_port(), free_port()) for at in range(count)]
     for port, _ in ports:
         check_port(Endpoint(HOST, port), "--base-port")
-    server = ZooKeeperProcess(data_dir / "zookeeper", port=free_port())
+    check_port(Endpoint(HOST, zookeeper_port), "--zookeeper-port")
+    server = ZooKeeperProcess(data_dir / "zookeeper", port=zookeeper_port or free_port())
     zookeeper = spawn(server.command(), server.log_path, "ZooKeeper", 0, (server.port, -1))
     started = LocalCluster(zookeeper, [])
     try:

@@ -38,6 +38,7 @@ def register(app: typer.Typer) -> None:
         "alter",
         examples=(
             "penstock topic alter orders --partitions 6",
+            "penstock topic alter orders --replicas 3 --config min.insync.replicas=2",
             "penstock topic alter orders --config retention.ms=86400000 --delete-config segment.bytes",
         ),
     )(alter)
@@ -108,6 +109,9 @@ def alter(
     session: Session,
     name: Name,
     partitions: Partitions = None,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="How many copies of each partition; waits until they are there.")
+    ] = None,
     config: Config = None,
     delete_config: Annotated[
         list[str] | None,
@@ -118,13 +122,17 @@ def alter(
 ) -> None:
     """Change a topic: more partitions, other settings."""
     changed = parse_pairs("--config", config)
-    if partitions is None and not changed and not delete_config:
-        raise WrongUseError("nothing to change: give --partitions, --config or --delete-config")
+    if partitions is None and replicas is None and not changed and not delete_config:
+        raise WrongUseError("nothing to change: give --partitions, --replicas, --config or --delete-config")
     admin = _admin(session)
     if changed or delete_config:
         admin.alter_configs(name, changed, delete_config or ())
     if partitions is not None:
         admin.add_partitions(name, partitions)
+    if replicas is not None:
+        from penstock.cli.topic_replicas import set_replicas
+
+        set_replicas(session, name, replicas)
     topic = admin.describe(name)
     if session.json:
         print_json(_as_json(topic))

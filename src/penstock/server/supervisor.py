@@ -75,6 +75,7 @@ class Supervisor:
         self._prepare = prepare
         self._ready = ready
         self._stopping = asyncio.Event()
+        self._failed = False
         self._server = HttpServer({"/metrics": self._metrics, "/healthz": self._health})
         self.console_port = -1
 
@@ -83,21 +84,30 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+        telling = loop.create_task(self._tell_all())
         try:
             async with asyncio.TaskGroup() as tasks:
-                first = [tasks.create_task(self._start(worker)) for worker in self.workers]
-            if console is not None:
-                self.console_port = await self._server.start(*console)
+                for worker in self.workers:
+                    tasks.create_task(self._start_first(worker))
+            if self._failed:
+                raise WorkerError("a worker did not start, so none runs: see what it said above")
             if not self._stopping.is_set():
-                if not all(task.result() for task in first):
-                    raise WorkerError("a worker did not start: see what it said above")
+                if console is not None:
+                    self.console_port = await self._server.start(*console)
                 self._ready(self)
             async with asyncio.TaskGroup() as tasks:
                 for worker in self.workers:
                     tasks.create_task(self._keep(worker))
         finally:
+            self._stopping.set()
+            await telling
             await self._server.close()
-            await self._stop()
+            await self._end_all()
+
+    async def _start_first(self, worker: Worker) -> None:
+        if not await self._start(worker) and not self._stopping.is_set():
+            self._failed = True
+            self._stopping.set()
 
     # -- one worker ----------------------------------------------------------------------------------------------
 
@@ -110,6 +120,8 @@ class Supervisor:
             stdout=asyncio.subprocess.PIPE,
             preexec_fn=self._prepare,
         )
+        if self._stopping.is_set():
+            worker.process.terminate()
         assert worker.process.stdout is not None
         while line := await worker.process.stdout.readline():
             try:
@@ -129,7 +141,7 @@ class Supervisor:
         while not self._stopping.is_set():
             assert worker.process is not None
             began = time.monotonic()
-            ended = asyncio.ensure_future(self._ended(worker.process))
+            ended = asyncio.ensure_future(worker.process.wait())
             stopping = asyncio.ensure_future(self._stopping.wait())
             await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
             for one in (ended, stopping):
@@ -155,27 +167,20 @@ class Supervisor:
             if await self._start(worker):
                 log.info("broker %d serves again", worker.plan.id)
 
-    @staticmethod
-    async def _ended(process: asyncio.subprocess.Process) -> None:
-        assert process.stdout is not None
-        while await process.stdout.readline():
-            pass  # nobody reads what it says after it is ready; a full pipe would stop it
-        await process.wait()
-
-    async def _stop(self) -> None:
+    async def _tell_all(self) -> None:
         """All at once: no two have replicas of one partition, so none waits for another to take over."""
-        self._stopping.set()
-        running = [
-            worker.process
-            for worker in self.workers
-            if worker.process is not None and worker.process.returncode is None
-        ]
-        for process in running:
-            process.send_signal(signal.SIGTERM)
+        await self._stopping.wait()
+        for worker in self.workers:
+            if worker.process is not None and worker.process.returncode is None:
+                worker.process.terminate()
+
+    async def _end_all(self) -> None:
+        """They were told to stop."""
+        running = [one.process for one in self.workers if one.process is not None]
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 for process in running:
-                    await self._ended(process)
+                    await process.wait()
         except TimeoutError:
             log.warning("some workers did not stop in %.0f s, and are killed", _STOP_SECONDS)
             for process in running:

@@ -155,6 +155,31 @@ def test_without_zookeeper_there_is_no_cluster_of_workers(tmp_path: Path) -> Non
     assert not (tmp_path / "d").exists()
 
 
+def test_workers_that_wait_for_zookeeper_can_be_stopped(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(*COMMAND, "broker", "--id", "1", "--workers", "2", "--listener", "127.0.0.1:0"),
+            *(
+                "--data-dir",
+                str(tmp_path / "d"),
+                "--zookeeper",
+                "127.0.0.1:1/penstock",
+                "--console-port",
+                "0",
+            ),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    assert process.stderr is not None
+    while "waiting for ZooKeeper" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    assert process.returncode == 0
+
+
 def test_settings_that_are_wrong_end_all_at_once(tmp_path: Path) -> None:
     nobody = "127.0.0.1:1/penstock"
     arguments = (

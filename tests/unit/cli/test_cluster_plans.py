@@ -1,0 +1,86 @@
+"""What the command line makes of a cluster it looked at: shares, copies, progress."""
+
+from dataclasses import replace
+
+import pytest
+
+from penstock.cli.errors import CommandError
+from penstock.cli.moves import Emptying, share_for
+from penstock.cli.topic_replicas import planned
+from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place, Replicas
+
+
+def broker(
+    number: int, state: BrokerState = BrokerState.IN_SERVICE, machine: str | None = None
+) -> BrokerInfo:
+    return BrokerInfo(number, "host", 9092, None, machine, state, False, 0, 0, 0, 0)
+
+
+def cluster(
+    *partitions: Replicas, brokers: int = 3, sizes: dict[int, dict[Place, int]] | None = None
+) -> ClusterInfo:
+    return ClusterInfo(
+        "id",
+        {number: broker(number) for number in range(1, brokers + 1)},
+        {Place("orders", number): one for number, one in enumerate(partitions)},
+        sizes or {},
+    )
+
+
+def led(*replicas: int) -> Replicas:
+    return Replicas(replicas[0], replicas, replicas)
+
+
+FIRST = Place("orders", 0)
+
+
+def test_a_broker_is_given_its_share_of_replicas_and_leaders() -> None:
+    found = cluster(led(1, 2), led(2, 1), led(1, 2), led(2, 1), led(1, 2), led(2, 1))
+    targets = share_for(found, 3)
+    assert len(targets) == 4, "a third of twelve"
+    assert all(3 in target for target in targets.values())
+    assert sum(target[0] == 3 for target in targets.values()) == 2
+    assert share_for(found, 1) == {}, "it has more than its share"
+
+
+def test_nothing_goes_to_a_broker_whose_machine_has_a_copy() -> None:
+    found = cluster(led(1, 2), led(1, 2))
+    brokers = dict(found.brokers)
+    brokers[2], brokers[3] = broker(2, machine="a"), broker(3, machine="a")
+    targets = share_for(replace(found, brokers=brokers), 3)
+    assert all(2 not in target for target in targets.values())
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3))])
+def test_a_topic_gets_more_or_fewer_copies(count: int, kept: tuple[int, ...]) -> None:
+    targets = planned(cluster(led(1, 2)), "orders", count)
+    assert targets.get(FIRST, (1, 2)) == kept
+
+
+def test_the_leader_stays_when_copies_go() -> None:
+    found = cluster(Replicas(3, (1, 2, 3), (2, 3)))
+    assert planned(found, "orders", 1) == {FIRST: (3,)}
+    assert planned(found, "orders", 2) == {FIRST: (2, 3)}
+
+
+def test_more_copies_than_machines_are_refused() -> None:
+    with pytest.raises(CommandError, match="there are 3"):
+        planned(cluster(led(1)), "orders", 4)
+
+
+def test_a_drain_is_done_when_nothing_is_left() -> None:
+    emptying = Emptying(1)
+    second = Place("orders", 1)
+    sizes = {1: {FIRST: 100, second: 300}, 2: {FIRST: 100}, 3: {second: 0}}
+    found = cluster(led(1, 2), led(1), sizes=sizes)
+    assert emptying.progress(found) == (0, 400)
+    moving = replace(led(1), replicas=(3, 1), adding=(3,), removing=(1,))
+    sizes[3][second] = 150
+    assert emptying.progress(cluster(led(1, 2), moving, sizes=sizes)) == (150, 400)
+    assert emptying.progress(cluster(led(2, 3), led(3), sizes=sizes)) == (400, 400)
+
+
+def test_those_on_their_way_do_not_count_as_missing() -> None:
+    moving = Replicas(1, (1, 2, 3), (1, 2), adding=(3,))
+    assert not moving.is_under_replicated
+    assert cluster(moving).moving == {FIRST: moving}
