@@ -265,6 +265,8 @@ class _Copy:
         data: PartitionData = answer.responses[0].partitions[0]
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise _OutOfRangeError
+        if data.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
+            return  # a follower that has not heard yet how much of it is committed
         if data.error_code in _DAMAGED:
             raise _DamagedError("the broker cannot read it")
         if data.error_code:
