@@ -28,7 +28,11 @@ SLOW, FAST = "20000", str(10**9)
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    settings = {"leader.imbalance.check.interval.seconds": "3600", "offsets.topic.num.partitions": "3"}
+    settings = {
+        "leader.imbalance.check.interval.seconds": "3600",
+        "offsets.topic.num.partitions": "3",
+        "zookeeper.session.timeout.ms": "30000",  # nobody is killed here
+    }
     with cluster(BROKERS, settings, directory=tmp_path_factory.mktemp("cluster")) as processes:
         yield processes
 
@@ -161,7 +165,7 @@ def test_what_nobody_else_can_take_stays_and_is_said(three: ClusterProcesses) ->
 
 def test_replicas_of_a_dead_broker_are_rebuilt_at_once(three: ClusterProcesses) -> None:
     fill(three, "letters")
-    three.broker(3).kill()
+    three.broker(3).stop()
     wait_until(lambda: brokers(three)[3]["state"] == "dead", "the dead broker is missed")
     shown = status(three)
     assert shown["under_replicated"] > 0

@@ -18,7 +18,9 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
-    with cluster(BROKERS, directory=tmp_path_factory.mktemp("cluster")) as processes:
+    # Nobody is killed here: no busy machine shall expire a session.
+    settings = {"zookeeper.session.timeout.ms": "30000"}
+    with cluster(BROKERS, settings, directory=tmp_path_factory.mktemp("cluster")) as processes:
         yield processes
 
 
@@ -90,7 +92,7 @@ def test_a_replica_that_cannot_be_asked_is_no_proof(running: ClusterProcesses, t
     write(running, topic)
     running.broker(3).stop()
     wait_until(
-        lambda: "it is dead" in penstock("verify", topic, bootstrap=running.bootstrap).out,
+        lambda: "it is dead" in penstock("verify", topic, bootstrap=running.broker(1).bootstrap).out,
         "broker 3 is missed",
     )
     found = penstock("verify", topic, bootstrap=running.bootstrap)

@@ -13,7 +13,7 @@ from tests.integration.commands import environment
 from penstock.testing.zookeeper import free_port
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text()
-SESSION = ("--set", "zookeeper.session.timeout.ms=6000")
+SESSION = ("--set", "zookeeper.session.timeout.ms=30000")
 # Ports as they stand on the page; a test takes free ones.
 PORTS = ("2181", "9092", "9093", "9094", "9082", "9083")
 

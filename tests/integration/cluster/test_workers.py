@@ -31,7 +31,7 @@ class Service:
             [
                 *(*COMMAND, "broker", "--json", "--id", "10", "--workers", "2"),
                 *("--listener", "127.0.0.1:0", "--data-dir", str(data_dir), "--zookeeper", zookeeper),
-                *("--console-port", "0", "--set", "zookeeper.session.timeout.ms=6000"),
+                *("--console-port", "0", "--set", "zookeeper.session.timeout.ms=30000"),
             ],
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -75,7 +75,7 @@ def zookeeper(tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 def other(tmp_path: Path, zookeeper: str) -> Iterator[BrokerProcess]:
-    settings = {"zookeeper.session.timeout.ms": "6000", "penstock.host.label": "elsewhere"}
+    settings = {"zookeeper.session.timeout.ms": "30000", "penstock.host.label": "elsewhere"}
     one = BrokerProcess(tmp_path / "other", settings, zookeeper=zookeeper, node_id=1)
     one.start()
     try:
