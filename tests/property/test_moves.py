@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.controller.care import Fleet, fill, loads_of, vacate
+from penstock.controller.care import Fleet, fill, loads_of, stranded, vacate
 from penstock.controller.election import NOBODY, Rules, World, react, with_isr
 from penstock.controller.moves import begin, cancel, elect_unclean, finish, is_moving, prefer
 from penstock.controller.placement import Place, place
@@ -219,3 +219,18 @@ def test_filling_keeps_replicas_in_their_racks(partitions: int) -> None:
     states = states_of(place(partitions, 2, [1, 2, 3, 4], start=0, places=places))
     for target in fill(states, [5], Fleet([1, 2, 3, 4, 5], places)).values():
         assert {places[one].rack for one in target} == {"a", "b"}
+
+
+@given(st.lists(replica_rows, max_size=8), subsets, subsets)
+def test_what_nobody_can_take_is_counted(
+    rows: list[tuple[int, ...]], takers: set[int], leaving: set[int]
+) -> None:
+    states = {
+        (TOPIC, number): PartitionState(replicas, replicas, replicas[0])
+        for number, replicas in enumerate(rows)
+    }
+    fleet = Fleet(sorted(takers - leaving), {})
+    targets, _ = vacate(states, leaving, fleet, limit=100)
+    after = [targets.get(key, state.target) for key, state in states.items()]
+    left = sum(any(one in leaving for one in target) for target in after)
+    assert stranded(states, leaving, fleet) == left

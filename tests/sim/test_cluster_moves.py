@@ -180,6 +180,17 @@ def test_healing_stops_and_says_so_when_disks_are_full(story: MovingStory) -> No
     story.until(lambda: story.loads()[dead] == 0 and not story.outlook().stopped, seconds=90)
 
 
+def test_a_drain_that_has_nowhere_to_go_says_so_and_goes_on_when_it_can(story: MovingStory) -> None:
+    story.begin_with(3, replicas=3, clients=False)
+    story.drain(1)
+    story.until(lambda: story.outlook().stranded > 0)
+    assert story.outlook().stranded == len(list(story.states()))
+    assert "every other broker or machine has one already" in story.outlook().trouble
+    story.machines[3].start()
+    story.until(lambda: story.loads()[1] == 0 and story.is_quiet(3))
+    story.until(lambda: story.outlook().trouble == "")
+
+
 @SEEDS
 def test_an_unregistered_broker_is_replaced_at_once(seed: int) -> None:
     with telling(seed, {"penstock.heal.grace.ms": "600000"}) as story:
