@@ -7,7 +7,7 @@ broker for itself, so of a compacted log only what two copies both have can be c
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.client.raw.batches import whole_batches
+from penstock.client.raw.batches import NotABatchError, whole_batches
 from penstock.records.batch import HEADER_BYTES, MAGIC, InvalidBatch, check_batch, read_header
 from penstock.records.reader import iter_batches, payload_of, records_in
 
@@ -144,16 +144,32 @@ class Contents(NamedTuple):
     next_offset: int  # behind what was read; the end where nothing follows
 
 
-def contents(view: memoryview, end: int) -> Contents:
-    """The records of whole batches before an end. InvalidBatch or NotABatchError: they are damaged."""
-    whole = whole_batches(view, end)
+class DamagedError(Exception):
+    """A batch that cannot be opened; `offset` is that of its first record, or where it should have been."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(why)
+        self.offset = offset
+
+
+def contents(view: memoryview, position: int, end: int) -> Contents:
+    """The records of whole batches before an end, which were asked for from `position` on. DamagedError."""
+    try:
+        whole = whole_batches(view, end)
+    except NotABatchError as error:
+        raise DamagedError(position, f"it has no batch there ({error})") from error
+    if not whole.size_bytes and not whole.at_end and len(view):
+        raise DamagedError(position, NO_BATCH)
     batches = view[: whole.size_bytes]
     records = {}
-    for position, header in iter_batches(batches):
-        check_batch(batches, position)
-        for one in records_in(header, payload_of(batches, position, header)):
-            records[one.offset] = Content(one.timestamp, one.key, one.value, one.headers)
-    return Contents(records, end if whole.at_end or not batches else whole.next_offset)
+    for at, header in iter_batches(batches):
+        try:
+            check_batch(batches, at)
+            for one in records_in(header, payload_of(batches, at, header)):
+                records[one.offset] = Content(one.timestamp, one.key, one.value, one.headers)
+        except InvalidBatch as error:
+            raise DamagedError(header.base_offset, WRONG_CHECKSUM) from error
+    return Contents(records, end if whole.at_end or not len(batches) else whole.next_offset)
 
 
 def first_other(one: Mapping[int, Content], other: Mapping[int, Content], before: int) -> int | None:

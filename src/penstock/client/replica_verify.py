@@ -10,16 +10,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.client.cluster_info import ClusterInfo, Place
-from penstock.client.raw.batches import NotABatchError
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.link import Address, Link
 from penstock.client.raw.model import EARLIEST, LATEST, TopicPartition
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
-from penstock.client.replica_compare import Content, Difference, compare, contents, first_other
+from penstock.client.replica_compare import (
+    Content,
+    DamagedError,
+    Difference,
+    compare,
+    contents,
+    first_other,
+)
 from penstock.core.error_codes import ErrorCode
-from penstock.records.batch import InvalidBatch
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.fetch import TOPIC_IDS_SINCE
 from penstock.wire.kafka.generated.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -142,15 +147,17 @@ class Verifier:
             behind = {b: one for b, one in copies.items() if reached.get(b, position) <= position}
             for one in behind.values():
                 one.drop()
+            asked = list(behind)
             position = self._fill(verdict, behind, position)
-            for broker in [one for one in copies if one in verdict.unread]:
-                del copies[broker]
+            for broker in asked:
+                if broker not in behind:
+                    del copies[broker]
             told(max((len(one.view) for one in behind.values()), default=0))
             for broker, one in behind.items():
                 try:
-                    taken = contents(one.view, verdict.end)
-                except (InvalidBatch, NotABatchError) as error:
-                    self._note(verdict, copies, [Difference(broker, position, str(error))])
+                    taken = contents(one.view, position, verdict.end)
+                except DamagedError as error:
+                    self._note(verdict, copies, [Difference(broker, error.offset, str(error))])
                     continue
                 read[broker] = read.get(broker, {}) | taken.records
                 reached[broker] = max(taken.next_offset, position)
@@ -192,7 +199,7 @@ class Verifier:
                             each.drop()
                         return self._fill(verdict, copies, start) if start < verdict.end else verdict.end
                     behind = True
-                except _DamagedError as error:
+                except _UnreadableError as error:
                     self._note(verdict, copies, [Difference(one.broker, position, str(error))])
                 except RawError as error:
                     verdict.unread[one.broker] = str(error)
@@ -210,7 +217,7 @@ class _OutOfRangeError(Exception):
     """There is no such offset in this copy."""
 
 
-class _DamagedError(Exception):
+class _UnreadableError(Exception):
     """The broker cannot read its own copy."""
 
 
@@ -268,7 +275,7 @@ class _Copy:
         if data.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
             return  # a follower that has not heard yet how much of it is committed
         if data.error_code in _DAMAGED:
-            raise _DamagedError("the broker cannot read it")
+            raise _UnreadableError("the broker cannot read it")
         if data.error_code:
             raise BrokerError(data.error_code, f"broker {self.broker}")
         self.view = memoryview(data.records or b"")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -109,7 +110,9 @@ def test_two_workers_are_one_service(tmp_path: Path, zookeeper: str, other: Brok
         assert status == 200
         for broker in (10, 11):
             assert f'penstock_worker_up{{broker="{broker}"}} 1' in page
-            assert f'penstock_log_end_offset{{broker="{broker}",topic="orders"' in page
+            assert re.search(
+                rf'^penstock_log_end_offset{{broker="{broker}",.*topic="orders"}} 10.0$', page, re.MULTILINE
+            )
         assert page.count("# TYPE penstock_log_end_offset ") == 1
         status, health = service.get("/healthz")
         assert (status, [one["node"] for one in json.loads(health)["workers"]]) == (200, [10, 11])

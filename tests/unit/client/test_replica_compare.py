@@ -5,12 +5,13 @@ import pytest
 from penstock.client.replica_compare import (
     WRONG_CHECKSUM,
     Compared,
+    DamagedError,
     Difference,
     compare,
     contents,
     first_other,
 )
-from penstock.records.batch import HEADER_BYTES, InvalidBatch, stamp
+from penstock.records.batch import HEADER_BYTES, stamp
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record
 
@@ -99,7 +100,7 @@ def test_damage_that_all_copies_share_is_found() -> None:
 
 
 def test_records_of_compacted_copies() -> None:
-    one, other = contents(memoryview(LOG), END), contents(memoryview(LOG), END)
+    one, other = contents(memoryview(LOG), 0, END), contents(memoryview(LOG), 0, END)
     assert one == other
     assert one.next_offset == END
     assert sorted(one.records) == [0, 1, 2, 3, 4, 5]
@@ -108,5 +109,10 @@ def test_records_of_compacted_copies() -> None:
     changed = kept | {4: kept[4]._replace(value=b"other")}
     assert first_other(one.records, changed, END) == 4
     assert first_other(one.records, changed, 4) is None
-    with pytest.raises(InvalidBatch):
-        contents(flipped(HEADER_BYTES + 3), END)
+    assert contents(memoryview(b""), 4, END) == ({}, END)
+    with pytest.raises(DamagedError) as damaged:
+        contents(flipped(len(log_of(2)) + HEADER_BYTES + 3), 0, END)
+    assert damaged.value.offset == 2
+    for torn in (LOG[:40], flipped(8), flipped(16)):
+        with pytest.raises(DamagedError):
+            contents(memoryview(torn), 0, END)
