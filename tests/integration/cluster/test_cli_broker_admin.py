@@ -23,7 +23,7 @@ from penstock.testing import ClusterProcesses, cluster
 
 BROKERS = 3
 PARTITIONS = 6
-SLOW, FAST = "20000", str(10**9)
+SLOW, FAST = "1000", str(10**9)
 
 
 @pytest.fixture(scope="module")
