@@ -203,7 +203,7 @@ def run_story(seed: int, configs: dict[str, str] | None = None) -> tuple[str, Hi
 def settle(loop: SimLoop, history: History) -> None:
     """Nothing happens any more: every producer goes on, and every reader sees what was acknowledged until now."""
     goals = {number: history.batches[number] + SETTLED_BATCHES for number in range(PRODUCERS)}
-    ends = {partition: offset for partition, offset in sorted(history.acknowledged)}
+    ends = dict(sorted(history.acknowledged))  # the last offset of each partition
     for _ in range(SETTLE_SECONDS):
         loop.run_for(1)
         if all(history.batches[number] >= goal for number, goal in goals.items()) and all(
