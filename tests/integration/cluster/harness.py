@@ -34,7 +34,7 @@ from penstock.wire.kafka.generated.metadata import MetadataRequest, MetadataRequ
 PARTITIONS = 3
 REPLICAS = 3
 # Tests wait for its end again and again. One that ends because the machine is busy makes a test slower, not wrong.
-SESSION_MS = 4000
+SESSION_MS = 3000
 SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
 
 _numbers = itertools.count()
