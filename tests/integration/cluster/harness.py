@@ -33,8 +33,9 @@ from penstock.wire.kafka.generated.metadata import MetadataRequest, MetadataRequ
 
 PARTITIONS = 3
 REPLICAS = 3
-# Tests wait for its end again and again. One that ends because the machine is busy makes a test slower, not wrong.
-SESSION_MS = 3000
+# Tests wait for its end again and again. One that ends because the machine is busy makes a test slower, not wrong; where
+# nothing else would ever happen, give it more.
+SESSION_MS = int(os.environ.get("PENSTOCK_FAULT_SESSION_MS", "3000"))
 SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
 
 _numbers = itertools.count()

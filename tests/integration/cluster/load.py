@@ -216,8 +216,12 @@ class Load:
         if error is not None:
             self.failed.append(str(error))
             return
-        partition, now = message.partition(), time.monotonic()
-        self.acknowledged[partition][message.offset()] = message.value()
+        self.note(message.partition(), message.offset(), message.value())
+
+    def note(self, partition: int, offset: int, value: bytes) -> None:
+        """It was acknowledged, now."""
+        now = time.monotonic()
+        self.acknowledged[partition][offset] = value
         self._gap_max[partition] = max(self._gap_max[partition], now - self._last[partition])
         self._last[partition] = now
 
