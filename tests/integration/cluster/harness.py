@@ -4,10 +4,12 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -33,10 +35,11 @@ from penstock.wire.kafka.generated.metadata import MetadataRequest, MetadataRequ
 
 PARTITIONS = 3
 REPLICAS = 3
-# Tests wait for its end again and again. One that ends because the machine is busy makes a test slower, not wrong; where
-# nothing else would ever happen, give it more.
+# Tests wait for its end again and again. One that ends because the machine is busy makes a test slower, not wrong; a
+# machine on which all of them do needs more.
 SESSION_MS = int(os.environ.get("PENSTOCK_FAULT_SESSION_MS", "3000"))
-SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS)}
+# Readers look for a group's coordinator, although they have no group.
+SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "offsets.topic.num.partitions": "1"}
 
 _numbers = itertools.count()
 
@@ -76,7 +79,7 @@ class Cluster:
     def create(self, name: str, partitions: int = PARTITIONS, replicas: int = REPLICAS) -> None:
         config = {"min.insync.replicas": str(min(2, replicas))}
         topic = NewTopic(name, partitions, replicas, config=config)
-        self.admin.create_topics([topic])[name].result()
+        self._ask(lambda: self.admin.create_topics([topic])[name], KafkaError.TOPIC_ALREADY_EXISTS)
 
     def grow(self, partitions: int) -> None:
         """More partitions for the topic."""
@@ -84,7 +87,27 @@ class Cluster:
         self.partition_count = partitions
 
     def delete(self, name: str) -> None:
-        self.admin.delete_topics([name])[name].result()
+        self._ask(lambda: self.admin.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def _ask(self, begin: Callable[[], Future[None]], done: int) -> None:
+        """Again, as long as ZooKeeper cannot be reached; `done` says that an earlier request was carried out."""
+
+        def is_done() -> bool:
+            nonlocal first
+            try:
+                begin().result()
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == done and not first:
+                    return True
+                if code not in (KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT):
+                    raise
+                first = False
+                return False
+            return True
+
+        first = True
+        self.until(is_done, "the controller does it")
 
     def reassign(self, replicas: list[list[int]]) -> None:
         """From now on, the topic's partitions move to these."""

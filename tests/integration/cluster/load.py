@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.integration.raw import wait_until
 
 # Per partition: one that cannot be written to must not keep the others from it.
@@ -197,6 +197,7 @@ class Load:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 1,
+                "topic.metadata.refresh.interval.ms": 500,
                 "message.timeout.ms": 300_000,
                 "request.timeout.ms": 4000,
                 **_EAGER,
@@ -207,7 +208,12 @@ class Load:
             for partition in range(self.partitions):
                 if self.sent[partition] - len(self.acknowledged[partition]) < _QUEUED_MAX:
                     value = b"%d:%d" % (partition, self.sent[partition])
-                    producer.produce(self.topic, value, partition=partition, on_delivery=self._told)
+                    try:
+                        producer.produce(self.topic, value, partition=partition, on_delivery=self._told)
+                    except KafkaException as error:
+                        # It learns of more partitions with its next look at the metadata.
+                        assert error.args[0].code() == KafkaError._UNKNOWN_PARTITION  # noqa: PT017
+                        continue
                     self.sent[partition] += 1
             producer.poll(_POLL_S)
         assert producer.flush() == 0

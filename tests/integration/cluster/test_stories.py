@@ -23,7 +23,7 @@ def test_one_of_four_brokers_dies_and_its_replicas_are_rebuilt_on_the_other_thre
             four.broker(4).kill()
             # The others notice, wait out the grace, and copy among themselves what it had.
             four.until(lambda: four.is_settled_with(4, False), "three replicas on those that are left")
-            assert [four.replicas_on(broker) for broker in (1, 2, 3)] == [4, 4, 4]
+            assert all(sorted(one.replicas) == [1, 2, 3] for one in four.partitions())
             # Another one may die now: nothing is missing.
             four.broker(3).kill()
             load.until_more(100)
@@ -50,6 +50,7 @@ def test_a_fourth_broker_joins_three_and_extra_replicas_go_only_after_catch_up(t
         assert watch.in_sync_min == 3
         # Nobody was let go before all who stay were in sync.
         assert watch.early == []
-        # All carry the same, and the newcomer leads its part.
-        assert {three.replicas_on(broker) for broker in (1, 2, 3, 4)} == {6}
+        # The newcomer carries its share.
+        carried = [three.replicas_on(broker) for broker in (1, 2, 3, 4)]
+        assert carried[3] == sum(carried) // 4
         three.until_replicas_are_equal()
