@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.cluster import CLUSTER_ROWS
 from benchmarks.groups import GROUP_ROWS
 from benchmarks.growth import GROWTH_ROWS
 from benchmarks.rows import LIMIT, SYNCED, UNSYNCED, Row
@@ -49,6 +50,13 @@ SECTIONS = (
         "Members and committers on bare sockets; `group.initial.rebalance.delay.ms=0` on both. Penstock with\n"
         "`penstock.ack.after=written`, since Kafka does not sync either; its default where it says synced.",
         GROUP_ROWS,
+    ),
+    Section(
+        "Cluster",
+        "Three brokers of each kind on this one machine, acks=all, three replicas, `min.insync.replicas=2`; Penstock\n"
+        "on one ZooKeeper, Kafka with one KRaft controller of its own; sessions of 6 s. 1 GB heap for each of\n"
+        "Kafka's. Processor time is that of all processes; the last target is on Penstock's figure.",
+        CLUSTER_ROWS,
     ),
     Section(
         "Python SDK",
@@ -105,10 +113,12 @@ METHOD = """\
   as it goes. Once per contender its rows are counted and hashed over all columns: all agree, or the run is void.
 - Groups: a hundred members on a hundred connections, all at once; they do what client libraries do, but never rest, so
   the time is the broker's. The median of ten groups is a round. Commits carry one offset each.
+- Cluster: topics of three partitions, one led by each broker. A wiped follower's rate is from the first byte to the
+  last. The killed leader is not the controller; the others are asked every few milliseconds to take a message.
 - Starts are on a data directory with one topic, up to the first acknowledged message.
 
 Again: `make bench`, or one part of it: `make bench PART=produce` (`consume`, `requests`, `latency`, `start`,
-`memory`, `limit`, `groups`, `sdk`, `spark`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1`
+`memory`, `limit`, `groups`, `cluster`, `sdk`, `spark`, `growth`, or one measurement by name); `QUICK=1` and `SCALE=0.1`
 to try it in small.
 """
 
@@ -190,7 +200,8 @@ def circumstances(found: dict[str, Result]) -> str:
 def write(found: dict[str, Result]) -> list[str]:
     """Write the page and its plots; the paths written."""
     written = [PAGE, PLOT]
-    plot(found, (*UNSYNCED, *GROUP_ROWS, *SYNCED), "Apache Kafka", PLOT)
+    replicated = [row for row in CLUSTER_ROWS if not row.absolute]
+    plot(found, (*UNSYNCED, *GROUP_ROWS, *replicated, *SYNCED), "Apache Kafka", PLOT)
     if any(row.measurement in found for row in SPARK_ROWS):
         plot(found, SPARK_ROWS, "Spark's Kafka connector", SPARK_PLOT)
         written.append(SPARK_PLOT)

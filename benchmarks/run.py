@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from tools.peers import ApacheKafka, PeerError, PenstockPeer, maven, spark_kafka
 
-from benchmarks import groups, load, machine, report, results, sdk
+from benchmarks import cluster, groups, load, machine, report, results, sdk
 from benchmarks.contenders import PEERS, Bench
 from benchmarks.growth import GROWTH
 from benchmarks.measurements import SHOW, Measurement
@@ -33,7 +33,7 @@ from benchmarks.spark import SPARK
 if TYPE_CHECKING:
     from benchmarks.load import Metrics
 
-MEASUREMENTS = (*SHOW, *groups.MEASUREMENTS, *sdk.MEASUREMENTS, *SPARK, *GROWTH)
+MEASUREMENTS = (*SHOW, *groups.MEASUREMENTS, *sdk.MEASUREMENTS, *cluster.MEASUREMENTS, *SPARK, *GROWTH)
 QUICK_SCALE = 0.2
 QUICK_ROUNDS = 2
 

@@ -54,8 +54,8 @@ def wait_acknowledged(port: int, topic: str, partition: int = 0, timeout_s: floa
     return time.monotonic()
 
 
-def produce_request(topic: str, partition: int) -> bytes:
-    """A Produce v3 request, acks=1, with one record of three bytes."""
+def produce_request(topic: str, partition: int, acks: int = 1) -> bytes:
+    """A Produce v3 request with one record of three bytes."""
     now_ms = int(time.time() * 1000)
     record = b"\0\0\0\x01\x06abc\0"  # attributes, deltas, null key, value, no headers
     checked = (
@@ -63,24 +63,29 @@ def produce_request(topic: str, partition: int) -> bytes:
     )
     batch = struct.pack(">qiibI", 0, len(checked) + 9, -1, 2, crc32c.crc32c(checked)) + checked
     name = topic.encode()
-    body = struct.pack(">hhii", -1, 1, 30000, 1) + struct.pack(">h", len(name)) + name
+    body = struct.pack(">hhii", -1, acks, 30000, 1) + struct.pack(">h", len(name)) + name
     body += struct.pack(">iii", 1, partition, len(batch)) + batch
     header = struct.pack(">hhih", 0, 3, 1, -1)
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
 def _acknowledges(port: int, request: bytes, name_bytes: int) -> bool:
-    # Answer v3: size, correlation id, topic count, name, partition count, index, then the error.
-    error_at = 4 + 4 + 4 + 2 + name_bytes + 4 + 4
     try:
         with socket.create_connection((HOST, port), timeout=30) as connection:
-            connection.sendall(request)
-            answer = b""
-            while len(answer) < error_at + 2:
-                part = connection.recv(4096)
-                if not part:
-                    return False
-                answer += part
+            return asked(connection, request, name_bytes) == 0
     except OSError:
         return False
-    return bool(struct.unpack_from(">h", answer, error_at) == (0,))
+
+
+def asked(connection: socket.socket, request: bytes, name_bytes: int) -> int | None:
+    """The error code that the request is answered with; None where the broker closes instead."""
+    # Answer v3: size, correlation id, topic count, name, partition count, index; the error, offset, time; throttle.
+    error_at = 4 + 4 + 4 + 2 + name_bytes + 4 + 4
+    connection.sendall(request)
+    answer = b""
+    while len(answer) < error_at + 2 + 8 + 8 + 4:
+        part = connection.recv(4096)
+        if not part:
+            return None
+        answer += part
+    return int(struct.unpack_from(">h", answer, error_at)[0])

@@ -1,4 +1,4 @@
-# make soak PART=sim|groups|members|cluster|model|compaction|crash|zookeeper|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|groups|members|cluster|faults|model|compaction|crash|zookeeper|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -19,6 +19,7 @@ soak: $(VENV)/.dev
 	members) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/groups ;; \
 	cluster) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster.py tests/sim/test_cluster_groups.py ;; \
+	faults) $(BIN)/python -m pytest --timeout=3000 -s -p no:randomly tests/integration/cluster 2>/dev/null ;; \
 	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
 		tests/property/test_log_model.py tests/property/test_compaction_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
@@ -26,12 +27,12 @@ soak: $(VENV)/.dev
 	compaction) PENSTOCK_COMPACTION_KEYS=$(SOAK_KEYS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/test_compaction_load.py 2>/dev/null ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests --ignore=tests/integration/spark \
-		--ignore=tests/integration/groups --ignore=tests/unit/coordination ;; \
+		--ignore=tests/integration/groups --ignore=tests/integration/cluster --ignore=tests/unit/coordination ;; \
 	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark \
 		--ignore=tests/integration/spark/test_archive_kills.py ;; \
 	kills) $(BIN)/python -m pytest --timeout=3500 -s -m soak tests/integration/spark/test_archive_kills.py 2>/dev/null ;; \
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, groups, members, cluster, model, compaction, crash, zookeeper, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, groups, members, cluster, faults, model, compaction, crash, zookeeper, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

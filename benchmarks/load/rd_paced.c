@@ -1,6 +1,7 @@
 /* Produces at a fixed rate until its time is up or SIGINT comes, and says how long acknowledgements took.
  *
  * --bootstrap H:P --topic T --mb-per-s R [--size 1000] [--seconds 3600] [--warmup-seconds 2] [--acks 1]
+ * [--partition N]
  */
 #include <signal.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, v
 
 int main(int argc, char **argv) {
     size_t size = (size_t)arg_number(argc, argv, "--size", 1000);
+    int partition = (int)arg_number(argc, argv, "--partition", 0);
     double rate = arg_number(argc, argv, "--mb-per-s", 50) * 1e6 / (double)size;
     double seconds = arg_number(argc, argv, "--seconds", 3600);
     double warmup = arg_number(argc, argv, "--warmup-seconds", 2);
@@ -46,7 +48,7 @@ int main(int argc, char **argv) {
     while (!interrupted && tick - start < (int64_t)((seconds + warmup) * 1e9)) {
         long due = (long)((double)(tick - start) / 1e9 * rate);
         while (sent < due && !interrupted) {
-            if (rd_kafka_produce(topic, 0, 0, payload, size, NULL, 0, NULL) == 0) {
+            if (rd_kafka_produce(topic, partition, 0, payload, size, NULL, 0, NULL) == 0) {
                 sent++;
             } else {
                 /* A full queue means that the broker does not hold the rate. */

@@ -28,13 +28,13 @@ LATEST = -1
 
 
 class RawClient:
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None, host: str = HOST) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         self.socket.settimeout(HANG_SECONDS)
         try:
-            self.socket.connect((HOST, port))
+            self.socket.connect((host, port))
         except OSError:
             self.socket.close()
             raise
@@ -201,10 +201,10 @@ def open_descriptors(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, patience_s: float = HANG_SECONDS) -> None:
     """Ask again until it holds; asking takes a round trip to the broker or the kernel, so this does not spin idly."""
     pause = threading.Event()
-    for _ in range(int(HANG_SECONDS / 0.01)):
+    for _ in range(int(patience_s / 0.01)):
         if condition():
             return
         pause.wait(0.01)

@@ -25,12 +25,28 @@ class ClusterProcesses:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.zookeeper = zookeeper
-        given = {"zookeeper.session.timeout.ms": str(SESSION_MS), **(settings or {})}
-        connect = zookeeper.connect + _CHROOT
-        self.brokers = [
-            BrokerProcess(directory / f"broker-{number}", given, zookeeper=connect, node_id=number)
-            for number in range(1, brokers + 1)
-        ]
+        self._directory = directory
+        self._connect = zookeeper.connect + _CHROOT
+        self._settings = {"zookeeper.session.timeout.ms": str(SESSION_MS), **(settings or {})}
+        self.brokers = [self.make(number) for number in range(1, brokers + 1)]
+
+    def make(
+        self, number: int, settings: Mapping[str, str] | None = None, *, folder: str = ""
+    ) -> BrokerProcess:
+        """A broker of this cluster, not started and not one of `brokers`."""
+        return BrokerProcess(
+            self._directory / (folder or f"broker-{number}"),
+            {**self._settings, **(settings or {})},
+            zookeeper=self._connect,
+            node_id=number,
+        )
+
+    def join(self, settings: Mapping[str, str] | None = None) -> BrokerProcess:
+        """One more broker, started."""
+        newcomer = self.make(len(self.brokers) + 1, settings)
+        self.brokers.append(newcomer)
+        newcomer.start()
+        return newcomer
 
     @property
     def bootstrap(self) -> str:

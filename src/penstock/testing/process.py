@@ -36,11 +36,16 @@ class BrokerProcess:
         *,
         zookeeper: str | None = None,
         node_id: int = 1,
+        host: str = "127.0.0.1",
+        prefix: Sequence[str] = (),
     ) -> None:
         """`entry` is what Python is given to run: a test may start the broker through a script of its own.
 
-        With `zookeeper` (HOST:PORT/path) it is a broker of that cluster, under the number `node_id`.
+        With `zookeeper` (HOST:PORT/path) it is a broker of that cluster, under the number `node_id`. `prefix` is a
+        command that runs the command it is given, such as `ip netns exec NAME`, where `host` is an address.
         """
+        self._host = host
+        self._prefix = list(prefix)
         self._zookeeper = zookeeper
         self._node_id = node_id
         self.data_dir = data_dir
@@ -54,7 +59,11 @@ class BrokerProcess:
     @property
     def bootstrap(self) -> str:
         """What clients call `bootstrap.servers`."""
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
+
+    @property
+    def host(self) -> str:
+        return self._host
 
     @property
     def port(self) -> int:
@@ -110,11 +119,11 @@ class BrokerProcess:
             raise BrokerStartError(f"the broker did not start (exit code {code}{late}):\n{said}")
 
     def _command(self) -> list[str]:
-        command = [sys.executable, *self._entry]
+        command = [*self._prefix, sys.executable, *self._entry]
         if self._zookeeper is None:
-            command += ["up", "--host", "127.0.0.1", "--port", str(self._port)]
+            command += ["up", "--host", self._host, "--port", str(self._port)]
         else:
-            command += ["broker", "--id", str(self._node_id), "--listener", f"127.0.0.1:{self._port}"]
+            command += ["broker", "--id", str(self._node_id), "--listener", f"{self._host}:{self._port}"]
             command += ["--zookeeper", self._zookeeper]
         command += ["--data-dir", str(self.data_dir), "--console-port", "0"]
         for name, value in self._settings.items():
@@ -140,11 +149,19 @@ class BrokerProcess:
         """kill -9, waited for."""
         self._end(signal.SIGKILL)
 
+    def pause(self) -> None:
+        """SIGSTOP: its connections stay open, and it does nothing."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
     def _end(self, number: signal.Signals) -> None:
         process = self._process
         if process is None:
             return
         process.send_signal(number)
+        process.send_signal(signal.SIGCONT)  # it may be paused
         try:
             process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

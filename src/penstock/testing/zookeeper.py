@@ -43,9 +43,12 @@ class ZooKeeperStartError(PenstockError):
 class ZooKeeperProcess:
     """One data directory, and the server process on it: start, stop, kill, pause, start again on the same port."""
 
-    def __init__(self, data_dir: Path, *, port: int = 0, tick_ms: int = 2000, durable: bool = True) -> None:
+    def __init__(
+        self, data_dir: Path, *, port: int = 0, tick_ms: int = 2000, durable: bool = True, host: str = HOST
+    ) -> None:
         """Sessions last 2 ticks or more. `durable=False` spares the syncs, for tests that cut no power."""
         self.data_dir = data_dir
+        self._host = host
         self._port = port
         self._tick_ms = tick_ms
         self._durable = durable
@@ -58,7 +61,7 @@ class ZooKeeperProcess:
     @property
     def connect(self) -> str:
         """What the broker calls `zookeeper.connect`, without a path."""
-        return f"{HOST}:{self._port}"
+        return f"{self._host}:{self._port}"
 
     @property
     def pid(self) -> int:
@@ -77,7 +80,7 @@ class ZooKeeperProcess:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         deadline = time.monotonic() + _START_SECONDS
-        while not answers(self._port):
+        while not answers(self._port, self._host):
             code = self._process.poll()
             if code is not None or time.monotonic() > deadline:
                 self.kill()
@@ -92,7 +95,7 @@ class ZooKeeperProcess:
         settings = {
             "dataDir": self.data_dir / "data",
             "clientPort": self._port,
-            "clientPortAddress": HOST,
+            "clientPortAddress": self._host,
             "tickTime": self._tick_ms,
             "maxSessionTimeout": SESSION_MS_MAX,
             "admin.enableServer": "false",
@@ -157,9 +160,9 @@ def free_port() -> int:
         return int(holder.getsockname()[1])
 
 
-def answers(port: int) -> bool:
+def answers(port: int, host: str = HOST) -> bool:
     try:
-        with socket.create_connection((HOST, port), timeout=1.0) as connection:
+        with socket.create_connection((host, port), timeout=1.0) as connection:
             # Not `ruok`, which it answers before it takes sessions.
             connection.sendall(b"srvr")
             return connection.recv(17) == b"Zookeeper version"
