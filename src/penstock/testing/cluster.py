@@ -23,12 +23,19 @@ class ClusterProcesses:
         zookeeper: ZooKeeperProcess,
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
+        """Brokers stand in `racks`, one after the other, where there are any."""
         self.zookeeper = zookeeper
         given = {"zookeeper.session.timeout.ms": str(SESSION_MS), **(settings or {})}
         connect = zookeeper.connect + _CHROOT
         self.brokers = [
-            BrokerProcess(directory / f"broker-{number}", given, zookeeper=connect, node_id=number)
+            BrokerProcess(
+                directory / f"broker-{number}",
+                given | ({"broker.rack": racks[(number - 1) % len(racks)]} if racks else {}),
+                zookeeper=connect,
+                node_id=number,
+            )
             for number in range(1, brokers + 1)
         ]
 
@@ -63,14 +70,18 @@ def _at_once(actions: Sequence[Callable[[], None]]) -> None:
 
 @contextmanager
 def cluster(
-    brokers: int = 3, settings: Mapping[str, str] | None = None, *, directory: Path | None = None
+    brokers: int = 3,
+    settings: Mapping[str, str] | None = None,
+    *,
+    directory: Path | None = None,
+    racks: Sequence[str] = (),
 ) -> Iterator[ClusterProcesses]:
     """A running cluster with its own ZooKeeper; in a temporary directory unless one is given."""
     with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as temporary:
         place = directory or Path(temporary)
         zookeeper = ZooKeeperProcess(place / "zookeeper", tick_ms=200, durable=False)
         zookeeper.start()
-        processes = ClusterProcesses(place, zookeeper, brokers, settings)
+        processes = ClusterProcesses(place, zookeeper, brokers, settings, racks)
         try:
             processes.start()
             yield processes
