@@ -1,4 +1,4 @@
-"""Replicas that lag are copied no faster than told, at the leader's end as at the follower's; those in sync always are."""
+"""Replicas that lag are copied no faster than told, at the leader's end or the follower's; those in sync as ever."""
 
 import pytest
 from tests.sim.cluster_clients import PRODUCERS, TOPIC

@@ -210,8 +210,8 @@ _REPLICATION = (
     _broker("replica.socket.timeout.ms", _INT, 30000, "How long a follower waits for the network."),
     _broker("replica.socket.receive.buffer.bytes", _INT, 65536, "A follower's kernel receive buffer."),
     _broker("replica.selector.class", _STRING, None,
-        "How the replica a consumer reads from is chosen: unset, it is the leader; with Kafka's rack-aware selector, one "
-        "in the consumer's own rack (`client.rack`).", one_of_or_unset(RACK_AWARE)),
+        "How the replica a consumer reads from is chosen: unset, it is the leader; with Kafka's rack-aware selector, "
+        "one in the consumer's own rack (`client.rack`).", one_of_or_unset(RACK_AWARE)),
     _broker("num.replica.fetchers", _INT, 1, "How many connections a follower uses per leader.", None, _WIDE),
     _broker("auto.leader.rebalance.enable", _BOOLEAN, True,
         "Whether leadership returns to the preferred replicas."),

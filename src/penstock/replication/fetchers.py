@@ -1,7 +1,8 @@
 """Follower fetchers: one conversation per leader, for all partitions that it leads and this broker follows.
 
-A fetch is a long poll, and names only what changed since the last one (`fetch_session`). When partitions come or go it is broken off and asked anew: nobody waits for it who has just got
-a new leader. A partition whose answer says that something is amiss rests for a while, the others go on.
+A fetch is a long poll, and names only what changed since the last one (`fetch_session`). When partitions come or go it
+is broken off and asked anew: nobody waits for it who has just got a new leader. A partition whose answer says that
+something is amiss rests for a while, the others go on.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """How fast replicas that lag may be copied: so many bytes per second, together, at either end.
 
 A bucket that may go below zero: an answer (of a second's worth, or one batch) is taken whole, and then nothing is asked
-for, or sent, until the debt is paid. It concerns replicas that are only just being added, and those that the topic names
-(`leader.` and `follower.replication.throttled.replicas`, as in Kafka); none of them once it is in sync, for producers
-wait for those.
+for, or sent, until the debt is paid. It concerns replicas that are only just being added, and those that the topic
+names (`leader.` and `follower.replication.throttled.replicas`, as in Kafka); none of them once it is in sync, for
+producers wait for those.
 """
 
 from collections.abc import Callable

@@ -196,9 +196,7 @@ class _Fetch:
                     at_least_one = False
                     left = max(0, left - answer.size)
                     total += answer.size
-                elif answer.error or answer.diverging is not None or answer.preferred_replica >= 0:
-                    urgent = True
-                elif self._tells_at_once and self._session.is_news(topic, answer):  # type: ignore[union-attr]
+                elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
             topics.append((topic, answers))
@@ -211,6 +209,12 @@ class _Fetch:
         else:
             self._missing_bytes = request.min_bytes - total
             self._wait()
+
+    def _is_urgent(self, topic: bytes, answer: PartitionAnswer) -> bool:
+        """Whether it says something that cannot wait, although there is nothing to read."""
+        if answer.diverging is not None or answer.preferred_replica >= 0:
+            return True
+        return self._tells_at_once and self._session is not None and self._session.is_news(topic, answer)
 
     def _warmed(self, could_be_read: bool, *, last: bool) -> None:
         self._unreadable = not could_be_read

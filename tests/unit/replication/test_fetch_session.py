@@ -70,7 +70,8 @@ def test_the_leader_knows_what_is_asked_for_whatever_gets_lost(seed: int) -> Non
         try:
             session = leaders.find(request, 0.0, by_id=True)
         except ApiError as error:
-            assert error.code in SESSION_ERRORS
+            if error.code not in SESSION_ERRORS:
+                raise
             follower.begin_anew()
             continue
         assert session is not None
