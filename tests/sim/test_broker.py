@@ -7,6 +7,7 @@ was acknowledged is there: at its offset, once, in order; and no offset ever sho
 
 import asyncio
 import os
+from collections.abc import Coroutine
 from random import Random
 
 import pytest
@@ -27,6 +28,11 @@ PRODUCERS = 3
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 NETWORK_TROUBLE = (OSError, TimeoutError)
+NOT_SERVED_NOW = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # between a failed disk and the next epoch
+)
 
 
 class History:
@@ -40,6 +46,11 @@ class History:
     def saw(self, partition: int, offset: int, value: bytes) -> None:
         before = self.seen.setdefault((partition, offset), value)
         assert before == value, f"offset {offset} of partition {partition} showed {before!r}, now {value!r}"
+
+
+def spawn(loop: SimLoop, name: str, work: Coroutine[None, None, None]) -> None:
+    """Let a client work; one that ends by an error ends the run."""
+    loop.spawn(name, work).add_done_callback(asyncio.Task.result)
 
 
 async def create_topic(client: SimClient, configs: dict[str, str]) -> None:
@@ -94,10 +105,7 @@ async def _send_until_acknowledged(client: SimClient, partition: int, batch: byt
             continue
         if answer.error_code == ErrorCode.NONE:
             return int(answer.base_offset)
-        assert answer.error_code in (
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ), ErrorCode(answer.error_code)
+        assert answer.error_code in NOT_SERVED_NOW, ErrorCode(answer.error_code)
         await asyncio.sleep(0.05)
 
 
@@ -113,7 +121,7 @@ async def fetch_once(
         topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
     )
     answer = (await client.call(ApiKey.FETCH, request)).responses[0].partitions[0]
-    if answer.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
+    if answer.error_code in NOT_SERVED_NOW:
         return [], -1
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = bytes(answer.records or b"")
@@ -181,9 +189,9 @@ def run_story(seed: int, configs: dict[str, str] | None = None) -> tuple[str, Hi
         )
         loop.run_until_complete(loop.spawn("admin", topic))
         for number in range(PRODUCERS):
-            loop.spawn(f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
+            spawn(loop, f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
         for partition in range(PARTITIONS):
-            loop.spawn(f"reader-{partition}", follow(history, partition))
+            spawn(loop, f"reader-{partition}", follow(history, partition))
         for _ in range(6):
             loop.run_for(rng.uniform(0.02, 0.3))
             misfortune(loop, machine, rng)

@@ -101,6 +101,10 @@ class FetchService:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         return None if found is None else self._whereabouts.leader_of(found.id, number)
 
+    def rack_of(self, request: FetchRequest) -> bytes:
+        """Where the consumer stands, if that matters."""
+        return b"" if self.selector is None or request.replica_id >= 0 else request.rack
+
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)
 
@@ -130,7 +134,6 @@ class _Fetch:
         "_rounds",
         "_service",
         "_session",
-        "_tells_at_once",
         "_timer",
         "_topics",
         "_unreadable",
@@ -155,18 +158,13 @@ class _Fetch:
         self._answered = answered
         self._version = version
         self._by_id = version >= TOPIC_IDS_SINCE
-        is_replica = request.replica_id >= 0
-        self._led = is_replica or version < FOLLOWERS_SINCE
-        # A follower that consumers may read from is not kept waiting with a new high watermark.
-        self._tells_at_once = is_replica and session is not None and service.selector is not None
-        # Where the consumer stands, if that matters.
-        nearest = request.rack and service.selector is not None and not is_replica
-        self._rack = request.rack.decode("utf-8", "replace") if nearest else ""
+        self._led = version < FOLLOWERS_SINCE or request.replica_id >= 0
+        self._rack = request.rack and service.rack_of(request)
         self._incremental = incremental
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
         self._missing_bytes = 0
-        self._noted: set[tuple[bytes, int]] = set()  # partitions whose follower's progress was noted
+        self._noted: set[tuple[bytes, int]] | None = None  # partitions whose follower's progress was noted
         self._given_up = False
         self._rounds = 0  # how often the disk was asked
         self._unreadable = False  # and whether it failed
@@ -214,7 +212,10 @@ class _Fetch:
         """Whether it says something that cannot wait, although there is nothing to read."""
         if answer.diverging is not None or answer.preferred_replica >= 0:
             return True
-        return self._tells_at_once and self._session is not None and self._session.is_news(topic, answer)
+        # A follower that consumers may read from is not kept waiting with a new high watermark.
+        if self._request.replica_id < 0 or self._service.selector is None or self._session is None:
+            return False
+        return self._session.is_news(topic, answer)
 
     def _warmed(self, could_be_read: bool, *, last: bool) -> None:
         self._unreadable = not could_be_read
@@ -248,6 +249,8 @@ class _Fetch:
             if request.replica_id >= 0:
                 if not log.start_offset <= one.offset <= log.end_offset:
                     return out_of_range(one, high_watermark, log.start_offset)
+                if self._noted is None:
+                    self._noted = set()
                 if (topic, one.partition) not in self._noted:
                     self._noted.add((topic, one.partition))
                     self._service.followers.note(partition, request, one)
@@ -326,8 +329,8 @@ class _Fetch:
             self._timer = None
             self._service.waiting -= 1
             for partition in self._joined:
-                partition.data_waiters.pop(self, None)
-                partition.replica_waiters.pop(self, None)
+                if partition.data_waiters.pop(self, self) is self:  # it is a follower's
+                    partition.replica_waiters.pop(self, None)
             self._joined.clear()
 
     def _answer(self, topics: list[TopicAnswer]) -> None:

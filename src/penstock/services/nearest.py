@@ -18,7 +18,7 @@ class RackAwareSelector:
         self._node = node
         self._image = image
 
-    def choose(self, partition: Partition, rack: str, offset: int) -> int:
+    def choose(self, partition: Partition, rack: bytes, offset: int) -> int:
         """The broker to read `offset` from; LEADER for this one, which leads the partition."""
         leading = partition.leading
         if leading is None or self._rack_of(self._node) == rack:
@@ -32,10 +32,12 @@ class RackAwareSelector:
         ]
         return max(nearest)[2] if nearest else LEADER
 
-    def _rack_of(self, broker: int) -> str | None:
+    def _rack_of(self, broker: int) -> bytes | None:
         """None for one that is not alive, or stands in none."""
         registered = self._image.brokers.get(broker)
-        return None if registered is None or registered.stopping else registered.rack
+        if registered is None or registered.stopping or registered.rack is None:
+            return None
+        return registered.rack.encode()
 
 
 def selector(name: str | None, node: int, image: ClusterImage) -> RackAwareSelector | None:
