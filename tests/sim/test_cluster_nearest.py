@@ -133,6 +133,17 @@ def test_beyond_its_end_a_follower_sends_on_and_a_leader_refuses(scene: NearScen
     assert scene.told(scene.leader(), 4) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_a_follower_whose_log_begins_later_sends_on_to_the_leader(scene: NearScene) -> None:
+    follower = scene.followers()[0]
+    scene.partition(follower).log.advance_start(2)
+    assert scene.told(follower, 1) is ErrorCode.OFFSET_NOT_AVAILABLE
+    assert scene.told(follower, 2) is ErrorCode.NONE
+    scene.let_pass(0.5)  # the leader hears of it
+    rack = scene.rack(follower)
+    assert scene.fetch(scene.leader(), 1, rack=rack).preferred_read_replica == -1
+    assert scene.fetch(scene.leader(), 2, rack=rack).preferred_read_replica == scene.number(follower)
+
+
 def test_only_fetches_that_know_of_followers_are_served_by_them(scene: NearScene) -> None:
     follower = scene.followers()[0]
     assert scene.told(follower, 0, version=10) is ErrorCode.NOT_LEADER_OR_FOLLOWER

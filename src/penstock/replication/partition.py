@@ -299,13 +299,19 @@ class Partition:
         if self.leading is None or not self.log.start_offset <= offset <= self.log.end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
 
-    def check_not_yet(self, offset: int) -> None:
-        """A consumer asks a follower for what is not committed as far as that knows: ApiError sends it to the leader.
+    def check_behind(self, offset: int) -> None:
+        """Whether a consumer may read here, or wait, although another broker leads: ApiError sends it there.
 
-        "Out of range" would say that it never was there. Nor is a reader kept waiting where more may be long in coming.
+        "Out of range" is the leader's to say: we may have less than it has. Nor is a reader kept waiting where more
+        may be long in coming.
         """
-        if self.truncating or not self.in_sync or offset > self.log.end_offset:
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        log = self.log
+        if not self.truncating:
+            if log.start_offset <= offset < self.committed.offset:
+                return
+            if self.in_sync and log.start_offset <= offset <= log.end_offset:
+                return
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
     @property
     def waiting_producers(self) -> int:

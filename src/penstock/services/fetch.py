@@ -5,8 +5,8 @@ A fetch is answered at once when it has enough bytes, an error, or no time to wa
 that could be enough is the log looked at again.
 
 Consumers read from the leader, or from a follower (KIP-392): up to the high watermark that it knows, which a waiting
-fetch waits for there. What a follower does not have, or not any more in time because it is out of sync, is answered
-with OFFSET_NOT_AVAILABLE: clients then turn to the leader, and their place is not in doubt.
+fetch waits for there. What a follower does not have, or will have late because it is out of sync, is answered with
+OFFSET_NOT_AVAILABLE: clients then turn to the leader, and their place is not in doubt.
 """
 
 import asyncio
@@ -235,9 +235,10 @@ class _Fetch:
             if self._rack and (elsewhere := self._nearest(partition, one)) != LEADER:
                 start = log.start_offset
                 return empty(one, high_watermark, start, aborted, preferred_replica=elsewhere)
-            if partition.is_following and one.offset > high_watermark:
-                partition.check_not_yet(one.offset)
-                return empty(one, high_watermark, log.start_offset, aborted)
+            if partition.is_following:
+                partition.check_behind(one.offset)
+                if one.offset > high_watermark:
+                    return empty(one, high_watermark, log.start_offset, aborted)
             diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             if diverging is not None:
                 if diverging[0] < 0:
@@ -261,8 +262,6 @@ class _Fetch:
             else:
                 found = partition.read(one.offset, size_max, at_least_one=at_least_one)
             if found is None:
-                if partition.is_following and one.offset == high_watermark:
-                    partition.check_not_yet(one.offset)
                 return empty(one, high_watermark, log.start_offset, aborted)
             if found.size > _PROBED_BYTES_MIN:
                 file, position, size = found
