@@ -1,4 +1,4 @@
-# make soak PART=sim|groups|members|cluster|faults|model|compaction|crash|zookeeper|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|groups|members|cluster|faults|nearest|model|compaction|crash|zookeeper|overload|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -17,6 +17,8 @@ soak: $(VENV)/.dev
 	groups) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly tests/sim/test_groups.py ;; \
 	members) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/groups ;; \
+	nearest) PENSTOCK_SIM_NEAR_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
+		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster_nearest.py ;; \
 	cluster) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster.py tests/sim/test_cluster_groups.py ;; \
 	faults) $(BIN)/python -m pytest --timeout=3000 -s -p no:randomly tests/integration/cluster 2>/dev/null ;; \
@@ -34,5 +36,5 @@ soak: $(VENV)/.dev
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, groups, members, cluster, faults, model, compaction, crash, zookeeper, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, groups, members, cluster, faults, nearest, model, compaction, crash, zookeeper, overload, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

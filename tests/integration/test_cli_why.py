@@ -122,15 +122,21 @@ def test_all_is_well(running: BrokerProcess, topic: str) -> None:
     assert finding(found, "lag")[1].startswith("none")
 
 
-def test_names_that_are_no_group(running: BrokerProcess, topic: str) -> None:
+def test_a_topic_that_is_whole_names_its_groups(running: BrokerProcess, topic: str) -> None:
     def said(name: str) -> str:
         done = penstock("why", name, bootstrap=running.bootstrap)
-        assert done.code == 1
-        return done.said()
+        assert done.code == 0, done.err
+        return done.out
 
+    assert "all are in sync" in said(topic)
     assert "no group reads it" in said(topic)
     with Consumer(running.bootstrap, topic, group=f"{topic}-readers") as consumer:
         assert consumer.receive() is not None
     assert f"`penstock why {topic}-readers`" in said(topic)
-    assert "there is no group nothing" in said("nothing")
+
+
+def test_names_that_are_neither_group_nor_topic(running: BrokerProcess) -> None:
+    done = penstock("why", "nothing", bootstrap=running.bootstrap)
+    assert done.code == 1
+    assert "there is no group nothing" in done.said()
     assert penstock("why", "x", "--over", "soon", bootstrap=running.bootstrap).code == 2

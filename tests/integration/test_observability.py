@@ -45,6 +45,25 @@ def value(text: str, name: str) -> float:
     return float(found[1])
 
 
+def test_metrics_tell_of_replicas_the_controller_and_groups(process: BrokerProcess) -> None:
+    _, text = get(process, "/metrics")
+    assert value(text, "penstock_active_controller") == 1
+    assert value(text, "penstock_leader_count") == value(text, "penstock_partition_count") >= 1
+    assert value(text, 'penstock_groups{state="preparing_rebalance"}') == 0
+    for name in (
+        "under_replicated_partitions",
+        "under_min_isr_partitions",
+        "offline_partitions",
+        "offline_replicas",
+        "reassigning_partitions",
+        "max_follower_lag_records",
+        "isr_shrinks_total",
+        "isr_expands_total",
+        "offset_commits_total",
+    ):
+        assert value(text, f"penstock_{name}") == 0, name
+
+
 def test_metrics_count_requests_bytes_and_messages(process: BrokerProcess) -> None:
     status, text = get(process, "/metrics")
     assert status == 200

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.generated import fetch as generated_fetch
 from penstock.wire.kafka.generated import produce as generated_produce
+from penstock.wire.kafka.leaders import Leader, NodeEndpoint
 from penstock.wire.kafka.primitives import DecodeError
 
 PRODUCE_VERSIONS = range(produce.MIN_VERSION, produce.MAX_VERSION + 1)
@@ -21,6 +22,8 @@ int64 = st.integers(-(2**63), 2**63 - 1)
 names = st.text(max_size=20)
 ids = st.binary(min_size=16, max_size=16)
 blobs = st.binary(max_size=200)
+ports = st.integers(0, 65535)
+NOT_LEADER = 6
 
 
 HUGE = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x80\0\0\0"]
@@ -31,6 +34,21 @@ class Blob:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+
+
+@st.composite
+def leaders(draw: st.DrawFn) -> Leader:
+    number = draw(st.integers(-1, 3))
+    place = None if number < 0 else NodeEndpoint(number, draw(names), draw(ports), draw(st.none() | names))
+    return Leader(number, draw(int32), place)
+
+
+def check_endpoints(told: list[Any], named: list[Leader]) -> None:
+    """Each leader that was named can be found, once."""
+    assert sorted(one.node_id for one in told) == sorted({one.id for one in named if one.endpoint})
+    for one in told:
+        place = NodeEndpoint(one.node_id, one.host, one.port, one.rack)
+        assert place in [leader.endpoint for leader in named]
 
 
 @st.composite
@@ -113,6 +131,37 @@ def test_produce_responses_are_what_generated_codecs_read(version: int, data: st
             assert told.error_message == (message if version >= 8 else None)
             listed = [(one.batch_index, one.batch_index_error_message) for one in told.record_errors]
             assert listed == (records if version >= 8 else [])
+
+
+@pytest.mark.parametrize("version", PRODUCE_VERSIONS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_produce_responses_name_the_leader_where_it_is_another(version: int, data: st.DataObject) -> None:
+    key = ids if version >= produce.TOPIC_IDS_SINCE else names.map(str.encode)
+    codes = st.sampled_from([0, 3, NOT_LEADER])
+    answers = st.tuples(int32, codes, int64, int64, int64, st.none() | names)
+    topics = data.draw(st.lists(st.tuples(key, st.lists(answers, max_size=3)), max_size=3))
+    known = {(name, one[0]): data.draw(leaders()) for name, partitions in topics for one in partitions}
+    by_id = version >= produce.TOPIC_IDS_SINCE
+
+    def leader_of(name: bytes, number: int, is_id: bool) -> Leader:
+        assert is_id == by_id
+        return known[name, number]
+
+    frame = produce.encode_response(77, version, topics, 5, leader_of)
+    position = 9 if version >= produce.FLEXIBLE_SINCE else 8
+    response, end = generated_produce.decode_response(frame, position, version)
+    assert end == len(frame)
+    named = []
+    for (name, partitions), topic in zip(topics, response.responses, strict=True):
+        for answer, told in zip(partitions, topic.partition_responses, strict=True):
+            expected = (-1, -1)
+            if answer[1] == NOT_LEADER and version >= produce.LEADERS_SINCE:
+                named.append(known[name, answer[0]])
+                expected = named[-1][:2]
+            assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == expected
+            assert told.error_message == (answer[5] if version >= 8 else None)
+    check_endpoints(response.node_endpoints, named)
 
 
 @st.composite
@@ -218,7 +267,7 @@ def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
         draw(st.none() | st.lists(st.tuples(int64, int64), max_size=3)),
         draw(int32) if version >= 11 else -1,
         draw(st.none() | pair) if flexible else None,
-        draw(st.none() | st.tuples(int32, int32)) if flexible else None,
+        draw(st.none() | leaders()) if flexible else None,
     )
 
 
@@ -254,8 +303,10 @@ def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.D
                 answer.diverging or (-1, -1)
             )
             assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (
-                answer.current_leader or (-1, -1)
-            )
+                answer.current_leader or Leader(-1, -1)
+            )[:2]
+    named = [one.current_leader for _, answers in topics for one in answers if one.current_leader]
+    check_endpoints(response.node_endpoints, named if version >= fetch.ENDPOINTS_SINCE else [])
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])

@@ -17,6 +17,7 @@ from penstock.wire.kafka.generated import create_topics, fetch, metadata, produc
 TOPIC = "orders"
 PARTITIONS = 2
 PRODUCERS = 3
+LEADERS_ONLY = 10  # the last version of Fetch that followers do not answer
 NETWORK_TROUBLE = (OSError, TimeoutError)
 # What a client may be told in a cluster where brokers come and go; it looks for the leader again.
 PASSING = {
@@ -74,11 +75,11 @@ class ClusterClient:
     async def ask_any(self, api: ApiKey, request: Any) -> Any:
         return await self._clients[self._rng.choice(self._names)].call(api, request)
 
-    async def ask_leader(self, partition: int, api: ApiKey, request: Any) -> Any:
+    async def ask_leader(self, partition: int, api: ApiKey, request: Any, version: int | None = None) -> Any:
         if partition not in self._leaders:
             await self._refresh(partition)
         try:
-            return await self._clients[self._leaders[partition]].call(api, request)
+            return await self._clients[self._leaders[partition]].call(api, request, version)
         except NETWORK_TROUBLE:
             self.forget(partition)
             raise
@@ -166,7 +167,7 @@ async def fetch_once(
         max_bytes=10_000,
         topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
     )
-    answered = await client.ask_leader(partition, ApiKey.FETCH, request)
+    answered = await client.ask_leader(partition, ApiKey.FETCH, request, LEADERS_ONLY)
     answer = answered.responses[0].partitions[0]
     if answer.error_code in PASSING:
         client.forget(partition)

@@ -1,4 +1,4 @@
-"""`penstock why GROUP`: why a group lags, or does nothing but rebalance, and what mends it."""
+"""`penstock why GROUP|TOPIC`: why a group lags, or does nothing but rebalance, and what mends it; topics beside it."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.command import Session, command
-from penstock.cli.errors import CommandError
 from penstock.cli.options import parse_duration
 from penstock.cli.output import print_json, print_table
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.cli.group_watch import Flow, Watch
     from penstock.client.admin import Admin
 
-_EXAMPLES = ("penstock why billing", "penstock why billing --over 30s", "penstock why billing --json")
+_EXAMPLES = ("penstock why billing", "penstock why billing --over 30s", "penstock why orders --json")
 # Between two looks: often enough to see members come and go, rarely enough to cost the broker nothing.
 _LOOK_SECONDS = 1.0
 _ROWS_MAX = 20
@@ -26,28 +25,35 @@ def register(app: typer.Typer) -> None:
 
 def why(
     session: Session,
-    group: Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")],
+    name: Annotated[str, typer.Argument(help="The group's name, or the topic's.", metavar="GROUP|TOPIC")],
     over: Annotated[
         str, typer.Option(metavar="TIME", help="How long to watch: members that commit rarely need longer.")
     ] = "3s",
 ) -> None:
-    """Tell why a consumer group lags or rebalances, and what mends it.
+    """Tell why a consumer group lags or a topic lacks replicas, and what mends it.
 
-    Looks at its members, commits and topics for a few seconds and says what moved and what did not: members that
-    do not get on, partitions without an owner, commits that retention has overtaken, members that come and go.
-    Changes nothing.
+    Of a group, looks at members, commits and topics for a few seconds and says what moved and what did not: members
+    that do not get on, partitions without an owner, commits that retention has overtaken, members that come and go.
+    Of a topic, says which partitions nobody leads, refuse acks=all, or lack replicas, and who is missed. Where both
+    have the name, it is the group. Changes nothing.
     """
     seconds = parse_duration("--over", over)
     from penstock.cli.check_group import group_findings
     from penstock.cli.findings import print_findings
     from penstock.client.admin import Admin
 
-    watch = _watch(Admin(session.bootstrap, debug=session.debug), group, seconds)
+    admin = Admin(session.bootstrap, debug=session.debug)
+    watch = _watch(admin, name, seconds)
+    if watch is None:
+        from penstock.cli.why_topic import tell
+
+        tell(admin, name, json=session.json)
+        return
     findings = group_findings(watch)
     if session.json:
         print_json(
             {
-                "group": group,
+                "group": name,
                 "state": watch.last.state,
                 "seconds": round(watch.seconds, 3),
                 "lag": watch.last.lag,
@@ -61,32 +67,22 @@ def why(
     _print_partitions(watch)
 
 
-def _watch(admin: "Admin", group: str, seconds: float) -> "Watch":
+def _watch(admin: "Admin", group: str, seconds: float) -> "Watch | None":
+    """None for a topic of that name, where no group has it."""
     from penstock.cli.group_watch import Watch
     from penstock.client.errors import ClientError
 
     try:
         looks = [admin.describe_group(group)]
-    except ClientError as error:
-        raise _other_name(admin, group, error) from error
+    except ClientError:
+        if group in {topic.name for topic in admin.topics()}:
+            return None
+        raise
     begun = time.monotonic()
     while (passed := time.monotonic() - begun) < seconds:
         time.sleep(min(_LOOK_SECONDS, seconds - passed))
         looks.append(admin.describe_group(group))
     return Watch(tuple(looks), time.monotonic() - begun)
-
-
-def _other_name(admin: "Admin", name: str, error: Exception) -> Exception:
-    """Whoever asks about a topic wants to know about its groups."""
-    if name not in {topic.name for topic in admin.topics()}:
-        return error
-    groups = admin.describe_groups([one.name for one in admin.groups()])
-    known = [one.name for one in groups if name in one.topics]
-    if not known:
-        return CommandError(f"{name} is a topic, and no group reads it: see `penstock topic describe {name}`")
-    return CommandError(
-        f"{name} is a topic: ask about a group that reads it, such as `penstock why {known[0]}`"
-    )
 
 
 def _print_partitions(watch: "Watch") -> None:

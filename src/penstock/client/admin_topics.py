@@ -152,10 +152,21 @@ class TopicAdmin:
         futures = self._client.list_offsets(asked, request_timeout=REQUEST_SECONDS)
         return {(at.topic, at.partition): future for at, future in futures.items()}
 
-    def _configs(self, name: str) -> dict[str, str]:
+    def live_brokers(self) -> list[int]:
+        with kafka_errors(self._bootstrap, "the brokers"):
+            return sorted(self._client.list_topics(timeout=REQUEST_SECONDS).brokers)
+
+    def setting_of_topic(self, name: str, setting: str) -> str:
+        """In force, wherever it was set."""
+        return str(self._config_entries(name)[setting].value)
+
+    def _config_entries(self, name: str) -> dict[str, Any]:
         resource = ConfigResource(ResourceType.TOPIC, name)
         futures = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
-        entries = self._wait(next(iter(futures.values())), name)
+        return self._wait(next(iter(futures.values())), name)
+
+    def _configs(self, name: str) -> dict[str, str]:
+        entries = self._config_entries(name)
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {key: entry.value for key, entry in sorted(entries.items()) if entry.source == own}
 

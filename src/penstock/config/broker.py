@@ -68,6 +68,8 @@ class BrokerConfig:
     replica_fetch_backoff_ms: int
     replica_lag_time_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    replica_selector_class: str | None
+    leader_replication_throttled_rate: int
     follower_replication_throttled_rate: int
     auto_leader_rebalance_enable: bool
     leader_imbalance_check_interval_seconds: int

@@ -19,12 +19,16 @@ from penstock.config.settings import (
     by_name,
     not_empty_list,
     one_of,
+    one_of_or_unset,
 )
 from penstock.config.topic_settings import TOPIC_SETTINGS
 
 _BOOLEAN, _INT, _LONG, _DOUBLE = SettingType.BOOLEAN, SettingType.INT, SettingType.LONG, SettingType.DOUBLE
 _STRING, _LIST, _SHORT = SettingType.STRING, SettingType.LIST, SettingType.SHORT
 _WIDE = Update.CLUSTER_WIDE
+
+# The one selector there is, under the name of Kafka's.
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 def _broker(
@@ -208,15 +212,21 @@ _REPLICATION = (
     _broker("replica.socket.timeout.ms", _INT, 30000, "How long a follower waits for the network."),
     _broker("replica.socket.receive.buffer.bytes", _INT, 65536, "A follower's kernel receive buffer."),
     _broker("replica.selector.class", _STRING, None,
-        "How the replica a consumer reads from is chosen."),
+        "How the replica a consumer reads from is chosen: unset, it is the leader; with Kafka's rack-aware selector, "
+        "one in the consumer's own rack (`client.rack`).", one_of_or_unset(RACK_AWARE)),
     _broker("num.replica.fetchers", _INT, 1, "How many connections a follower uses per leader.", None, _WIDE),
     _broker("auto.leader.rebalance.enable", _BOOLEAN, True,
         "Whether leadership returns to the preferred replicas."),
     _broker("leader.imbalance.check.interval.seconds", _LONG, 300,
         "How often leadership is compared with the preferred.", at_least(1), unit="seconds"),
+    _broker("leader.replication.throttled.rate", _LONG, LONG_MAX,
+        "How many bytes per second this broker sends to replicas that are only just being added, and to those of "
+        "partitions that `leader.replication.throttled.replicas` names, until they are in sync.", at_least(1),
+        Update.PER_BROKER, "bytes/s"),
     _broker("follower.replication.throttled.rate", _LONG, LONG_MAX,
         "How many bytes per second this broker fetches for replicas that are only just being added, and for those "
-        "that `follower.replication.throttled.replicas` names.", at_least(1), Update.PER_BROKER, "bytes/s"),
+        "that `follower.replication.throttled.replicas` names, until they are in sync.", at_least(1),
+        Update.PER_BROKER, "bytes/s"),
 )
 
 _MOVES = (

@@ -233,6 +233,11 @@ def one_of(*names: str) -> Validator:
     )
 
 
+def one_of_or_unset(*names: str) -> Validator:
+    strict = one_of(*names)
+    return Validator(strict.allowed + ", or unset", lambda value: not value or value in names, strict.refusal)
+
+
 def list_of(*names: str) -> Validator:
     """Any of the names, each at most once; Kafka allows the empty list for `cleanup.policy`."""
     listed = ", ".join(names)

@@ -1,7 +1,8 @@
 """Follower fetchers: one conversation per leader, for all partitions that it leads and this broker follows.
 
-A fetch is a long poll. When partitions come or go it is broken off and asked anew: nobody waits for it who has just got
-a new leader. A partition whose answer says that something is amiss rests for a while, the others go on.
+A fetch is a long poll, and names only what changed since the last one (`fetch_session`). When partitions come or go it
+is broken off and asked anew: nobody waits for it who has just got a new leader. A partition whose answer says that
+something is amiss rests for a while, the others go on.
 """
 
 import asyncio
@@ -14,19 +15,13 @@ from penstock.config.broker import BrokerConfig
 from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
+from penstock.replication.fetch_session import SESSION_ERRORS, Key, LeaderSession, Place
 from penstock.replication.following import Follower
 from penstock.replication.partition import Partition
 from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
-from penstock.replication.throttle import Throttle
+from penstock.replication.throttle import FOLLOWER_REPLICAS, Throttle
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated.fetch import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FetchTopic,
-    PartitionData,
-    ReplicaState,
-)
+from penstock.wire.kafka.generated.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +61,7 @@ class Fetchers:
         self.config = config
         self.follower = follower
         self.broker_epoch = broker_epoch
-        self.throttle = Throttle(node, image)
+        self.throttle = Throttle(node, image, FOLLOWER_REPLICAS)
         self._by_leader: dict[int, Fetcher] = {}
         self._leader_of: dict[Partition, int] = {}
 
@@ -104,6 +99,7 @@ class Fetcher:
         self.partitions: dict[Partition, _Followed] = {}
         self.task: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
+        self._session = LeaderSession()
         self._asking: asyncio.Task[FetchResponse] | None = None
         self._busy: asyncio.Event = asyncio.Event()  # cleared while an answer is being taken over
         self._busy.set()
@@ -112,11 +108,13 @@ class Fetcher:
 
     def add(self, partition: Partition, epoch: int) -> None:
         self.partitions[partition] = _Followed(epoch)
+        self._session.begin_anew()  # of what it is told under way, nothing is taken over
         self._added.set()
         self._interrupt()
 
     async def remove(self, partition: Partition) -> None:
         self.partitions.pop(partition, None)
+        self._session.begin_anew()
         self._interrupt()
         while self._taking is partition:
             await self._busy.wait()
@@ -155,7 +153,7 @@ class Fetcher:
         return max(followed.rests_until, self._owner.throttle.opens_at(self._rate, now))
 
     def _is_throttled(self, partition: Partition) -> bool:
-        return self._rate < LONG_MAX and self._owner.throttle.concerns(partition)
+        return self._rate < LONG_MAX and self._owner.throttle.concerns(partition, self._owner.node)
 
     def _max_bytes(self, partition: Partition) -> int:
         """No more at once than a second is worth: an answer is taken whole."""
@@ -214,13 +212,22 @@ class Fetcher:
         try:
             await asyncio.wait([self._asking])
             if self._asking.cancelled():
+                self._session.begin_anew()
                 return []
             response = self._asking.result()
+        except BaseException:
+            self._session.begin_anew()
+            raise
         finally:
             self._interrupt()
             self._asking = None
+        if response.error_code in SESSION_ERRORS:
+            self._session.begin_anew()
+            return []
         if response.error_code != ErrorCode.NONE:
+            self._session.begin_anew()
             raise PeerError(f"the fetch was answered with {response.error_code}")
+        self._session.answered(response.session_id)
         return [
             (*asked[topic.topic_id, answer.partition_index], answer)
             for topic in response.responses
@@ -239,32 +246,27 @@ class Fetcher:
             self._peer = Peer(*address, client_id=f"{CLIENT_ID_PREFIX}{self._owner.node}-fetcher")
         return self._peer
 
-    def _request(self) -> tuple[FetchRequest, dict[tuple[bytes, int], tuple[Partition, int]]]:
+    def _request(self) -> tuple[FetchRequest, dict[Key, tuple[Partition, int]]]:
         config, now = self._owner.config, asyncio.get_running_loop().time()
-        topics: dict[bytes, list[FetchPartition]] = {}
-        asked: dict[tuple[bytes, int], tuple[Partition, int]] = {}
+        wanted: dict[Key, Place] = {}
+        asked: dict[Key, tuple[Partition, int]] = {}
         for partition, followed in self.partitions.items():
             one = partition.log
             if self._ready_at(partition, followed, now) > now or one.failed:
                 continue
-            topics.setdefault(partition.topic_id, []).append(
-                FetchPartition(
-                    partition=partition.index,
-                    current_leader_epoch=followed.epoch,
-                    fetch_offset=one.end_offset,
-                    last_fetched_epoch=one.epochs.latest,
-                    log_start_offset=one.start_offset,
-                    partition_max_bytes=self._max_bytes(partition),
-                )
-            )
-            asked[partition.topic_id, partition.index] = (partition, followed.epoch)
+            key = (partition.topic_id, partition.index)
+            size_max = self._max_bytes(partition)
+            wanted[key] = Place(followed.epoch, one.end_offset, one.epochs.latest, one.start_offset, size_max)
+            asked[key] = (partition, followed.epoch)
+        topics, forgotten = self._session.ask(wanted)
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._owner.node, replica_epoch=self._owner.broker_epoch()),
             max_wait_ms=config.replica_fetch_wait_max_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
-            session_id=0,
-            session_epoch=-1,
-            topics=[FetchTopic(topic_id=topic_id, partitions=wanted) for topic_id, wanted in topics.items()],
+            session_id=self._session.id,
+            session_epoch=self._session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
         )
         return request, asked

@@ -60,6 +60,8 @@ class IsrKeeper:
         self._ask = ask
         self._broker_epoch = broker_epoch
         self._wanting: dict[Partition, None] = {}
+        self.shrinks = 0
+        self.expands = 0
         self._work = asyncio.Event()
 
     def fetched(self, partition: Partition, replica: int) -> None:
@@ -67,6 +69,11 @@ class IsrKeeper:
         leading = partition.leading
         if leading is not None and leading.may_join(replica, partition.committed.offset):
             self.consider(partition)
+
+    def changed(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
+        """Of a partition that is led here."""
+        self.shrinks += not {*before} <= {*after}
+        self.expands += not {*after} <= {*before}
 
     def consider(self, partition: Partition) -> None:
         self._wanting[partition] = None

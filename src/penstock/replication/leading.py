@@ -24,6 +24,7 @@ class Progress:
     caught_up_at: float = float("-inf")  # when it last had all that there was
     fetched_at: float = float("-inf")
     leader_end: int = 0  # ours, when it last fetched
+    start: int = 0  # where its log begins
 
 
 @dataclass(slots=True)
@@ -41,7 +42,7 @@ class Proposal:
 
 
 class Leading:
-    __slots__ = ("epoch_start", "min_isr", "node", "pending", "progress", "state")
+    __slots__ = ("epoch_start", "min_isr", "node", "pending", "progress", "state", "tells_at_once")
 
     def __init__(self, node: int, state: PartitionState, min_isr: int, epoch_start: int, now: float) -> None:
         """`epoch_start` is where the log ended when this epoch began."""
@@ -50,6 +51,8 @@ class Leading:
         self.min_isr = min_isr
         self.epoch_start = epoch_start
         self.pending: Proposal | None = None
+        # Whether followers hear at once of a new high watermark: where consumers may read from them.
+        self.tells_at_once = False
         self.progress = {
             one: Progress(caught_up_at=now if one in state.isr else float("-inf"))
             for one in state.replicas
@@ -90,7 +93,9 @@ class Leading:
 
     # -- followers -------------------------------------------------------------------------------------------
 
-    def fetched(self, replica: int, broker_epoch: int, offset: int, leader_end: int, now: float) -> bool:
+    def fetched(
+        self, replica: int, broker_epoch: int, offset: int, leader_end: int, now: float, start: int = 0
+    ) -> bool:
         """A follower asked for `offset`; False for one that is none, or a late request of an earlier process."""
         one = self.progress.get(replica)
         if one is None or broker_epoch < one.broker_epoch:
@@ -99,7 +104,7 @@ class Leading:
             one.caught_up_at = now
         elif offset >= one.leader_end and one.fetched_at > one.caught_up_at:
             one.caught_up_at = one.fetched_at  # it has all there was when it asked the last time
-        one.end, one.broker_epoch = offset, broker_epoch
+        one.end, one.broker_epoch, one.start = offset, broker_epoch, start
         one.fetched_at, one.leader_end = now, leader_end
         return True
 

@@ -49,7 +49,9 @@ class Partition:
         "assured_count",
         "committed",
         "data_waiters",
+        "in_sync",
         "index",
+        "is_following",
         "is_leader",
         "leader_epoch",
         "leading",
@@ -88,6 +90,8 @@ class Partition:
         self.replica_count = self.assured_count = 1  # the second goes without those that only come or go
         self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
         self.is_leader = True
+        self.is_following = False  # a leader: then consumers may read here, too
+        self.in_sync = True  # as the metadata last said
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
         self.data_waiters: dict[DataWaiter, None] = {}  # a dict for its order: the simulation repeats exactly
         self.replica_waiters: dict[DataWaiter, None] = {}  # followers, who wait for what is not committed yet
@@ -161,6 +165,9 @@ class Partition:
         high_watermark = leading.high_watermark(self._own_end())
         if high_watermark > self.committed.offset:
             self._commit(end_at(self.log, high_watermark))
+            if leading.tells_at_once:
+                for fetch in list(self.replica_waiters):
+                    fetch.advanced(_PLENTY)
         if self._copy_waiters:
             waiting, self._copy_waiters = self._copy_waiters, []
             for count, last_offset, waiter in waiting:
@@ -244,7 +251,7 @@ class Partition:
         """Begin to lead under this epoch; without `leading` there is no other replica."""
         self.leader_epoch = epoch
         self.leading = leading
-        self.is_leader = True
+        self.is_leader, self.is_following = True, False
         if leading is None:
             if not self.sync_before_ack:
                 self._commit(self.log.end())
@@ -265,7 +272,7 @@ class Partition:
         Readers are woken by the caller, once they cannot find it here any more: they might wait beyond what is known
         to be committed, which only a leader can tell from an offset that never was.
         """
-        led, self.is_leader = self.is_leader, False
+        led, self.is_leader, self.is_following = self.is_leader, False, False
         self.leader_epoch = epoch
         self.leading = None
         if led:
@@ -275,18 +282,36 @@ class Partition:
         """The leader's high watermark, as a follower hears of it."""
         offset = min(offset, self.log.end_offset)
         if offset > self.committed.offset:
-            self.committed = end_at(self.log, offset)
+            self._commit(end_at(self.log, offset))
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
         """Committed batches from `offset` on; ApiError when it is not a place in this log."""
         committed = self.committed
-        # A new leader may not know yet how much of its log is committed: what lies between is no error.
-        end = committed.offset if self.leading is None else self.log.end_offset
-        if offset > end or offset < self.log.start_offset:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if not self.log.start_offset <= offset <= committed.offset:
+            self._check_place(offset)
         return self.log.read(offset, size_max, committed, at_least_one=at_least_one)
+
+    def _check_place(self, offset: int) -> None:
+        """An offset that is not committed as far as we know: there is none, or only not yet."""
+        # A new leader may not know yet how much of its log is committed: what lies between is no error.
+        if self.leading is None or not self.log.start_offset <= offset <= self.log.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def check_behind(self, offset: int) -> None:
+        """Whether a consumer may read here, or wait, although another broker leads: ApiError sends it there.
+
+        "Out of range" is the leader's to say: we may have less than it has. Nor is a reader kept waiting where more
+        may be long in coming.
+        """
+        log = self.log
+        if not self.truncating:
+            if log.start_offset <= offset < self.committed.offset:
+                return
+            if self.in_sync and log.start_offset <= offset <= log.end_offset:
+                return
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
 
     @property
     def waiting_producers(self) -> int:

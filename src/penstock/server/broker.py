@@ -37,6 +37,7 @@ from penstock.services.disk_usage import DiskUsage
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.hosting import Hosting
+from penstock.services.nearest import selector
 from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
@@ -44,6 +45,7 @@ from penstock.services.reassignments import Reassignments
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
+from penstock.services.whereabouts import Whereabouts
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
@@ -145,8 +147,9 @@ class Broker:
                 self.table,
                 sessions,
                 config.fetch_max_bytes,
-                cluster.keeper,
-                cluster.leader_of,
+                cluster.follower_reads,
+                Whereabouts(self.metadata.image),
+                selector(config.replica_selector_class, config.node_id, self.metadata.image),
             ),
             topics=topics,
             offsets=OffsetService(loop, seams.executor, self.table),
@@ -166,7 +169,8 @@ class Broker:
     def _listener(self) -> Listener:
         services, config = self.services, self._config
         load_handlers()
-        hot = HotPath(self._loop, self._seams.executor, self.table, services.produce, services.fetch)
+        fetch = services.fetch
+        hot = HotPath(self._loop, self._seams.executor, self.table, services.produce, fetch, fetch.leader_of)
         return Listener(
             self._loop,
             KafkaDispatcher(services, hot),

@@ -20,11 +20,13 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
+from penstock.replication.throttle import LeaderThrottle
 from penstock.server.membership import Connect, Membership
 from penstock.server.seams import Seams
 from penstock.services.configs import ConfigService
 from penstock.services.controller_link import ControllerLink
 from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.follower_fetch import FollowerReads
 from penstock.services.hosting import Hosting
 from penstock.services.offsets import log_end_of
 from penstock.services.roles import Roles
@@ -61,9 +63,20 @@ class ClusterMember:
         self.membership = Membership(metadata, self.controller, connect)
         ask = self.link.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
+        throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
+        self.follower_reads = FollowerReads(self.keeper, throttle, loop.time)
         follower = Follower(loop, seams.executor, seams.clock, group_commit)
         self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
-        self.roles = Roles(loop, node, image, self.fetchers, self.keeper, self._may_lead, self._role_changed)
+        self.roles = Roles(
+            loop,
+            node,
+            image,
+            self.fetchers,
+            self.keeper,
+            self._may_lead,
+            self._role_changed,
+            tells_at_once=bool(config.replica_selector_class),
+        )
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None
         self._coordinator: CoordinatorRuntime | None = None
@@ -84,6 +97,7 @@ class ClusterMember:
 
     def reconfigure(self, config: BrokerConfig) -> None:
         self.config = self.keeper.config = self.fetchers.config = config
+        self.follower_reads.throttle.rate = config.leader_replication_throttled_rate
         self.controller.reconfigure(config)
 
     async def hand_over(self) -> None:
@@ -137,12 +151,6 @@ class ClusterMember:
 
     def _broker_epoch(self) -> int:
         return self.membership.epoch
-
-    def leader_of(self, topic_id: bytes, index: int) -> tuple[int, int] | None:
-        topic = self._metadata.image.topics_by_id.get(topic_id)
-        if topic is None or index >= len(topic.partitions):
-            return None
-        return topic.partitions[index].leader, topic.partitions[index].leader_epoch
 
     def _leads_nothing_others_could(self) -> bool:
         node = self.config.node_id

@@ -13,6 +13,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 
 from penstock.core.stats import Durations, Lags
+from penstock.server.metrics_cluster import ClusterCollector
 from penstock.wire.kafka.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class BrokerCollector:
             offline += log.failed
         yield from (size, start, end, committed, unsynced)
         yield _gauge(
-            "penstock_offline_partitions", "Partitions that refuse writes after an I/O error.", offline
+            "penstock_offline_replicas", "Replicas here that refuse writes after an I/O error.", offline
         )
 
     def _archive(self) -> Iterator[Metric]:
@@ -149,6 +150,7 @@ class BrokerMetrics:
     def __init__(self, broker: "Broker") -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(BrokerCollector(broker))
+        self._registry.register(ClusterCollector(broker))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)

@@ -3,6 +3,10 @@
 A fetch is answered at once when it has enough bytes, an error, or no time to wait. Otherwise it becomes a
 `WaitingFetch`: one entry with each of its partitions and one timer. Partitions tell it how much was added; only when
 that could be enough is the log looked at again.
+
+Consumers read from the leader, or from a follower (KIP-392): up to the high watermark that it knows, which a waiting
+fetch waits for there. What a follower does not have, or will have late because it is out of sync, is answered with
+OFFSET_NOT_AVAILABLE: clients then turn to the leader, and their place is not in doubt.
 """
 
 import asyncio
@@ -12,18 +16,24 @@ from functools import partial
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
-from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
+from penstock.services.fetch_answers import distinct, empty, out_of_range
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
+from penstock.services.follower_fetch import FollowerReads
+from penstock.services.nearest import LEADER, RackAwareSelector
+from penstock.services.whereabouts import Whereabouts
 from penstock.storage.segment import ColdRead
 from penstock.wire.kafka.fetch import (
+    ENDPOINTS_SINCE,
+    FOLLOWERS_SINCE,
     TOPIC_IDS_SINCE,
     FetchPartition,
     FetchRequest,
     PartitionAnswer,
     TopicAnswer,
 )
+from penstock.wire.kafka.leaders import Leader
 
 # Memory may be so short that what was read is gone before it is sent: then let the loop wait for the disk.
 _WARM_ROUNDS_MAX = 3
@@ -48,17 +58,19 @@ class FetchService:
         table: PartitionTable,
         sessions: FetchSessions,
         response_bytes_max: int,
-        keeper: IsrKeeper,
-        leader_of: Callable[[bytes, int], tuple[int, int] | None],
+        followers: FollowerReads,
+        whereabouts: Whereabouts,
+        selector: RackAwareSelector | None = None,
     ) -> None:
-        """`leader_of` knows (leader, epoch) of a partition by its topic's id, for who asks in the wrong place."""
+        """`selector` sends consumers to replicas near them; None serves all who come."""
         self._loop = loop
         self._executor = executor
         self._table = table
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
-        self._keeper = keeper
-        self._leader_of = leader_of
+        self.followers = followers
+        self._whereabouts = whereabouts
+        self.selector = selector
         self.waiting = 0
 
     def fetch(self, request: FetchRequest, version: int, answered: Answered) -> Callable[[], None]:
@@ -70,32 +82,31 @@ class FetchService:
         session = self.sessions.find(request, self._loop.time(), by_id=by_id)
         # Only a request that carries on a session leaves out what did not change.
         incremental = session is not None and request.session_epoch > 0
-        topics = session.topics() if session is not None else _distinct(request.topics)
-        work = _Fetch(self, request, topics, session, answered, by_id=by_id, incremental=incremental)
+        topics = session.topics() if session is not None else distinct(request.topics)
+        work = _Fetch(self, request, version, topics, session, answered, incremental=incremental)
         work.attempt()
         return work.give_up
 
-    def find(self, topic: bytes, number: int, *, by_id: bool, any_replica: bool = False) -> Partition:
+    def find(self, topic: bytes, number: int, *, by_id: bool, led: bool) -> Partition:
+        """With `led` only where this broker leads; else followers will do."""
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        partition = (found.partitions if any_replica else found.led).get(number)
+        partition = found.led.get(number)
         if partition is None:
-            raise ApiError(found.missing(number))
+            partition = None if led else found.partitions.get(number)
+            if partition is None or not partition.is_following:
+                raise ApiError(found.missing(number))
         return partition
 
-    def leader_of(self, topic: bytes, number: int, *, by_id: bool) -> tuple[int, int] | None:
+    def leader_of(self, topic: bytes, number: int, by_id: bool) -> Leader | None:
+        """For who asks in the wrong place, with the topic as on the wire."""
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
-        return None if found is None else self._leader_of(found.id, number)
+        return None if found is None else self._whereabouts.leader_of(found.id, number)
 
-    def note_progress(self, partition: Partition, request: FetchRequest, offset: int) -> None:
-        """A follower asks for `offset`: it has everything before."""
-        leading = partition.leading
-        if leading is not None and leading.fetched(
-            request.replica_id, request.replica_epoch, offset, partition.log.end_offset, self._loop.time()
-        ):
-            partition.advance()
-            self._keeper.fetched(partition, request.replica_id)
+    def rack_of(self, request: FetchRequest) -> bytes:
+        """Where the consumer stands, if that matters."""
+        return b"" if self.selector is None or request.replica_id >= 0 else request.rack
 
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)
@@ -118,8 +129,10 @@ class _Fetch:
         "_given_up",
         "_incremental",
         "_joined",
+        "_led",
         "_missing_bytes",
         "_noted",
+        "_rack",
         "_request",
         "_rounds",
         "_service",
@@ -127,17 +140,18 @@ class _Fetch:
         "_timer",
         "_topics",
         "_unreadable",
+        "_version",
     )
 
     def __init__(
         self,
         service: FetchService,
         request: FetchRequest,
+        version: int,
         topics: list[tuple[bytes, list[FetchPartition]]],
         session: FetchSession | None,
         answered: Answered,
         *,
-        by_id: bool,
         incremental: bool,
     ) -> None:
         self._service = service
@@ -145,7 +159,11 @@ class _Fetch:
         self._topics = topics
         self._session = session
         self._answered = answered
-        self._by_id = by_id
+        self._version = version
+        self._by_id = version >= TOPIC_IDS_SINCE
+        old = version < FOLLOWERS_SINCE and request.replica_id != DEBUGGING_READER
+        self._led = old or request.replica_id >= 0
+        self._rack = request.rack and service.rack_of(request)
         self._incremental = incremental
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
@@ -180,7 +198,7 @@ class _Fetch:
                     at_least_one = False
                     left = max(0, left - answer.size)
                     total += answer.size
-                elif answer.error or answer.diverging is not None:
+                elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
             topics.append((topic, answers))
@@ -194,6 +212,15 @@ class _Fetch:
             self._missing_bytes = request.min_bytes - total
             self._wait()
 
+    def _is_urgent(self, topic: bytes, answer: PartitionAnswer) -> bool:
+        """Whether it says something that cannot wait, although there is nothing to read."""
+        if answer.diverging is not None or answer.preferred_replica >= 0:
+            return True
+        # A follower that consumers may read from is not kept waiting with a new high watermark.
+        if self._request.replica_id < 0 or self._service.selector is None or self._session is None:
+            return False
+        return self._session.is_news(topic, answer)
+
     def _warmed(self, could_be_read: bool, *, last: bool) -> None:
         self._unreadable = not could_be_read
         self._rounds += 1
@@ -203,82 +230,73 @@ class _Fetch:
         request = self._request
         aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
         try:
-            partition = self._find(topic, one.partition)
-            if request.replica_id >= 0 and (
-                partition.leading is None or request.replica_id not in partition.leading.progress
-            ):
-                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is no replica of this one
+            partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
+            if request.replica_id >= 0:
+                self._service.followers.check(partition, request.replica_id)
             partition.check_leader_epoch(one.leader_epoch)
-            diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             log = partition.log
             high_watermark = partition.committed.offset
+            if self._rack and (elsewhere := self._nearest(partition, one)) != LEADER:
+                start = log.start_offset
+                return empty(one, high_watermark, start, aborted, preferred_replica=elsewhere)
+            if partition.is_following:
+                partition.check_behind(one.offset)
+                if one.offset > high_watermark:
+                    return empty(one, high_watermark, log.start_offset, aborted)
+            diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             if diverging is not None:
                 if diverging[0] < 0:
                     raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)  # an epoch we never had
-                return PartitionAnswer(
-                    one.partition,
-                    0,
-                    high_watermark,
-                    high_watermark,
-                    log.start_offset,
-                    None,
-                    aborted=aborted,
-                    diverging=diverging,
-                )
+                return empty(one, high_watermark, log.start_offset, aborted, diverging=diverging)
             size_max = min(one.max_bytes, left)
             if size_max < 0:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
             if request.replica_id >= 0:
                 if not log.start_offset <= one.offset <= log.end_offset:
-                    # A follower is also told where to begin anew.
-                    code, start = ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset
-                    return PartitionAnswer(one.partition, code, high_watermark, high_watermark, start, None)
+                    return out_of_range(one, high_watermark, log.start_offset)
                 if self._noted is None:
                     self._noted = set()
                 if (topic, one.partition) not in self._noted:
                     self._noted.add((topic, one.partition))
-                    self._service.note_progress(partition, request, one.offset)
+                    self._service.followers.note(partition, request, one)
                     high_watermark = partition.committed.offset
-                found = log.read(one.offset, size_max, log.end(), at_least_one=at_least_one)
+                found = self._service.followers.read(
+                    partition, request.replica_id, one.offset, size_max, at_least_one=at_least_one
+                )
             else:
                 found = partition.read(one.offset, size_max, at_least_one=at_least_one)
             if found is None:
-                return PartitionAnswer(
-                    one.partition, 0, high_watermark, high_watermark, log.start_offset, None, 0, aborted
-                )
+                return empty(one, high_watermark, log.start_offset, aborted)
             if found.size > _PROBED_BYTES_MIN:
                 file, position, size = found
                 if self._rounds < _WARM_ROUNDS_MAX and not file.is_cached(size, position):
                     raise ColdRead(partial(file.warm, size, position))
         except ApiError as error:
-            if error.code in _NOT_FOUND:
-                aborted = []
-            return PartitionAnswer(
-                one.partition,
-                error.code,
-                -1,
-                -1,
-                -1,
-                None,
-                0,
-                aborted,
-                current_leader=self._hint(topic, one.partition, error.code),
-            )
+            return self._refused(topic, one, error.code, aborted)
         except StorageError:
             return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
         return PartitionAnswer(
             one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
         )
 
-    def _find(self, topic: bytes, number: int) -> Partition:
-        any_replica = self._request.replica_id == DEBUGGING_READER
-        return self._service.find(topic, number, by_id=self._by_id, any_replica=any_replica)
+    def _nearest(self, partition: Partition, one: FetchPartition) -> int:
+        selector = self._service.selector
+        return LEADER if selector is None else selector.choose(partition, self._rack, one.offset)
 
-    def _hint(self, topic: bytes, number: int, code: ErrorCode) -> tuple[int, int] | None:
+    def _refused(
+        self, topic: bytes, one: FetchPartition, code: ErrorCode, aborted: list[tuple[int, int]] | None
+    ) -> PartitionAnswer:
+        number = one.partition
+        if code in _NOT_FOUND:
+            aborted = []
+        leader = self._hint(topic, number, code)
+        return PartitionAnswer(number, code, -1, -1, -1, None, 0, aborted, current_leader=leader)
+
+    def _hint(self, topic: bytes, number: int, code: ErrorCode) -> Leader | None:
         """Who leads, for a client that thought we do (KIP-951)."""
-        if code not in _ELSEWHERE:
+        if code not in _ELSEWHERE or self._version < ENDPOINTS_SINCE:
             return None
-        return self._service.leader_of(topic, number, by_id=self._by_id)
+        return self._service.leader_of(topic, number, self._by_id)
 
     def _wait(self) -> None:
         if self._timer is not None:
@@ -286,7 +304,7 @@ class _Fetch:
         service = self._service
         for topic, wanted in self._topics:
             for one in wanted:
-                partition = self._find(topic, one.partition)
+                partition = service.find(topic, one.partition, by_id=self._by_id, led=self._led)
                 waiters = (
                     partition.replica_waiters if self._request.replica_id >= 0 else partition.data_waiters
                 )
@@ -320,6 +338,8 @@ class _Fetch:
 
     def _answer(self, topics: list[TopicAnswer]) -> None:
         session = self._session
+        if self._request.replica_id >= 0 and self._service.followers.throttle.is_on:
+            self._count_sent(topics)
         if session is not None:
             kept: list[TopicAnswer] = []
             for topic, answers in topics:
@@ -329,15 +349,13 @@ class _Fetch:
             topics = kept
         self._answered(topics, session)
 
-
-def _distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[bytes, list[FetchPartition]]]:
-    """Each topic and partition once: of a partition named twice, the last counts, as in Kafka."""
-    if len(topics) == 1 and len(topics[0][1]) == 1:
-        return topics
-    merged: dict[bytes, dict[int, FetchPartition]] = {}
-    for topic, partitions in topics:
-        merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
-    return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
+    def _count_sent(self, topics: list[TopicAnswer]) -> None:
+        service, replica = self._service, self._request.replica_id
+        for topic, answers in topics:
+            for one in answers:
+                if one.size:
+                    partition = service.find(topic, one.partition, by_id=self._by_id, led=True)
+                    service.followers.throttle.sent(partition, replica, one.size)
 
 
 def _warm_all(cold: list[Callable[[], object]]) -> None:

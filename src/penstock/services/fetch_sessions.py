@@ -7,7 +7,9 @@
     id          -1      close it, and answer as a full fetch
 
 The cache is bounded, by sessions and by partitions; when it is full, the session least recently used makes room once
-it has been idle for a while, otherwise the client simply gets no session and goes on with full fetches.
+it has been idle for a while, otherwise the client simply gets no session and goes on with full fetches. Followers come
+first: consumers' sessions make room for theirs at once. Each has one session, for it may never hear of one that it
+has begun.
 """
 
 import random
@@ -41,6 +43,7 @@ class FetchSession:
     epoch: int
     by_id: bool  # topics named by id (v13 and later) or by name: a session cannot change between the two
     last_used: float
+    replica: int  # the follower it belongs to; negative for a consumer's
     partitions: dict[Key, _Cached] = field(default_factory=dict)
 
     def update(self, request: FetchRequest) -> None:
@@ -77,7 +80,15 @@ class FetchSession:
             # Rotate, so that partitions behind a busy one get their turn when the byte limit cuts answers short.
             del self.partitions[topic, answer.partition]
             self.partitions[topic, answer.partition] = cached
-        return moved or answer.size > 0 or answer.error != 0 or answer.diverging is not None
+        if answer.diverging is not None:
+            cached.high_watermark = -1  # nobody takes note of it beside a divergence: to be told again
+            return True
+        return moved or answer.size > 0 or answer.error != 0 or answer.preferred_replica >= 0
+
+    def is_news(self, topic: bytes, answer: PartitionAnswer) -> bool:
+        """Whether it has another high watermark than was last told."""
+        cached = self.partitions.get((topic, answer.partition))
+        return cached is not None and answer.high_watermark > cached.high_watermark
 
 
 class FetchSessions:
@@ -85,6 +96,7 @@ class FetchSessions:
         self._slots_max = slots_max
         self._rng = rng
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._by_replica: dict[int, int] = {}  # the sessions of followers
         self._partitions = 0  # that they cover together
 
     def __len__(self) -> int:
@@ -121,25 +133,43 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._partitions -= len(session.partitions)
+            if session.replica >= 0:
+                del self._by_replica[session.replica]
 
     def _start(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchSession | None:
         wanted = sum(len(partitions) for _, partitions in request.topics)
-        if not self._has_room(now) or self._partitions + wanted > FETCH_SESSION_PARTITIONS_MAX:
+        replica = request.replica_id
+        if replica in self._by_replica:
+            self._drop(self._by_replica[replica])
+        if not self._make_room(wanted, now, is_replica=replica >= 0):
             return None
         session_id = self._rng.randrange(1, 1 << 31)
         while session_id in self._sessions:
             session_id = self._rng.randrange(1, 1 << 31)
-        session = FetchSession(session_id, 1, by_id, now)
+        session = FetchSession(session_id, 1, by_id, now, replica)
         session.update(request)
+        if replica >= 0:
+            self._by_replica[replica] = session_id
         self._sessions[session_id] = session
         self._partitions += len(session.partitions)
         return session
 
-    def _has_room(self, now: float) -> bool:
-        if len(self._sessions) < self._slots_max:
-            return True
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now - oldest.last_used < _EVICTION_IDLE_SECONDS:
-            return False
-        self._drop(oldest.id)
+    def _make_room(self, partitions: int, now: float, *, is_replica: bool) -> bool:
+        while (
+            len(self._sessions) >= self._slots_max
+            or self._partitions + partitions > FETCH_SESSION_PARTITIONS_MAX
+        ):
+            given_up = self._dispensable(now, is_replica=is_replica)
+            if given_up is None:
+                return False
+            self._drop(given_up)
         return True
+
+    def _dispensable(self, now: float, *, is_replica: bool) -> int | None:
+        """Whose session may go: one that was not used for long, and for a follower's any consumer's."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now - oldest.last_used >= _EVICTION_IDLE_SECONDS:
+            return None if oldest is None else oldest.id
+        if not is_replica:
+            return None
+        return next((one.id for one in self._sessions.values() if one.replica < 0), None)

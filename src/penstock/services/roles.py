@@ -29,8 +29,10 @@ class Roles:
         keeper: IsrKeeper,
         may_lead: Callable[[], bool],
         changed: Callable[[Partition], None],
+        *,
+        tells_at_once: bool,
     ) -> None:
-        """`changed` hears of every replica that began or ceased to lead."""
+        """`changed` hears of every replica that began or ceased to lead; the last is for `Leading`."""
         self._loop = loop
         self._node = node
         self._image = image
@@ -38,6 +40,7 @@ class Roles:
         self._keeper = keeper
         self._may_lead = may_lead
         self._changed = changed
+        self.tells_at_once = tells_at_once
         self._following: dict[Partition, tuple[int, int]] = {}  # (leader, epoch)
 
     async def assume(self, topic: Topic, partition: Partition) -> None:
@@ -69,8 +72,8 @@ class Roles:
         was_leader = partition.is_leader
         partition.stand_back(epoch)
         topic.roles_changed()
+        partition.wake_readers()
         if was_leader:
-            partition.wake_readers()
             self._changed(partition)
 
     async def leave(self, topic: Topic, partition: Partition) -> None:
@@ -101,7 +104,9 @@ class Roles:
     def _learn(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         self._follow_count(topic, partition, state)
         leading = partition.leading
+        before = state.isr if leading is None else leading.state.isr
         if leading is not None and leading.committed(state):
+            self._keeper.changed(before, state.isr)
             partition.advance()
             if leading.is_short:
                 partition.turn_away(
@@ -116,8 +121,10 @@ class Roles:
         if len(state.replicas) > 1:
             end = partition.log.end_offset
             leading = Leading(self._node, state, config.min_insync_replicas, end, self._loop.time())
+            leading.tells_at_once = self.tells_at_once
         partition.lead(state.leader_epoch, leading)
         topic.roles_changed()
+        partition.wake_readers()  # they came to a follower, or under another epoch
         self._changed(partition)
         if leading is not None:
             self._keeper.consider(partition)
@@ -126,17 +133,20 @@ class Roles:
         self._set_replicas(topic, partition, state)
         place = _place(state, self._node)
         self._following[partition] = place
+        partition.is_following = len(state.replicas) > 1
         if place[0] != NOBODY:
             self._fetchers.follow(partition, *place)
 
     def _set_replicas(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         partition.replica_count = len(state.replicas)
         partition.assured_count = state.assured
+        partition.in_sync = self._node in state.isr
         partition.sync_before_ack = topic.config.syncs_before_ack(state.assured)
 
     def _follow_count(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         """The role stays, but replicas may have come or gone."""
         partition.replica_count, partition.assured_count = len(state.replicas), state.assured
+        partition.in_sync = self._node in state.isr
         syncs = topic.config.syncs_before_ack(state.assured)
         if syncs != partition.sync_before_ack:
             partition.set_sync_before_ack(syncs)

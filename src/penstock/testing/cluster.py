@@ -23,9 +23,12 @@ class ClusterProcesses:
         zookeeper: ZooKeeperProcess,
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
+        racks: Sequence[str] = (),
     ) -> None:
+        """Brokers stand in `racks`, one after the other, where there are any."""
         self.zookeeper = zookeeper
         self._directory = directory
+        self._racks = racks
         self._connect = zookeeper.connect + _CHROOT
         self._settings = {"zookeeper.session.timeout.ms": str(SESSION_MS), **(settings or {})}
         self.brokers = [self.make(number) for number in range(1, brokers + 1)]
@@ -34,9 +37,10 @@ class ClusterProcesses:
         self, number: int, settings: Mapping[str, str] | None = None, *, folder: str = ""
     ) -> BrokerProcess:
         """A broker of this cluster, not started and not one of `brokers`."""
+        rack = {"broker.rack": self._racks[(number - 1) % len(self._racks)]} if self._racks else {}
         return BrokerProcess(
             self._directory / (folder or f"broker-{number}"),
-            {**self._settings, **(settings or {})},
+            {**self._settings, **rack, **(settings or {})},
             zookeeper=self._connect,
             node_id=number,
         )
@@ -79,14 +83,18 @@ def _at_once(actions: Sequence[Callable[[], None]]) -> None:
 
 @contextmanager
 def cluster(
-    brokers: int = 3, settings: Mapping[str, str] | None = None, *, directory: Path | None = None
+    brokers: int = 3,
+    settings: Mapping[str, str] | None = None,
+    *,
+    directory: Path | None = None,
+    racks: Sequence[str] = (),
 ) -> Iterator[ClusterProcesses]:
     """A running cluster with its own ZooKeeper; in a temporary directory unless one is given."""
     with tempfile.TemporaryDirectory(prefix="penstock-cluster-") as temporary:
         place = directory or Path(temporary)
         zookeeper = ZooKeeperProcess(place / "zookeeper", tick_ms=200, durable=False)
         zookeeper.start()
-        processes = ClusterProcesses(place, zookeeper, brokers, settings)
+        processes = ClusterProcesses(place, zookeeper, brokers, settings, racks)
         try:
             processes.start()
             yield processes

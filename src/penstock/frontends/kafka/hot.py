@@ -57,12 +57,14 @@ class HotPath:
         table: PartitionTable,
         produce: ProduceService,
         fetch: FetchService,
+        leader_of: produce_codec.LeaderOf,
     ) -> None:
         self._loop = loop
         self._executor = executor
         self._table = table
         self._produce = produce
         self._fetch = fetch
+        self._leader_of = leader_of
         self._held: dict[Partition, None] = {}  # partitions with batches that `settle` has still to write
 
     # -- Produce ---------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ class HotPath:
                     if pending is None:
                         reply = asker.defer()
                         pending = PendingProduce(
-                            partial(_send_produced, reply, correlation_id, version, answered)
+                            partial(self._send_produced, reply, correlation_id, version, answered)
                         )
                     wait_for_acks(partition, acks, last, pending, answers)
             answered.append((name, answers))
@@ -107,7 +109,17 @@ class HotPath:
         if pending is not None:
             pending.expire_after(self._loop, timeout_ms)
             return None
-        return [produce_codec.encode_response(correlation_id, version, answered)]
+        return self._produced(correlation_id, version, answered)
+
+    def _produced(
+        self, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
+    ) -> list[object]:
+        return [produce_codec.encode_response(correlation_id, version, answered, leader_of=self._leader_of)]
+
+    def _send_produced(
+        self, reply: Reply, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
+    ) -> None:
+        reply.send(self._produced(correlation_id, version, answered))
 
     def _produce_single(
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
@@ -261,7 +273,7 @@ class HotPath:
             return None
         pending.expire_after(self._loop, timeout_ms)
         await committed
-        return [produce_codec.encode_response(correlation_id, version, answered)]
+        return self._produced(correlation_id, version, answered)
 
     # -- Fetch -----------------------------------------------------------------------------------------------
 
@@ -323,12 +335,6 @@ class _Outcome:
         if self._parts is None:
             self._reply = self._asker.defer(give_up, request_bytes)
         return self._parts
-
-
-def _send_produced(
-    reply: Reply, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
-) -> None:
-    reply.send([produce_codec.encode_response(correlation_id, version, answered)])
 
 
 def _refused_fetch(request: fetch_codec.FetchRequest, version: int, correlation_id: int) -> list[object]:

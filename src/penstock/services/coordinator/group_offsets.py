@@ -30,6 +30,7 @@ _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that 
 class GroupOffsetService:
     def __init__(self, runtime: CoordinatorRuntime) -> None:
         self._runtime = runtime
+        self.commits = 0
 
     def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later) -> None:
         """Store offsets for a group; fills `later` with a code for each once they are committed."""
@@ -61,6 +62,7 @@ class GroupOffsetService:
             key = encode_offset_key(by.group_id, topic, partition)
             shard.append_applied(key, encode_offset_value(value), now_ms)
             codes.append(_NONE)
+        self.commits += len(codes)
         shard.answer(later, codes)
 
     def _takes_metadata(self, metadata: str) -> bool:

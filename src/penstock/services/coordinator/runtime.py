@@ -15,6 +15,7 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.groups.classic.requests import ClassicSettings
+from penstock.groups.classic.states import DEAD, GroupState
 from penstock.groups.partitioning import partition_of
 from penstock.groups.state import CoordinatorState
 from penstock.replication.partition import Partition
@@ -86,6 +87,15 @@ class CoordinatorRuntime:
         if topic is not None:
             for index in list(topic.led):
                 yield self._shard(topic, index)
+
+    def group_states(self) -> dict[str, int]:
+        """How many groups are in each state, by its name in snake case; may be asked from a thread."""
+        found = {state.name.lower(): 0 for state in GroupState if state is not DEAD}
+        for shard in list(self._shards.values()):
+            for group in list(shard.state.groups.values()):
+                if group.state is not DEAD:
+                    found[group.state.name.lower()] += 1
+        return found
 
     def _shard(self, topic: Topic, index: int) -> Shard:
         partition = topic.led.get(index)

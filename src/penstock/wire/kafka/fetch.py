@@ -7,7 +7,8 @@
 
     v5  log_start_offset        v7  sessions and forgotten topics     v9  current_leader_epoch
     v11 rack, preferred replica v12 flexible, last_fetched_epoch      v13 topics by id
-    v15 replica state as a tag  v17 replica directory id as a tag     v18 high watermark as a tag
+    v15 replica state as a tag  v16 node endpoints as a tag           v17 replica directory id as a tag
+    v18 high watermark as a tag
 
 The answer's records are not bytes but a place in a file, so a response is a list of parts: bytes, and whatever
 object the caller put in for the records. Only its size is needed here.
@@ -16,12 +17,15 @@ object the caller put in for the records. Only its size is needed here.
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.wire.kafka.leaders import Endpoints, Leader, append_endpoints, append_leader
 from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
 
 MIN_VERSION = 4
 MAX_VERSION = 18
 FLEXIBLE_SINCE = 12
 TOPIC_IDS_SINCE = 13
+FOLLOWERS_SINCE = 11  # consumers may be sent to other replicas
+ENDPOINTS_SINCE = 16
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -71,7 +75,7 @@ class PartitionAnswer(NamedTuple):
     aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
     preferred_replica: int = -1
     diverging: tuple[int, int] | None = None  # (epoch, end offset)
-    current_leader: tuple[int, int] | None = None  # (leader, epoch)
+    current_leader: Leader | None = None
 
 
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
@@ -222,6 +226,7 @@ def encode_response(
     parts: list[object] = []
     out = bytearray(4)
     records_bytes = 0
+    endpoints: Endpoints = {}
     out += _INT32.pack(correlation_id)
     if flexible:
         out.append(0)
@@ -248,10 +253,12 @@ def encode_response(
                 parts += (out, answer.records)
                 out = bytearray()
             if flexible:
-                _append_tags(out, answer)
+                _append_tags(out, answer, endpoints)
         if flexible:
             out.append(0)
-    if flexible:
+    if version >= ENDPOINTS_SINCE:
+        append_endpoints(out, endpoints)
+    elif flexible:
         out.append(0)
     if out:
         parts.append(out)
@@ -279,7 +286,7 @@ def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> Non
         out += _INT32.pack(answer.preferred_replica)
 
 
-def _append_tags(out: bytearray, answer: PartitionAnswer) -> None:
+def _append_tags(out: bytearray, answer: PartitionAnswer, endpoints: Endpoints) -> None:
     diverging, leader = answer.diverging, answer.current_leader
     if diverging is None and leader is None:
         out.append(0)
@@ -288,7 +295,7 @@ def _append_tags(out: bytearray, answer: PartitionAnswer) -> None:
     if diverging is not None:
         out += b"\x00\x0d" + _INT32_INT64.pack(*diverging) + b"\0"
     if leader is not None:
-        out += b"\x01\x09" + _INT32_INT32.pack(*leader) + b"\0"
+        append_leader(out, 1, leader, endpoints)
 
 
 def _append_count(out: bytearray, count: int, *, flexible: bool) -> None:

@@ -5,24 +5,29 @@
               throttle_time_ms
 
     v5  log_start_offset in the response        v8   record errors and a message in the response
-    v9  flexible: compact lengths, tagged fields v10  tagged current leader and node endpoints (unused on success)
+    v9  flexible: compact lengths, tagged fields v10  tagged current leader and node endpoints, where another one leads
     v13 topics by id instead of by name
 
 Records stay where they were received: a partition's are given as (start, end) in the frame. Topics are given as they
 stand on the wire, name or id as bytes, since both are dictionary keys and nothing else on this path.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.leaders import Endpoints, Leader, append_endpoints, append_leader
 from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
 
 MIN_VERSION = 3
 MAX_VERSION = 13
 FLEXIBLE_SINCE = 9
 TOPIC_IDS_SINCE = 13
+LEADERS_SINCE = 10
 
+_ELSEWHERE = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 _HEAD = Struct(">hi")  # acks, timeout
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
@@ -46,6 +51,8 @@ class RecordErrors(NamedTuple):
 # partition, error, base offset, append time, log start offset, message
 PartitionAnswer = tuple[int, int, int, int, int, str | RecordErrors | None]
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
+# Who leads a partition; the topic as on the wire, and whether that is an id.
+LeaderOf = Callable[[bytes, int, bool], Leader | None]
 
 
 def decode_request(
@@ -176,13 +183,17 @@ def _taken(buffer: memoryview, position: int, length: int) -> memoryview:
 
 
 def encode_response(
-    correlation_id: int, version: int, topics: list[TopicAnswer], throttle_ms: int = 0
+    correlation_id: int,
+    version: int,
+    topics: list[TopicAnswer],
+    throttle_ms: int = 0,
+    leader_of: LeaderOf | None = None,
 ) -> bytes:
-    """A whole response frame, size and header included."""
+    """A whole response frame, size and header included; `leader_of` is asked where another broker leads."""
     out = bytearray(4)
     out += _INT32.pack(correlation_id)
     if version >= FLEXIBLE_SINCE:
-        _encode_flexible(out, version, topics, throttle_ms)
+        _encode_flexible(out, version, topics, throttle_ms, leader_of)
     else:
         _encode_plain(out, version, topics, throttle_ms)
     _INT32.pack_into(out, 0, len(out) - 4)
@@ -267,31 +278,46 @@ def _write_compact(out: bytearray, text: str) -> None:
     out += data
 
 
-def _encode_refusal(out: bytearray, message: str | RecordErrors) -> None:
+def _encode_refusal(
+    out: bytearray, message: str | RecordErrors | None, leader: Leader | None, endpoints: Endpoints
+) -> None:
     records, text = _explained(message)
     write_uvarint(out, len(records) + 1)
     for index, why in records:
         out += _INT32.pack(index)
         _write_compact(out, why)
         out.append(0)
-    _write_compact(out, text or "")
-    out.append(0)
+    if text is None:
+        out.append(0)
+    else:
+        _write_compact(out, text)
+    if leader is None:
+        out.append(0)
+    else:
+        out.append(1)
+        append_leader(out, 0, leader, endpoints)
 
 
-def _encode_flexible(out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int) -> None:
+def _encode_flexible(
+    out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int, leader_of: LeaderOf | None
+) -> None:
+    endpoints: Endpoints = {}
+    by_id = version >= TOPIC_IDS_SINCE
     out.append(0)  # no tagged fields in the header
     write_uvarint(out, len(topics) + 1)
     for topic, partitions in topics:
-        if version < TOPIC_IDS_SINCE:
+        if not by_id:
             write_uvarint(out, len(topic) + 1)
         out += topic
         write_uvarint(out, len(partitions) + 1)
         for partition, error, base_offset, append_time, log_start, message in partitions:
             out += _ANSWER_START.pack(partition, error, base_offset, append_time, log_start)
-            if message is None:
+            if error == _ELSEWHERE and leader_of is not None and version >= LEADERS_SINCE:
+                _encode_refusal(out, message, leader_of(topic, partition, by_id), endpoints)
+            elif message is None:
                 out += b"\x01\0\0"  # no record errors, null message, no tagged fields
             else:
-                _encode_refusal(out, message)
+                _encode_refusal(out, message, None, endpoints)
         out.append(0)
     out += _INT32.pack(throttle_ms)
-    out.append(0)
+    append_endpoints(out, endpoints)

@@ -1,0 +1,117 @@
+"""What a broker tells Prometheus of the cluster: its replicas, who is controller, and the groups it coordinates.
+
+As in Kafka, each broker speaks for what it leads, and only the active controller for partitions that nobody leads: so
+sums over all brokers are right.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from penstock.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from penstock.server.broker import Broker
+
+
+class Replication(NamedTuple):
+    """Of the partitions that a broker leads."""
+
+    leaders: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    reassigning: int = 0
+    lag_records_max: int = 0
+
+
+def replication(partitions: list[Partition]) -> Replication:
+    leaders = under_replicated = under_min_isr = reassigning = lag_records_max = 0
+    for partition in partitions:
+        leading = partition.leading
+        leaders += partition.is_leader
+        if leading is None:
+            continue
+        state, end = leading.state, partition.log.end_offset
+        # While replicas move, those that only come are not missed yet.
+        under_replicated += len(state.isr) < state.assured
+        under_min_isr += leading.is_short
+        reassigning += bool(state.adding or state.removing)
+        for follower in list(leading.progress.values()):
+            lag_records_max = max(lag_records_max, end - max(follower.end, 0))
+    return Replication(leaders, under_replicated, under_min_isr, reassigning, lag_records_max)
+
+
+class ClusterCollector:
+    """Asked from a thread, as `BrokerCollector` is."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._replication()
+        yield from self._controller()
+        yield from self._groups()
+
+    def _replication(self) -> Iterator[Metric]:
+        partitions = list(self._broker.table.partitions())
+        found = replication(partitions)
+        for name, text, value in (
+            ("partition_count", "Replicas on this broker.", len(partitions)),
+            ("leader_count", "Partitions that this broker leads.", found.leaders),
+            ("under_replicated_partitions", "Led here, with replicas out of sync.", found.under_replicated),
+            (
+                "under_min_isr_partitions",
+                "Led here, with too few replicas in sync for acks=all.",
+                found.under_min_isr,
+            ),
+            ("reassigning_partitions", "Led here, with replicas that come or go.", found.reassigning),
+            (
+                "max_follower_lag_records",
+                "The most records that a follower of a partition led here still lacks.",
+                found.lag_records_max,
+            ),
+        ):
+            yield GaugeMetricFamily(f"penstock_{name}", text, value=value)
+        keeper = self._broker.cluster.keeper
+        yield CounterMetricFamily(
+            "penstock_isr_shrinks",
+            "Times that in-sync replicas of a partition led here became fewer.",
+            keeper.shrinks,
+        )
+        yield CounterMetricFamily(
+            "penstock_isr_expands",
+            "Times that in-sync replicas of a partition led here became more.",
+            keeper.expands,
+        )
+
+    def _controller(self) -> Iterator[Metric]:
+        image = self._broker.metadata.image
+        is_active = image.controller == self._broker.services.node.id and image.controller in image.brokers
+        offline = 0
+        if is_active:
+            live = frozenset(image.brokers)
+            topics = list(image.topics.values())
+            offline = sum(state.leader not in live for topic in topics for state in topic.partitions)
+        yield GaugeMetricFamily(
+            "penstock_active_controller", "1 on the broker that is controller.", value=is_active
+        )
+        yield GaugeMetricFamily(
+            "penstock_offline_partitions",
+            "Partitions of the cluster that nobody leads, told by the controller.",
+            value=offline,
+        )
+
+    def _groups(self) -> Iterator[Metric]:
+        coordinator = self._broker.services.coordinator
+        groups = GaugeMetricFamily(
+            "penstock_groups", "Consumer groups that this broker coordinates.", labels=["state"]
+        )
+        for state, count in coordinator.group_states().items():
+            groups.add_metric([state], count)
+        yield groups
+        yield CounterMetricFamily(
+            "penstock_offset_commits",
+            "Offsets that groups committed.",
+            self._broker.services.group_offsets.commits,
+        )

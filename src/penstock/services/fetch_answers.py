@@ -1,0 +1,46 @@
+"""Small pieces of Fetch: which partitions are asked for, and answers without records."""
+
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.fetch import FetchPartition, PartitionAnswer
+
+NO_REPLICA = -1
+
+
+def empty(
+    one: FetchPartition,
+    high_watermark: int,
+    log_start: int,
+    aborted: list[tuple[int, int]] | None,
+    *,
+    diverging: tuple[int, int] | None = None,
+    preferred_replica: int = NO_REPLICA,
+) -> PartitionAnswer:
+    """No error and no records."""
+    return PartitionAnswer(
+        one.partition,
+        0,
+        high_watermark,
+        high_watermark,
+        log_start,
+        None,
+        0,
+        aborted,
+        preferred_replica,
+        diverging,
+    )
+
+
+def distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[bytes, list[FetchPartition]]]:
+    """Each topic and partition once: of a partition named twice, the last counts, as in Kafka."""
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return topics
+    merged: dict[bytes, dict[int, FetchPartition]] = {}
+    for topic, partitions in topics:
+        merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
+    return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
+
+
+def out_of_range(one: FetchPartition, high_watermark: int, log_start: int) -> PartitionAnswer:
+    """To a follower, which is also told where to begin anew."""
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+    return PartitionAnswer(one.partition, code, high_watermark, high_watermark, log_start, None)

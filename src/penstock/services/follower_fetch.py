@@ -1,0 +1,46 @@
+"""What a leader does for its followers' fetches: it notes how far each has come, and gives all there is, throttled."""
+
+from collections.abc import Callable
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.replication.isr_keeper import IsrKeeper
+from penstock.replication.partition import Partition
+from penstock.replication.throttle import LeaderThrottle
+from penstock.storage.segment import Slice
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
+
+
+class FollowerReads:
+    def __init__(self, keeper: IsrKeeper, throttle: LeaderThrottle, now: Callable[[], float]) -> None:
+        self._keeper = keeper
+        self._now = now
+        self.throttle = throttle
+
+    def check(self, partition: Partition, replica: int) -> None:
+        if partition.leading is None or replica not in partition.leading.progress:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is no replica of this one
+
+    def note(self, partition: Partition, request: FetchRequest, wanted: FetchPartition) -> None:
+        """A follower asks for an offset: it has everything before, from where its log starts."""
+        leading = partition.leading
+        if leading is not None and leading.fetched(
+            request.replica_id,
+            request.replica_epoch,
+            wanted.offset,
+            partition.log.end_offset,
+            self._now(),
+            wanted.log_start_offset,
+        ):
+            partition.advance()
+            self._keeper.fetched(partition, request.replica_id)
+
+    def read(
+        self, partition: Partition, replica: int, offset: int, size_max: int, *, at_least_one: bool
+    ) -> Slice | None:
+        """To the end of the log, committed or not."""
+        log = partition.log
+        allowed = self.throttle.allowance(partition, replica, size_max)
+        if not allowed and size_max:
+            return None  # it asks again
+        return log.read(offset, allowed, log.end(), at_least_one=at_least_one)

@@ -1,0 +1,67 @@
+"""Who leads a partition, said along with an error (KIP-951): a client goes there at once, without asking for Metadata.
+
+    of a partition  current_leader   leader id, leader epoch
+    of the answer   node_endpoints   [node id, host, port, rack] of the leaders that were named
+
+Both are tagged fields: Produce has them since version 10, Fetch since version 16 (the leader alone since 12).
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from penstock.wire.kafka.primitives import write_uvarint
+
+_INT32 = Struct(">i")
+_INT32_INT32 = Struct(">ii")
+
+
+class NodeEndpoint(NamedTuple):
+    id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Leader(NamedTuple):
+    """`id` is -1 while nobody leads; there is no `endpoint` for one that is not alive."""
+
+    id: int
+    epoch: int
+    endpoint: NodeEndpoint | None = None
+
+
+Endpoints = dict[int, NodeEndpoint]
+
+
+def append_leader(out: bytearray, tag: int, leader: Leader, endpoints: Endpoints) -> None:
+    """The tagged field of one partition, number and size included; notes where to find the leader."""
+    out += bytes((tag, _INT32_INT32.size + 1)) + _INT32_INT32.pack(leader.id, leader.epoch) + b"\0"
+    if leader.endpoint is not None:
+        endpoints[leader.id] = leader.endpoint
+
+
+def append_endpoints(out: bytearray, endpoints: Endpoints) -> None:
+    """The tagged fields of the whole answer: none, or tag 0 with the endpoints."""
+    if not endpoints:
+        out.append(0)
+        return
+    field = bytearray()
+    write_uvarint(field, len(endpoints) + 1)
+    for node in endpoints.values():
+        field += _INT32.pack(node.id)
+        _append_text(field, node.host)
+        field += _INT32.pack(node.port)
+        if node.rack is None:
+            field.append(0)
+        else:
+            _append_text(field, node.rack)
+        field.append(0)
+    out += b"\x01\x00"
+    write_uvarint(out, len(field))
+    out += field
+
+
+def _append_text(out: bytearray, text: str) -> None:
+    data = text.encode()
+    write_uvarint(out, len(data) + 1)
+    out += data

@@ -1,0 +1,146 @@
+"""A cluster whose brokers stand in racks, and consumers that read from the replica in their own (KIP-392)."""
+
+import asyncio
+from random import Random
+from typing import Any
+
+from tests.sim.cluster_clients import NETWORK_TROUBLE, PASSING, TOPIC, ClusterClient, History, Violation
+from tests.sim.cluster_story import BROKERS, Story
+
+from penstock.config.broker_settings import RACK_AWARE
+from penstock.core.error_codes import ErrorCode
+from penstock.records.batch import HEADER_BYTES
+from penstock.records.reader import read_all
+from penstock.testing.sim_broker import PORT
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import fetch
+
+NEAREST = {"replica.selector.class": RACK_AWARE}
+# How long a consumer stays where it was sent; real ones do for five minutes.
+LEASE_SECONDS = 2.0
+
+
+def rack_of(broker: int) -> str:
+    return f"rack-{broker}"
+
+
+class NearStory(Story):
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop, NEAREST)
+        give_racks(self)
+        self.near = NearHistory()
+
+    def begin(self) -> None:
+        super().begin()
+        for number in range(1, BROKERS + 1):
+            name = f"near-{number}"
+            partition = number % 2
+            client = self.client(name)
+            reader = NearReader(client, self.names, partition, rack_of(number), self.loop.random(name))
+            self.spawn(name, reader.follow(self.history, self.near))
+
+    def check_near(self) -> None:
+        """After all is well again, whoever stands in a rack reads there, or at the leader."""
+        before = self.near.from_followers
+        self.let_pass(LEASE_SECONDS + 1)
+        if self.near.from_followers == before:
+            raise Violation("nobody reads from followers any more")
+
+
+def give_racks(story: Story) -> None:
+    for number, machine in enumerate(story.machines, 1):
+        machine._settings["broker.rack"] = rack_of(number)
+
+
+class NearHistory:
+    def __init__(self) -> None:
+        self.from_followers = 0
+        self.from_leaders = 0
+        self.turned_away = 0
+
+
+class NearReader:
+    """One consumer that goes where it is sent, and back to the leader when anything is amiss."""
+
+    def __init__(
+        self, client: ClusterClient, names: list[str], partition: int, rack: str, rng: Random
+    ) -> None:
+        self._client = client
+        self._names = names
+        self._partition = partition
+        self._rack = rack
+        self._rng = rng
+        self._near: SimClient | None = None
+        self._until = 0.0
+
+    async def follow(self, history: History, near: NearHistory) -> None:
+        offset = 0
+        while True:
+            try:
+                answer = await self._ask(offset)
+            except NETWORK_TROUBLE:
+                await self._go_back()
+                continue
+            if answer.error_code in PASSING:
+                near.turned_away += self._near is not None
+                await self._go_back()
+                continue
+            if answer.error_code != ErrorCode.NONE:
+                raise Violation(f"a reader at {offset} was told {ErrorCode(answer.error_code).name}")
+            if answer.preferred_read_replica >= 0:
+                self._near = SimClient(self._names[answer.preferred_read_replica - 1], PORT, 2.0)
+                self._until = asyncio.get_running_loop().time() + LEASE_SECONDS
+                continue
+            data = bytes(answer.records or b"")
+            records = read_all(memoryview(data)) if len(data) > HEADER_BYTES else []
+            for record in records:
+                if record.offset < offset:
+                    continue
+                if record.offset != offset:
+                    raise Violation(f"a reader of {self._partition} at {offset} was given {record.offset}")
+                history.saw(self._partition, record.offset, record.value or b"")
+                near.from_followers += self._near is not None
+                near.from_leaders += self._near is None
+                offset = record.offset + 1
+
+    async def _ask(self, offset: int) -> Any:
+        if self._near is not None and asyncio.get_running_loop().time() > self._until:
+            self._near = None
+        request = fetch_request(self._partition, offset, rack=self._rack)
+        if self._near is None:
+            answered = await self._client.ask_leader(self._partition, ApiKey.FETCH, request)
+        else:
+            answered = await self._near.call(ApiKey.FETCH, request)
+        return answered.responses[0].partitions[0]
+
+    async def _go_back(self) -> None:
+        self._near = None
+        self._client.forget(self._partition)
+        await asyncio.sleep(self._rng.uniform(0.02, 0.1))
+
+
+def fetch_request(
+    partition: int,
+    offset: int,
+    *,
+    rack: str = "",
+    epoch: int = -1,
+    last_epoch: int = -1,
+    max_wait_ms: int = 100,
+) -> fetch.FetchRequest:
+    one = fetch.FetchPartition(
+        partition=partition,
+        fetch_offset=offset,
+        current_leader_epoch=epoch,
+        last_fetched_epoch=last_epoch,
+        partition_max_bytes=2000,
+    )
+    return fetch.FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=10_000,
+        rack_id=rack,
+        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
+    )

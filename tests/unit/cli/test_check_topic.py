@@ -1,0 +1,50 @@
+"""What `penstock why TOPIC` says of replicas in each kind of trouble."""
+
+from penstock.cli.check_topic import TopicHealth, topic_findings
+from penstock.cli.findings import Finding, Level
+from penstock.client.admin_topics import PartitionInfo
+
+WHOLE = PartitionInfo(0, 1, (1, 2, 3), (1, 2, 3))
+ALL = frozenset({1, 2, 3})
+
+
+def told(*partitions: PartitionInfo, live: frozenset[int] = ALL, least: int = 2) -> dict[str, Finding]:
+    return {one.check: one for one in topic_findings(TopicHealth("orders", partitions, live, least))}
+
+
+def test_a_topic_that_is_whole() -> None:
+    found = told(WHOLE)
+    assert {one.level for one in found.values()} == {Level.OK}
+    assert found["replicas"].found == "all are in sync"
+
+
+def test_a_partition_that_nobody_leads_names_whom_to_start() -> None:
+    lost = PartitionInfo(1, None, (2, 3, 1), (3,))
+    found = told(WHOLE, lost, live=frozenset({1, 2}))["leader"]
+    assert found.level is Level.FAIL
+    assert found.found == "partition 1 cannot be written or read"
+    assert found.advice.startswith("start broker 3: only who was in sync last")
+    assert "brokers 1, 2 may lack some of it" in found.advice
+
+
+def test_too_few_in_sync_refuse_acks_all() -> None:
+    found = told(PartitionInfo(0, 1, (1, 2, 3), (1,)), live=frozenset({1}))
+    assert found["in sync"].level is Level.FAIL
+    assert "1 replica of 2 (min.insync.replicas)" in found["in sync"].found
+    assert "bring back brokers 2, 3" in found["in sync"].advice
+    assert found["replicas"].found == "its partition: brokers 2, 3 are not there"
+
+
+def test_a_topic_with_fewer_replicas_than_it_must_have_in_sync_is_held_to_those_it_has() -> None:
+    assert "in sync" not in told(PartitionInfo(0, 1, (1,), (1,)))
+
+
+def test_who_is_there_but_behind_is_told_apart_from_who_is_gone() -> None:
+    behind = PartitionInfo(0, 1, (1, 2, 3), (1, 2))
+    assert told(behind)["replicas"].found == "its partition: broker 3 is there, but not in sync"
+    assert "start broker 3" in told(behind, live=frozenset({1, 2}))["replicas"].advice
+
+
+def test_leaders_away_from_home_are_mentioned() -> None:
+    found = told(PartitionInfo(0, 2, (1, 2, 3), (1, 2, 3)), WHOLE)["preferred"]
+    assert (found.level, found.found.startswith("partition 0: not led by the first")) == (Level.OK, True)
