@@ -161,12 +161,21 @@ class Broker:
             controller=cluster.controller,
             controller_link=cluster.link,
             reassignments=Reassignments(cluster.controller, self.metadata),
+            retiring=cluster.retiring,
+            relays=cluster.relays,
         )
 
     def _listener(self) -> Listener:
         services, config = self.services, self._config
         load_handlers()
-        hot = HotPath(self._loop, self._seams.executor, self.table, services.produce, services.fetch)
+        hot = HotPath(
+            self._loop,
+            self._seams.executor,
+            self.table,
+            services.produce,
+            services.fetch,
+            services.relays.inbox,
+        )
         return Listener(
             self._loop,
             KafkaDispatcher(services, hot),

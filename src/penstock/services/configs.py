@@ -27,6 +27,7 @@ from penstock.replication.table import PartitionTable
 from penstock.services import loggers
 from penstock.services.archive import PROGRESS, check_progress
 from penstock.services.hosting import Hosting
+from penstock.services.retiring import check_retirement
 from penstock.services.topic_names import check_topic_name
 from penstock.services.topics import as_api_error
 
@@ -160,8 +161,10 @@ class ConfigService:
         check_topic_name(name)
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            after = altered({} if replace else current, wanted.changes, TOPIC_SETTINGS, "topic")
-            progress = TopicConfig.resolve(after, self._config).archive_progress
+            after = dict(altered({} if replace else current, wanted.changes, TOPIC_SETTINGS, "topic"))
+            resolved = TopicConfig.resolve(after, self._config)
+            check_retirement(self._metadata.image.topics[name], current, after, resolved, replaced=replace)
+            progress = resolved.archive_progress
             known = ArchiveProgress.parse(current.get(PROGRESS, ""))
             check_progress(self._metadata.image.topics[name], known, progress, self._table)
             return after

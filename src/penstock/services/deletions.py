@@ -29,8 +29,8 @@ class DeletionService:
         if config.compacts and not config.deletes:
             raise ApiError(ErrorCode.POLICY_VIOLATION)
         if offset == UP_TO_HIGH_WATERMARK:
-            offset = partition.high_watermark
-        if not 0 <= offset <= partition.high_watermark:
+            offset = partition.readable.offset
+        if not 0 <= offset <= partition.readable.offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         log = partition.log
         log.advance_start(offset)

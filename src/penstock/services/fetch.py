@@ -208,7 +208,7 @@ class _Fetch:
             partition.check_leader_epoch(one.leader_epoch)
             diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             log = partition.log
-            high_watermark = partition.committed.offset
+            high_watermark = partition.readable.offset
             if diverging is not None:
                 if diverging[0] < 0:
                     raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)  # an epoch we never had
@@ -226,6 +226,7 @@ class _Fetch:
             if size_max < 0:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
             if request.replica_id >= 0:
+                high_watermark = partition.committed.offset
                 if not log.start_offset <= one.offset <= log.end_offset:
                     # A follower is also told where to begin anew.
                     code, start = ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset
