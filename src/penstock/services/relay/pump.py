@@ -119,7 +119,7 @@ def prepared(data: bytearray, source: int, limit: int, next_offset: int) -> tupl
             continue
         distance = header.base_offset - limit
         if header.is_control:
-            # What it says concerns this log alone; that it was here must be known there, or there would seem to be a gap.
+            # What it says concerns this log alone; that it was there must be known, or a gap would seem to be.
             place = RelayPlace(header.leader_epoch, distance + header.last_offset_delta)
             ready += place_batch(source, place, header.max_timestamp)
         else:
