@@ -152,7 +152,7 @@ class Broker:
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
             configs=ConfigService(config, self.metadata, hosting, self.table, self._reconfigure),
-            deletions=DeletionService(loop, seams.executor, self.table),
+            deletions=DeletionService(loop, seams.executor, seams.clock, self.table),
             disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
             coordinator=coordinator,
             memberships=MembershipService(coordinator),
