@@ -17,7 +17,6 @@ from tests.sim.cluster_clients import (
 )
 from tests.sim.cluster_story import Story
 
-from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.inlet import is_drained
 from penstock.replication.partition import Partition
@@ -33,13 +32,23 @@ _TOPIC_RESOURCE = 2
 
 
 class RetiringStory(Story):
-    def __init__(self, loop: SimLoop, settings: dict[str, str] | None = None, *, synced: bool | None = None) -> None:
+    def __init__(
+        self, loop: SimLoop, settings: dict[str, str] | None = None, *, synced: bool | None = None
+    ) -> None:
         fast = {"penstock.retire.check.interval.ms": "200"}
         super().__init__(loop, {**fast, **(settings or {})}, synced=synced)
 
     def begin_to_retire(self) -> None:
         """It will happen, however long the controller or the leader is away."""
         self.spawn("admin", _retire(self.client("retiring"), {"penstock.retire.to": str(RETIRED)}))
+
+    def misfortune(self) -> None:
+        """Whatever may happen, and often it happens to a leader that moves records, or that takes them."""
+        leader = self.leader(self.rng.choice([RETIRED, INTO]))
+        if self.rng.random() < 0.5 or leader is None or not leader.running:
+            super().misfortune()
+        else:
+            self.turn_off(leader, power=self.may_lose_power(leader) and self.rng.random() < 0.5)
 
     def is_retired(self) -> bool:
         return self._state(RETIRED).inlet is not None
@@ -49,7 +58,7 @@ class RetiringStory(Story):
         return None if topic is None else topic.partitions.get(index)
 
     def leader(self, index: int) -> SimBroker | None:
-        state: PartitionState = self._state(index)
+        state = self._state(index)
         return self.machines[state.leader - 1] if state.leader > 0 else None
 
     def until_moved(self) -> None:

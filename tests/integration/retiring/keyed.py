@@ -1,11 +1,17 @@
-"""Numbered values of many keys, written by producers that are never restarted, and a group that reads all partitions."""
+"""Numbered values of many keys, written by producers that are never restarted, and a group that reads all partitions.
 
+A producer in another language is a program that is given a JSON object (bootstrap, topic, idempotent, name, keys,
+queued) and writes until its input ends. It says `stored <partition> <value>`, `failed <why>`, and `done` in the end.
+"""
+
+import json
+import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import IO, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.integration.raw import wait_until
@@ -15,16 +21,14 @@ _POLL_S = 0.005
 
 
 @dataclass
-class KeyedLoad:
-    """One librdkafka producer in a thread, its queue always full, for as long as the `with` block lasts."""
+class Writing:
+    """One producer at work in a thread, its queue always full, for as long as the `with` block lasts."""
 
     bootstrap: str
     topic: str
     idempotent: bool
     name: str = "a"
     queued_max: int = 2_000
-    settings: Mapping[str, str | int] = field(default_factory=dict)
-    age_ms: int = 0  # how old the records say they are
     sent: int = 0
     failed: list[str] = field(default_factory=list)
     acknowledged: set[bytes] = field(default_factory=set)
@@ -41,6 +45,25 @@ class KeyedLoad:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def stored(self, partition: int, value: bytes) -> None:
+        self.acknowledged.add(value)
+        self.by_partition[partition] += 1
+
+    def until_more(self, count: int, partition: int) -> None:
+        goal = self.by_partition[partition] + count
+        wait_until(lambda: self.by_partition[partition] >= goal, f"{count} more in partition {partition}")
+
+
+@dataclass
+class KeyedLoad(Writing):
+    """Of librdkafka."""
+
+    settings: Mapping[str, str | int] = field(default_factory=dict)
+    age_ms: int = 0  # how old the records say they are
 
     def _run(self) -> None:
         producer = Producer(
@@ -64,9 +87,7 @@ class KeyedLoad:
                 value = f"{key}:{self.sent // KEYS}".encode()
                 timestamp = int(time.time() * 1000) - self.age_ms
                 try:
-                    producer.produce(
-                        self.topic, value, key=key, timestamp=timestamp, on_delivery=self._told
-                    )
+                    producer.produce(self.topic, value, key=key, timestamp=timestamp, on_delivery=self._told)
                 except BufferError:
                     break
                 self.sent += 1
@@ -77,12 +98,45 @@ class KeyedLoad:
         if error is not None:
             self.failed.append(str(error))
             return
-        self.acknowledged.add(message.value())
-        self.by_partition[message.partition()] += 1
+        self.stored(message.partition(), message.value())
 
-    def until_more(self, count: int, partition: int) -> None:
-        goal = self.by_partition[partition] + count
-        wait_until(lambda: self.by_partition[partition] >= goal, f"{count} more in partition {partition}")
+
+@dataclass
+class ProgramLoad(Writing):
+    """Of another client, in a process of its own."""
+
+    program: Sequence[str] = ()
+
+    def _run(self) -> None:
+        wanted = {
+            "bootstrap": self.bootstrap,
+            "topic": self.topic,
+            "idempotent": self.idempotent,
+            "name": self.name,
+            "keys": KEYS,
+            "queued": self.queued_max,
+        }
+        command = [*self.program, json.dumps(wanted)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            threading.Thread(target=self._end, args=(process.stdin,)).start()
+            done = False
+            for line in process.stdout:
+                what, _, rest = line.strip().partition(" ")
+                if what == "stored":
+                    partition, _, value = rest.partition(" ")
+                    self.stored(int(partition), value.encode())
+                    self.sent += 1
+                elif what == "failed":
+                    self.failed.append(rest)
+                done = what == "done"
+        if not done:
+            self.failed.append(f"the program ended with {process.returncode}")
+
+    def _end(self, stdin: IO[str]) -> None:
+        self._stopped.wait()
+        stdin.close()
 
 
 class GroupReader:
@@ -128,8 +182,8 @@ class GroupReader:
         self.assigned = sorted(one.partition for one in partitions)
         self.assignments += 1
 
-    def check(self, *loads: KeyedLoad, retired: Mapping[int, int]) -> None:
-        """Everything acknowledged was read, once, and every key in its order; `retired` says from which into which."""
+    def check(self, *loads: Writing, retired: Mapping[int, int] | None = None) -> None:
+        """Everything acknowledged was read, once; with `retired`, from which into which, every key in its order."""
         wanted = set().union(*(load.acknowledged for load in loads))
         wait_until(lambda: self.count >= len(wanted), f"{len(wanted)} values read")
         read = [value for values in self.values.values() for _, value in values]
@@ -141,6 +195,8 @@ class GroupReader:
         assert failed == []
         assert wanted - set(read) == set()
         assert len(read) == len(set(read))
+        if retired is None:
+            return
         for source, into in retired.items():
             homes = numbers_by_key(self.values[source]), numbers_by_key(self.values[into])
             for key, numbers in homes[0].items():

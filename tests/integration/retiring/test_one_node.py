@@ -92,7 +92,9 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(
         reader.check(old, new, retired={2: 0})
     inlet = running.data_dir / "topics" / topic / "Partition-2"
     wait_until(lambda: not inlet.exists(), "the inlet gone with its files")
-    wait_until(lambda: "penstock.retire.to" not in describe(running, topic)["configs"], "nothing left to retire")
+    wait_until(
+        lambda: "penstock.retire.to" not in describe(running, topic)["configs"], "nothing left to retire"
+    )
     alter(running, topic, "--partitions", "3")
     with (
         GroupReader(bootstrap, topic, f"later-readers-of-{topic}") as later,
@@ -160,10 +162,19 @@ def test_what_cannot_be_retired_is_refused(
 def test_topics_that_cannot_retire_partitions_say_so(running: BrokerProcess, topic: str) -> None:
     bootstrap = running.bootstrap
     made = penstock(
-        "topic", "create", f"{topic}-c", "--partitions", "3", "--config", "cleanup.policy=compact", bootstrap=bootstrap
+        "topic",
+        "create",
+        f"{topic}-c",
+        "--partitions",
+        "3",
+        "--config",
+        "cleanup.policy=compact",
+        bootstrap=bootstrap,
     )
     assert made.code == 0
-    assert "copy it" in penstock("topic", "alter", f"{topic}-c", "--partitions", "2", bootstrap=bootstrap).said()
+    assert (
+        "copy it" in penstock("topic", "alter", f"{topic}-c", "--partitions", "2", bootstrap=bootstrap).said()
+    )
     early = penstock("topic", "create", f"{topic}-n", "--config", "penstock.retire.to=1", bootstrap=bootstrap)
     assert "leave it out" in early.said()
     with KeyedLoad(bootstrap, topic, idempotent=True) as load:
@@ -176,7 +187,9 @@ def test_topics_that_cannot_retire_partitions_say_so(running: BrokerProcess, top
     assert internal.code == 1
 
 
-def test_while_partitions_are_retired_none_are_added_or_brought_back(running: BrokerProcess, topic: str) -> None:
+def test_while_partitions_are_retired_none_are_added_or_brought_back(
+    running: BrokerProcess, topic: str
+) -> None:
     bootstrap = running.bootstrap
     alter(running, topic, "--partitions", "2")
     for options, says in [
@@ -190,5 +203,7 @@ def test_while_partitions_are_retired_none_are_added_or_brought_back(running: Br
 
 
 def describe(running: BrokerProcess, topic: str) -> dict[str, Any]:
-    described: dict[str, Any] = penstock("--json", "topic", "describe", topic, bootstrap=running.bootstrap).json
+    described: dict[str, Any] = penstock(
+        "--json", "topic", "describe", topic, bootstrap=running.bootstrap
+    ).json
     return described
