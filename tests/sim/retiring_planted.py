@@ -74,7 +74,6 @@ def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: list[Plant] = [
-    takes_everything,
     goes_by_what_it_remembers,
     moves_what_is_not_committed,
     each_leader_chooses_its_own_limit,

@@ -1,4 +1,4 @@
-"""A partition of three is retired in a real cluster: source and target are led by different brokers, and die in turn."""
+"""A partition of three is retired in a real cluster: its leader and its target's are two brokers, and both die."""
 
 from collections.abc import Iterator
 
