@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "penstock topic alter orders --partitions 6",
             "penstock topic alter orders --replicas 3 --config min.insync.replicas=2",
+            "penstock topic alter orders --partitions 2   # fewer: the others are retired",
             "penstock topic alter orders --config retention.ms=86400000 --delete-config segment.bytes",
         ),
     )(alter)
@@ -101,6 +102,7 @@ def describe(session: Session, name: Name) -> None:
     )
     for key, value in (topic.configs or {}).items():
         print(f"{key} = {value}")
+    _tell_retired(topic)
     if not topic.configs:
         print("no settings of its own; set one with `penstock topic alter NAME --config name=value`")
 
@@ -120,7 +122,7 @@ def alter(
         ),
     ] = None,
 ) -> None:
-    """Change a topic: more partitions, other settings."""
+    """Change a topic: more partitions, or fewer, other settings."""
     changed = parse_pairs("--config", config)
     if partitions is None and replicas is None and not changed and not delete_config:
         raise WrongUseError("nothing to change: give --partitions, --replicas, --config or --delete-config")
@@ -128,7 +130,11 @@ def alter(
     if changed or delete_config:
         admin.alter_configs(name, changed, delete_config or ())
     if partitions is not None:
-        admin.add_partitions(name, partitions)
+        before = admin.describe(name)
+        if partitions < before.staying:
+            admin.retire_partitions(name, partitions)
+        else:
+            admin.add_partitions(name, partitions)
     if replicas is not None:
         from penstock.cli.topic_replicas import set_replicas
 
@@ -142,6 +148,7 @@ def alter(
         or "no settings of its own"
     )
     print(f"topic {name} now has {count_text(len(topic.partitions), 'partition')} and {own}")
+    _tell_retired(topic)
 
 
 def delete(session: Session, name: Name) -> None:
@@ -157,6 +164,15 @@ def _admin(session: Session) -> "Admin":
     from penstock.client.admin import Admin
 
     return Admin(session.bootstrap, debug=session.debug)
+
+
+def _tell_retired(topic: "TopicInfo") -> None:
+    if topic.staying < len(topic.partitions):
+        retired = ", ".join(str(p.index) for p in topic.partitions[topic.staying :])
+        print(
+            f"being retired: {retired}; still readable until retention passes, "
+            f"what is written there goes to the first {topic.staying}"
+        )
 
 
 def _held(earliest: int | None, latest: int | None) -> int:
@@ -180,6 +196,7 @@ def _as_json(topic: "TopicInfo") -> dict[str, Any]:
                 "in_sync": list(p.in_sync),
                 "earliest": p.earliest,
                 "latest": p.latest,
+                "retired": p.index >= topic.staying,
             }
             for p in topic.partitions
         ],

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _BROKER_DEFAULT = -1
+_RETIRE_TO = "penstock.retire.to"
 
 
 def topic_id_text(topic_id: Uuid) -> str:
@@ -53,6 +54,12 @@ class TopicInfo:
     @property
     def replicas(self) -> int:
         return max((len(partition.replicas) for partition in self.partitions), default=0)
+
+    @property
+    def staying(self) -> int:
+        """How many partitions are not being retired."""
+        wanted = (self.configs or {}).get(_RETIRE_TO)
+        return len(self.partitions) if wanted is None else min(int(wanted), len(self.partitions))
 
 
 def _partition(found: Any, earliest: int | None = None, latest: int | None = None) -> PartitionInfo:
@@ -175,6 +182,10 @@ class TopicAdmin:
             [NewPartitions(name, total)], request_timeout=REQUEST_SECONDS
         )
         self._wait(futures[name], name)
+
+    def retire_partitions(self, name: str, staying: int) -> None:
+        """Let all but the first partitions go, once nobody has anything left to read or to write there."""
+        self.alter_configs(name, {_RETIRE_TO: str(staying)})
 
     def alter_configs(self, name: str, changed: Mapping[str, str], removed: Iterable[str] = ()) -> None:
         entries = [

@@ -78,6 +78,7 @@ class BrokerConfig:
     penstock_disk_free_percent_min: int
     penstock_moves_max: int
     penstock_fill_empty_brokers: bool
+    penstock_retire_check_interval_ms: int
     controlled_shutdown_enable: bool
     log_cleaner_enable: bool
     log_cleaner_threads: int

@@ -242,6 +242,9 @@ _MOVES = (
         "partitions"),
     _broker("penstock.fill.empty.brokers", _BOOLEAN, True,
         "Whether a broker without any replica is given its share.", None, _WIDE),
+    _broker("penstock.retire.check.interval.ms", _LONG, 30000,
+        "How often the controller looks whether retired partitions are empty, or not needed any more.",
+        at_least(1), _WIDE),
     _broker("penstock.broker.draining", _BOOLEAN, False,
         "Set for one broker, its replicas move to others and no more come.", None, Update.PER_BROKER),
 )

@@ -42,6 +42,8 @@ class TopicConfig:
     replica_lag_max_messages: int
     retention_bytes: int
     retention_ms: int
+    retire_grace_ms: int
+    retire_to: int | None
     segment_bytes: int
     segment_index_bytes: int
     segment_jitter_ms: int
@@ -134,6 +136,8 @@ def _check_together(values: Mapping[str, Value]) -> None:
 _RENAMED = {
     "ack_after": "penstock.ack.after",
     "archive_required": "penstock.archive.required",
+    "retire_grace_ms": "penstock.retire.grace.ms",
+    "retire_to": "penstock.retire.to",
     "timestamp_after_max_ms": "message.timestamp.after.max.ms",
     "timestamp_before_max_ms": "message.timestamp.before.max.ms",
 }

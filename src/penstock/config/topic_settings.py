@@ -119,6 +119,17 @@ _ARCHIVE = (
         "the topic's id, and a value for another id is refused.", valid=ARCHIVE_PROGRESS),
 )
 
+_RETIRING = (
+    _topic("penstock.retire.to", SettingType.INT, None,
+        "How many partitions shall be left: those with higher numbers are retired. They take writes, which go on to "
+        "the others, keep what readers had until its retention passes, and then go. It can only be lowered, and "
+        "vanishes when it has come true. `penstock topic alter --partitions` sets it.", valid=at_least(1),
+        unit="partitions"),
+    _topic("penstock.retire.grace.ms", SettingType.LONG, 7 * DAY_MS,
+        "How long nobody must have written to a retired partition before it is removed for good.",
+        valid=at_least(0), unit="ms"),
+)
+
 _SEGMENTS = (
     _topic("segment.bytes", SettingType.INT, 1024**3,
         "The size at which the active segment is closed and a new one begun.", "log.segment.bytes",
@@ -215,5 +226,5 @@ _REMOTE = (
 # fmt: on
 
 TOPIC_SETTINGS = by_name(
-    *_RETENTION, *_ARCHIVE, *_SEGMENTS, *_DURABILITY, *_MESSAGES, *_REPLICATION, *_REMOTE
+    *_RETENTION, *_ARCHIVE, *_RETIRING, *_SEGMENTS, *_DURABILITY, *_MESSAGES, *_REPLICATION, *_REMOTE
 )

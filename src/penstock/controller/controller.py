@@ -16,6 +16,7 @@ from penstock.controller.caretaker import AskDisk, Caretaker
 from penstock.controller.election import NOBODY, Rules, lead_by_log_end, needs_log_ends, react
 from penstock.controller.in_sync import WantedIsr, decide
 from penstock.controller.moves import is_moving
+from penstock.controller.retirer import AskLeader, Retirer
 from penstock.controller.sight import Rewrite, checks_of, finished_moves, world_of
 from penstock.coordination import nodes
 from penstock.coordination.election import stand
@@ -23,6 +24,7 @@ from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.coordination.tree import Check, ConflictError, CoordinationError, Operation, SessionExpiredError
+from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
 
@@ -44,6 +46,8 @@ class Controller:
         config: BrokerConfig,
         ask_log_ends: AskLogEnds,
         ask_disk: AskDisk,
+        clock: Clock,
+        ask_retiring: AskLeader,
     ) -> None:
         self._metadata = metadata
         self._broker = broker
@@ -53,6 +57,7 @@ class Controller:
         self._work = asyncio.Event()
         self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
         self.care = Caretaker(metadata, config, lambda: self.is_active, ask_disk)
+        self.retirer = Retirer(metadata, config, lambda: self.is_active, clock, ask_retiring)
         metadata.guard = self._guard
 
     @property
@@ -60,7 +65,7 @@ class Controller:
         return self._mandate is not None
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        self.config = self.care.config = config
+        self.config = self.care.config = self.retirer.config = config
         self._rules.clear()
         self.wake()
 
@@ -68,6 +73,7 @@ class Controller:
         """Something changed that may need a decision."""
         self._work.set()
         self.care.wake()
+        self.retirer.wake()
 
     def resign(self) -> None:
         """The session is over, or another one was elected."""
@@ -80,6 +86,7 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._decide(), name="elections")
             tasks.create_task(self.care.run(), name="care")
+            tasks.create_task(self.retirer.run(), name="retiring")
 
     async def _decide(self) -> None:
         while True:
@@ -115,6 +122,7 @@ class Controller:
             await self._metadata.load()  # nothing that others wrote may be missed
             await self._metadata.sweep_orphans()
             self.care.wake()
+            self.retirer.wake()
 
     def _guard(self) -> Sequence[Operation]:
         if self._mandate is None:

@@ -38,6 +38,10 @@ class Topic:
     configs: Mapping[str, str]
     # The version of the topic's node, which guards writes to it.
     version: int
+    # See `TopicRecord`.
+    first_epoch: int = 0
+    # How many of the partitions clients are told of: all, but for inlets nobody reads from any more.
+    shown: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +211,22 @@ class ClusterImage:
             # Seen while it is being deleted: the change that says so is on its way.
             return None
         partitions = tuple(states[partition] for partition in range(record.partitions))
-        return Topic(name, record.id, partitions, record.configs, record.version)
+        return Topic(
+            name,
+            record.id,
+            partitions,
+            record.configs,
+            record.version,
+            record.first_epoch,
+            _shown(partitions),
+        )
+
+
+def _shown(partitions: tuple[PartitionState, ...]) -> int:
+    shown = len(partitions)
+    while shown and (inlet := partitions[shown - 1].inlet) is not None and inlet.hidden:
+        shown -= 1
+    return shown
 
 
 class _Dirty:

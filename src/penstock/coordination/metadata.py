@@ -165,7 +165,8 @@ class MetadataStore:
             count = len(topic.partitions)
             # Left over from an attempt that never got as far as the count.
             stale = [number for number in self.image.partition_numbers(topic.id) if number >= count]
-            record = TopicRecord(topic.id, count + len(added), topic.configs)
+            record = replace(_record(topic), partitions=count + len(added))
+            added = [replace(state, leader_epoch=topic.first_epoch) for state in added]
             await self._write_in_parts(
                 [
                     *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
@@ -175,11 +176,32 @@ class MetadataStore:
             )
             return self._topic(name)
 
+    async def drop_partitions(
+        self, name: str, planned: Topic, count: int, configs: Mapping[str, str], checks: Sequence[Check]
+    ) -> None:
+        """Let the last partitions go, so that `count` stay. ConflictError when any of them is not as planned."""
+        async with self._turn:
+            gone = range(count, len(planned.partitions))
+            states = [planned.partitions[number] for number in gone]
+            first_epoch = max([planned.first_epoch, *(state.leader_epoch + 1 for state in states)])
+            record = replace(_record(planned), partitions=count, configs=configs, first_epoch=first_epoch)
+            await self._write(
+                [
+                    *self.guard(),
+                    *checks,
+                    Set(nodes.topic_path(name), nodes.encode_topic(record), planned.version),
+                    *(
+                        Delete(nodes.partition_path(planned.id, number), state.partition_epoch)
+                        for number, state in zip(gone, states, strict=True)
+                    ),
+                ]
+            )
+
     async def alter_topic_configs(self, name: str, alter: Alter) -> Topic:
         """`alter` is given the overrides in force and returns those to be; what it raises ends the matter."""
         async with self._turn:
             topic = self._topic(name)
-            record = TopicRecord(topic.id, len(topic.partitions), alter(topic.configs))
+            record = replace(_record(topic), configs=alter(topic.configs))
             await self._write([Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version)])
             return self._topic(name)
 
@@ -357,3 +379,9 @@ class MetadataStore:
                     return
         except FeedGapError:
             await self._reload()
+
+
+def _record(topic: Topic) -> TopicRecord:
+    return TopicRecord(
+        topic.id, len(topic.partitions), topic.configs, topic.version, first_epoch=topic.first_epoch
+    )

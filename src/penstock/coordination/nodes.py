@@ -53,6 +53,20 @@ class MetadataError(CoordinationError):
 
 
 @dataclass(frozen=True, slots=True)
+class InletState:
+    """What makes a partition a retired one; see ADR 11."""
+
+    # Below it, readers find what they always found; from it on, records are moved elsewhere.
+    offset: int
+    # The partition that takes them.
+    into: int
+    # When it was last known to have been written to (epoch ms), give or take a tenth of the grace.
+    written_ms: int
+    # Nothing is left for readers: clients are not told of it any more.
+    hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -67,6 +81,7 @@ class PartitionState:
     # While replicas move: those that come and those that go.
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
+    inlet: InletState | None = None
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -93,6 +108,8 @@ class TopicRecord:
     partitions: int
     configs: Mapping[str, str]
     version: int = 0
+    # The leader epoch that partitions to come begin with: none of an earlier partition with the same number had it.
+    first_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +143,23 @@ def topic_path(name: str) -> str:
 
 
 def encode_topic(record: TopicRecord) -> bytes:
-    return _dump({"id": id_text(record.id), "partitions": record.partitions, "configs": dict(record.configs)})
+    fields = {"id": id_text(record.id), "partitions": record.partitions, "configs": dict(record.configs)}
+    if record.first_epoch:
+        fields["first_epoch"] = record.first_epoch
+    return _dump(fields)
 
 
 def decode_topic(path: str, node: Node) -> TopicRecord:
     with _naming(path):
         fields = json.loads(node.data)
         configs = {str(name): str(value) for name, value in fields["configs"].items()}
-        return TopicRecord(id_bytes(fields["id"]), int(fields["partitions"]), configs, node.version)
+        return TopicRecord(
+            id_bytes(fields["id"]),
+            int(fields["partitions"]),
+            configs,
+            node.version,
+            int(fields.get("first_epoch", 0)),
+        )
 
 
 def partitions_path(topic_id: bytes) -> str:
@@ -156,6 +182,8 @@ def encode_partition(state: PartitionState) -> bytes:
     for name in _RARE_SETS:
         if members := getattr(state, name):
             fields[name] = members
+    if (inlet := state.inlet) is not None:
+        fields["inlet"] = (inlet.offset, inlet.into, inlet.written_ms, int(inlet.hidden))
     return _dump(fields)
 
 
@@ -170,12 +198,17 @@ def decode_partition(path: str, node: Node) -> PartitionState:
 @lru_cache(maxsize=_CACHED_MAX)
 def _decode_partition(data: bytes, version: int) -> PartitionState:
     fields = json.loads(data)
+    inlet = None
+    if "inlet" in fields:
+        offset, into, written_ms, hidden = map(int, fields["inlet"])
+        inlet = InletState(offset, into, written_ms, bool(hidden))
     return PartitionState(
         replicas=tuple(int(replica) for replica in fields["replicas"]),
         isr=tuple(int(replica) for replica in fields["isr"]),
         leader=int(fields["leader"]),
         leader_epoch=int(fields["leader_epoch"]),
         partition_epoch=version,
+        inlet=inlet,
         **{name: tuple(int(one) for one in fields[name]) for name in _RARE_SETS if name in fields},
     )
 

@@ -32,3 +32,6 @@ RESPONSE_BUFFERS_KEPT = 3
 # Smaller ones are cheap to make, larger ones too much to hold on to.
 RESPONSE_BUFFER_KEPT_BYTES_MIN = 256 * 1024
 RESPONSE_BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024
+# Records one relay may ever move: what 15 bits of an epoch and 31 of a sequence can count, two years at a million a
+# second.
+RELAYED_DISTANCE_MAX = (1 << 46) - 1

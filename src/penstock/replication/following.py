@@ -89,7 +89,7 @@ class Follower:
         one.epochs.truncate_from(min(offset, one.end_offset))
         if partition.committed.offset > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
-            partition.committed = one.end()
+            partition.note_committed(one.end())
 
     async def _begin_at(self, partition: Partition, offset: int) -> None:
         """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there."""
@@ -104,7 +104,7 @@ class Follower:
         try:
             anew = await self._loop.run_in_executor(self._executor, begin_anew, partition.log, offset)
             partition.replace_log(anew)
-            partition.committed = anew.end()
+            partition.note_committed(anew.end())
         except StorageError as error:
             partition.sync_failed(str(error))
         finally:

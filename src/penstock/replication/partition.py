@@ -4,6 +4,8 @@ Committed (the high watermark) is what readers may see. With one replica that is
 asks for `synced` (the default on one node), and what is written where it asks for `written`. With several, it is what
 all in-sync replicas have in that way: `leading` knows, on the leader; a follower is told. A producer is answered when
 its batch is committed, so an acknowledgement never runs ahead of what it promises.
+
+Readers go by `readable`, which is what is committed, but for a retired partition (`replication.inlet`).
 """
 
 from collections import deque
@@ -20,6 +22,8 @@ from penstock.storage.segment import Slice
 
 if TYPE_CHECKING:
     import asyncio
+
+    from penstock.replication.inlet import Retirement
 
 
 class AckWaiter(Protocol):
@@ -56,8 +60,10 @@ class Partition:
         "leader_epoch",
         "leading",
         "log",
+        "readable",
         "replica_count",
         "replica_waiters",
+        "retirement",
         "swapping",
         "sync_before_ack",
         "sync_running",
@@ -82,7 +88,8 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
-        self.committed = log.end()
+        self.committed = self.readable = log.end()
+        self.retirement: Retirement | None = None  # of an `Inlet`
         self.sync_before_ack = sync_before_ack
         self.sync_running = False
         # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
@@ -116,6 +123,18 @@ class Partition:
         offset = log.append(batch, header, self.leader_epoch, now_ms, hold=hold)
         if not hold:
             self.settle()
+        return offset, offset + header.last_offset_delta
+
+    def append_relayed(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
+        """The same for a batch that a relay moves here; a repeat gets the offsets of the latest one it moved."""
+        log = self.log
+        if log.failed:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
+        repeat = log.producers.check_relayed(header)
+        if repeat is not None:
+            return repeat.first_offset, repeat.last_offset
+        offset = log.append(batch, header, self.leader_epoch, now_ms)
+        self.settle()
         return offset, offset + header.last_offset_delta
 
     def settle(self) -> None:
@@ -181,7 +200,7 @@ class Partition:
 
     def _commit(self, end: LogEnd) -> None:
         before = self.committed
-        self.committed = end
+        self.committed = self.readable = end
         waiters = self._ack_waiters
         while waiters and waiters[0][0] < end.offset:
             waiters.popleft()[1].committed()
@@ -218,7 +237,7 @@ class Partition:
         self.log.close()
         self.log = log
         unreplicated = self.is_leader and self.leading is None
-        self.committed = (
+        self.note_committed(
             log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
         )
 
@@ -283,6 +302,10 @@ class Partition:
         offset = min(offset, self.log.end_offset)
         if offset > self.committed.offset:
             self._commit(end_at(self.log, offset))
+
+    def note_committed(self, end: LogEnd) -> None:
+        """This is committed, whatever was before; nobody waits for it."""
+        self.committed = self.readable = end
 
     # -- reading -------------------------------------------------------------------------------------------
 

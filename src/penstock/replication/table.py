@@ -11,7 +11,17 @@ from penstock.replication.partition import Partition
 class Topic:
     """A topic's partitions here, and its settings reduced to what is asked on every request."""
 
-    __slots__ = ("config", "count", "id", "is_internal", "led", "name", "opens_batches", "partitions")
+    __slots__ = (
+        "config",
+        "count",
+        "id",
+        "is_internal",
+        "led",
+        "name",
+        "opens_batches",
+        "partitions",
+        "relays",
+    )
 
     def __init__(
         self,
@@ -29,6 +39,7 @@ class Topic:
         self.id = topic_id
         self.partitions = partitions
         self.count = max(count, len(partitions))
+        self.relays: dict[int, int] = {}  # of retired partitions, wherever they are: from which to which
         # Those that this broker leads: whoever produces or consumes finds them here, and no others.
         self.led = {index: one for index, one in partitions.items() if one.is_leader}
         self.configure(config)

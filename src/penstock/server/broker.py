@@ -155,7 +155,7 @@ class Broker:
             offsets=OffsetService(loop, seams.executor, self.table),
             producer_ids=ProducerIds(self.metadata),
             configs=ConfigService(config, self.metadata, hosting, self.table, self._reconfigure),
-            deletions=DeletionService(loop, seams.executor, self.table),
+            deletions=DeletionService(loop, seams.executor, seams.clock, self.table),
             disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
             coordinator=coordinator,
             memberships=MembershipService(coordinator),
@@ -164,13 +164,23 @@ class Broker:
             controller=cluster.controller,
             controller_link=cluster.link,
             reassignments=Reassignments(cluster.controller, self.metadata),
+            retiring=cluster.retiring,
+            relays=cluster.relays,
         )
 
     def _listener(self) -> Listener:
         services, config = self.services, self._config
         load_handlers()
         fetch = services.fetch
-        hot = HotPath(self._loop, self._seams.executor, self.table, services.produce, fetch, fetch.leader_of)
+        hot = HotPath(
+            self._loop,
+            self._seams.executor,
+            self.table,
+            services.produce,
+            fetch,
+            fetch.leader_of,
+            services.relays.inbox,
+        )
         return Listener(
             self._loop,
             KafkaDispatcher(services, hot),

@@ -5,15 +5,16 @@ Everything here runs on one node as well, where there is nobody else: the same c
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller, LogEnds
+from penstock.controller.retiring import RETIRE_TO
 from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
-from penstock.core.errors import PenstockError, StorageError
+from penstock.core.errors import ApiError, PenstockError, StorageError
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
@@ -29,6 +30,9 @@ from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.follower_fetch import FollowerReads
 from penstock.services.hosting import Hosting
 from penstock.services.offsets import log_end_of
+from penstock.services.relay.inbox import RelayInbox
+from penstock.services.relay.relays import Relays
+from penstock.services.retiring import RetiringService
 from penstock.services.roles import Roles
 
 log = logging.getLogger(__name__)
@@ -58,7 +62,9 @@ class ClusterMember:
         node, image = config.node_id, metadata.image
         self._news = asyncio.Event()  # the metadata changed
         self.link = ControllerLink(node, image)
-        self.controller = Controller(metadata, node, config, self._log_ends, self._disk_space)
+        self.controller = Controller(
+            metadata, node, config, self._log_ends, self._disk_space, seams.clock, self._ask_retiring
+        )
         self.link.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
         ask = self.link.alter_partition
@@ -77,6 +83,9 @@ class ClusterMember:
             self._role_changed,
             tells_at_once=bool(config.replica_selector_class),
         )
+        self.retiring = RetiringService(seams.clock, table)
+        inbox = RelayInbox(loop, seams.clock, table)
+        self.relays = Relays(loop, seams.executor, node, image, table, self.link, inbox)
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None
         self._coordinator: CoordinatorRuntime | None = None
@@ -93,6 +102,7 @@ class ClusterMember:
             tasks.create_task(self.controller.run(), name="controller")
             tasks.create_task(self.keeper.run(), name="in-sync replicas")
             tasks.create_task(self._keep_true(), name="hosting")
+            tasks.create_task(self.relays.run(), name="relays")
             tasks.create_task(self._save_high_watermarks(), name="high watermarks")
 
     def reconfigure(self, config: BrokerConfig) -> None:
@@ -120,11 +130,15 @@ class ClusterMember:
         gone = [topic.name for topic in delta.topics_gone if topic.name not in image.topics]
         if gone:
             self._coordinator.topics_deleted(gone)
+        for topic in delta.topics_gone:
+            self.relays.topic_deleted(topic.id)
         if delta.brokers:
             self._hosting.look_again()
             self.controller.wake()
         elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
             self.controller.wake()
+        elif any(RETIRE_TO in topic.configs for topic in delta.topics):
+            self.controller.retirer.wake()
         if delta.broker_configs:
             self.controller.wake()  # a broker may have to be drained
             self._loop.call_soon(self._configs.refresh)
@@ -148,6 +162,7 @@ class ClusterMember:
     def _role_changed(self, partition: Partition) -> None:
         if self._coordinator is not None:
             self._coordinator.role_changed(partition)
+        self.relays.role_changed(partition)
 
     def _broker_epoch(self) -> int:
         return self.membership.epoch
@@ -166,6 +181,21 @@ class ClusterMember:
         if broker.id != self.config.node_id:
             return await self.link.ask_log_ends(broker.id, named)
         return {(topic_id, index): log_end_of(self._table, name, index) for name, topic_id, index in named}
+
+    async def _ask_retiring(
+        self, leader: int, topic: str, epochs: Mapping[int, int], question: int
+    ) -> Mapping[int, tuple[int, int]]:
+        if leader != self.config.node_id:
+            return await self.link.ask_retiring(leader, topic, epochs, question)
+        told = {}
+        for index, epoch in epochs.items():
+            try:
+                answer = self.retiring.answer(topic, index, epoch, question)
+            except ApiError as error:
+                log.info("%s-%d cannot tell: %s", topic, index, error)
+                continue
+            told[index] = (answer.offset, answer.timestamp)
+        return told
 
     async def _disk_space(self, broker: BrokerRegistration) -> tuple[int, int]:
         if broker.id != self.config.node_id:

@@ -105,10 +105,10 @@ def _check_visible(topic: Topic, index: int, offset: int, table: PartitionTable)
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{topic.name}-{index} is offline, so its end is not known: try again later",
         )
-    if offset > partition.high_watermark:
+    if offset > partition.readable.offset:
         raise _refused(
             f"it says that partition {index} is archived up to {offset}, but readers can see it only up to "
-            f"{partition.high_watermark}"
+            f"{partition.readable.offset}"
         )
 
 

@@ -17,6 +17,7 @@ from penstock.config.describe import Described
 from penstock.config.settings import INT_MAX, ConfigError
 from penstock.config.topic import TopicConfig
 from penstock.config.topic_settings import TOPIC_SETTINGS
+from penstock.controller.retiring import to_freeze
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.tree import ConflictError
@@ -27,6 +28,7 @@ from penstock.replication.table import PartitionTable
 from penstock.services import loggers
 from penstock.services.archive import PROGRESS, check_progress
 from penstock.services.hosting import Hosting
+from penstock.services.retiring import check_retirement
 from penstock.services.topic_names import check_topic_name
 from penstock.services.topics import as_api_error
 
@@ -34,6 +36,8 @@ log = logging.getLogger(__name__)
 
 # Against other processes only versions guard; each lost round is somebody else's progress, so few are enough.
 _ROUNDS_MAX = 5
+# How long a request to retire partitions waits for their leaders.
+_RETIRED_SECONDS = 5.0
 # Ids are 32 bits wide; more digits would only be slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 # What Kafka's client shows for INVALID_REQUEST without a message of its own.
@@ -160,8 +164,10 @@ class ConfigService:
         check_topic_name(name)
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
-            after = altered({} if replace else current, wanted.changes, TOPIC_SETTINGS, "topic")
-            progress = TopicConfig.resolve(after, self._config).archive_progress
+            after = dict(altered({} if replace else current, wanted.changes, TOPIC_SETTINGS, "topic"))
+            resolved = TopicConfig.resolve(after, self._config)
+            check_retirement(self._metadata.image.topics[name], current, after, resolved, replaced=replace)
+            progress = resolved.archive_progress
             known = ArchiveProgress.parse(current.get(PROGRESS, ""))
             check_progress(self._metadata.image.topics[name], known, progress, self._table)
             return after
@@ -178,8 +184,19 @@ class ConfigService:
             except ConflictError:
                 continue
             await self._hosting.reconcile()
+            await self._until_retired(name)
             return
         raise _too_busy()
+
+    async def _until_retired(self, name: str) -> None:
+        """Whoever retires partitions finds it done, unless their leaders take too long: then it will be."""
+
+        def is_done() -> bool:
+            topic = self._metadata.image.topics.get(name)
+            return topic is None or not to_freeze(topic)
+
+        if not is_done():
+            await self._metadata.until(is_done, _RETIRED_SECONDS)
 
     async def _alter_broker(self, wanted: WantedChange, *, replace: bool, validate_only: bool) -> None:
         broker = self._own_id(wanted.resource_name)

@@ -4,6 +4,7 @@ Requests that only the controller may carry out are forwarded as they came, so t
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.coordination.image import ClusterImage
@@ -14,6 +15,11 @@ from penstock.services import alter_partition
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.wire.kafka.generated.describe_log_dirs import DescribeLogDirsRequest
+from penstock.wire.kafka.generated.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 _ALTER_PARTITION_VERSION = 3
 _LOG_END_VERSION = 4
 _DISK_VERSION = 4
+_LIST_OFFSETS_VERSION = 6
 # In place of an epoch: the last one there is, whoever leads.
 LAST_EPOCH = 0x7FFFFFFF
 _ANSWER_SECONDS = 5.0
@@ -63,12 +70,12 @@ class ControllerLink:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _ask(self, api_key: int, version: int, request: Any, timeout_s: float) -> Any:
-        peer = self._peer(self._image.controller, "controller")
+        peer = self.peer(self._image.controller, "controller")
         if peer is None:
             raise PeerError("there is no controller now")
         return await peer.ask(api_key, version, request, timeout_s)
 
-    def _peer(self, broker: int, purpose: str) -> Peer | None:
+    def peer(self, broker: int, purpose: str) -> Peer | None:
         """A connection for each purpose: what may take long must not hold up the rest."""
         registered = self._image.brokers.get(broker)
         if registered is None or broker == self._node:
@@ -85,7 +92,7 @@ class ControllerLink:
         self, broker: int, wanted: list[tuple[str, bytes, int]]
     ) -> dict[tuple[bytes, int], tuple[int, int]]:
         """(last epoch, log end) of another broker's replicas; what it cannot tell is left out."""
-        peer = self._peer(broker, "log-ends")
+        peer = self.peer(broker, "log-ends")
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         topics: dict[str, list[OffsetForLeaderPartition]] = {}
@@ -107,9 +114,30 @@ class ControllerLink:
             if one.error_code == ErrorCode.NONE and topic.topic in ids
         }
 
+    async def ask_retiring(
+        self, broker: int, topic: str, epochs: Mapping[int, int], question: int
+    ) -> dict[int, tuple[int, int]]:
+        """(offset, time) of those partitions whose leader has an answer; see `controller.retirer`."""
+        peer = self.peer(broker, "retiring")
+        if peer is None:
+            raise PeerError(f"broker {broker} is not there")
+        wanted = [
+            ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=question)
+            for index, epoch in epochs.items()
+        ]
+        request = ListOffsetsRequest(
+            replica_id=self._node, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]
+        )
+        response = await peer.ask(ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request, _ANSWER_SECONDS)
+        return {
+            one.partition_index: (one.offset, one.timestamp)
+            for one in response.topics[0].partitions
+            if one.error_code == ErrorCode.NONE
+        }
+
     async def ask_disk(self, broker: int) -> tuple[int, int]:
         """(total, usable) bytes of another broker's disk."""
-        peer = self._peer(broker, "disk")
+        peer = self.peer(broker, "disk")
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         request = DescribeLogDirsRequest(topics=[])

@@ -3,9 +3,13 @@
 import asyncio
 from concurrent.futures import Executor
 
+from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.replication.table import PartitionTable
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable, Topic
+from penstock.services.relay.inbox import Committed
+from penstock.services.relay.words import oldest_word, say_again
 from penstock.services.topic_names import INTERNAL_TOPICS
 
 # In place of an offset: everything that readers can see.
@@ -14,8 +18,9 @@ UP_TO_HIGH_WATERMARK = -1
 
 class DeletionService:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, executor: Executor | None, table: PartitionTable
+        self, loop: asyncio.AbstractEventLoop, executor: Executor | None, clock: Clock, table: PartitionTable
     ) -> None:
+        self._clock = clock
         self._loop = loop
         self._executor = executor
         self._table = table
@@ -25,16 +30,29 @@ class DeletionService:
         partition = self._table.find(topic, index)
         if topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-        config = self._table.by_name[topic.encode()].config
+        served = self._table.by_name[topic.encode()]
+        config = served.config
         if config.compacts and not config.deletes:
             raise ApiError(ErrorCode.POLICY_VIOLATION)
         if offset == UP_TO_HIGH_WATERMARK:
-            offset = partition.high_watermark
-        if not 0 <= offset <= partition.high_watermark:
+            offset = partition.readable.offset
+        if not 0 <= offset <= partition.readable.offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        await self._keep_words(served, partition, offset)
         log = partition.log
         log.advance_start(offset)
         if log.start_offset > 0:
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
             await self._loop.run_in_executor(self._executor, log.start_job().run)
         return max(offset, log.start_offset)
+
+    async def _keep_words(self, topic: Topic, partition: Partition, offset: int) -> None:
+        """What relays said before `offset` is said again first; ApiError when that cannot be committed."""
+        oldest = oldest_word(topic, partition)
+        if oldest is None or oldest >= offset:
+            return
+        last = say_again(topic, partition, self._clock.now_ms())
+        if not partition.is_committed(last):
+            waiter = Committed(self._loop)
+            partition.wait_for_commit(last, waiter)
+            await waiter.done

@@ -235,7 +235,7 @@ class _Fetch:
                 self._service.followers.check(partition, request.replica_id)
             partition.check_leader_epoch(one.leader_epoch)
             log = partition.log
-            high_watermark = partition.committed.offset
+            high_watermark = partition.readable.offset
             if self._rack and (elsewhere := self._nearest(partition, one)) != LEADER:
                 start = log.start_offset
                 return empty(one, high_watermark, start, aborted, preferred_replica=elsewhere)
@@ -259,7 +259,8 @@ class _Fetch:
                 if (topic, one.partition) not in self._noted:
                     self._noted.add((topic, one.partition))
                     self._service.followers.note(partition, request, one)
-                    high_watermark = partition.committed.offset
+                    # No more than readers may see: a follower that consumers read from may hear of a limit late.
+                    high_watermark = partition.readable.offset
                 found = self._service.followers.read(
                     partition, request.replica_id, one.offset, size_max, at_least_one=at_least_one
                 )

@@ -124,6 +124,9 @@ class Hosting:
             topic.count = len(image.partitions)
             if topic.config.overrides != config.overrides:
                 topic.configure(config)
+        topic.relays = {
+            index: state.inlet.into for index, state in enumerate(image.partitions) if state.inlet is not None
+        }
         for partition in list(topic.partitions.values()):
             await self._roles.assume(topic, partition)
         if len(missing) == len(opened):
@@ -185,7 +188,7 @@ class Hosting:
         if partition.replica_count > 1:
             known = self._marks.of(image.id, index)
             offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
-            partition.committed = end_at(recovered.log, offset)
+            partition.note_committed(end_at(recovered.log, offset))
         return partition
 
     async def save_high_watermarks(self) -> None:

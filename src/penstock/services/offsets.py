@@ -49,18 +49,17 @@ class OffsetService:
         partition = self._table.find(topic, index)
         check_exact_epoch(partition, leader_epoch)
         log = partition.log
-        leading = partition.leading
-        if leading is not None and timestamp < 0 and partition.high_watermark < leading.epoch_start:
+        if timestamp < 0 and not _knows_its_end(partition):
             # A new leader does not know yet how much is committed; what it told would seem to go back.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         if timestamp == Spec.LATEST:
-            return OffsetAnswer(offset=partition.high_watermark, leader_epoch=partition.leader_epoch)
+            return OffsetAnswer(offset=partition.readable.offset, leader_epoch=partition.leader_epoch)
         if timestamp in {Spec.EARLIEST, Spec.EARLIEST_LOCAL}:
-            start = log.start_offset
+            start = min(log.start_offset, partition.readable.offset)
             return OffsetAnswer(offset=start, leader_epoch=_epoch_at(partition, start))
         if timestamp in {Spec.LATEST_TIERED, Spec.EARLIEST_PENDING_UPLOAD}:
             return NOTHING  # nothing is ever tiered here
-        search = log.lookup(partition.committed)
+        search = log.lookup(partition.readable)
         job = (
             search.latest if timestamp == Spec.MAX_TIMESTAMP else lambda: search.first_at_or_after(timestamp)
         )
@@ -77,6 +76,11 @@ class OffsetService:
         """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
         partition = self._table.find(topic, index)
         check_exact_epoch(partition, current_epoch)
+        found, end = self._end_of(partition, epoch)
+        retirement = partition.retirement
+        return found, end if retirement is None else min(end, retirement.limit)
+
+    def _end_of(self, partition: Partition, epoch: int) -> tuple[int, int]:
         log = partition.log
         if epoch == partition.leader_epoch:
             # Known from the moment we lead, also before the first record is written under it.
@@ -87,6 +91,13 @@ class OffsetService:
             # Older than all we know: it ended where the first known one begins.
             return epoch, log.start_offset
         return log.epochs.end_of(epoch, log.end_offset)
+
+
+def _knows_its_end(partition: Partition) -> bool:
+    leading, retirement = partition.leading, partition.retirement
+    if leading is None or partition.high_watermark >= leading.epoch_start:
+        return True
+    return retirement is not None and partition.readable.offset == retirement.limit
 
 
 def log_end_of(table: PartitionTable, topic: str, index: int) -> tuple[int, int]:

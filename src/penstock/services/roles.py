@@ -11,6 +11,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.fetchers import Fetchers
+from penstock.replication.inlet import retire, seal, thaw
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
@@ -49,6 +50,7 @@ class Roles:
             state = self._state(partition)
             if state is None or state.leader_epoch < partition.leader_epoch:
                 return
+            self._retire(partition, state)
             if state.leader == self._node and self._may_lead():
                 if self._leads_already(partition, state):
                     self._learn(topic, partition, state)
@@ -67,6 +69,17 @@ class Roles:
                 if self._state(partition) == state:
                     self._follow(topic, partition, state)
                     return
+
+    def _retire(self, partition: Partition, state: PartitionState) -> None:
+        """What readers may see is limited, or not, before anybody is served by what the metadata says."""
+        known = partition.retirement
+        if state.inlet is not None:
+            if known is None or known.epoch is not None:
+                retire(partition, state.inlet.offset, None, state.inlet.written_ms)
+                if self._leads_already(partition, state):
+                    self._changed(partition)
+        elif known is not None and known.epoch != state.leader_epoch:
+            thaw(partition)
 
     def _stand_back(self, topic: Topic, partition: Partition, epoch: int) -> None:
         was_leader = partition.is_leader
@@ -123,6 +136,9 @@ class Roles:
             leading = Leading(self._node, state, config.min_insync_replicas, end, self._loop.time())
             leading.tells_at_once = self.tells_at_once
         partition.lead(state.leader_epoch, leading)
+        if partition.retirement is not None:
+            partition.retirement.closed = False
+            seal(partition)
         topic.roles_changed()
         partition.wake_readers()  # they came to a follower, or under another epoch
         self._changed(partition)

@@ -24,6 +24,8 @@ from penstock.services.offsets import OffsetService
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
+from penstock.services.relay.relays import Relays
+from penstock.services.retiring import RetiringService
 from penstock.services.topics import TopicService
 from penstock.storage.data_dir import DataDir
 
@@ -64,6 +66,8 @@ class Services:
     controller: Controller
     controller_link: ControllerLink
     reassignments: Reassignments
+    retiring: RetiringService
+    relays: Relays
 
     @property
     def image(self) -> ClusterImage:

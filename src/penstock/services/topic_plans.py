@@ -16,6 +16,7 @@ from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.services.archive import refuse_progress_of_new_topic
+from penstock.services.retiring import check_growth, refuse_retirement_of_new_topic
 from penstock.services.topic_names import METADATA_LOG, Collisions, check_topic_name
 
 DEFAULT = -1
@@ -84,6 +85,7 @@ class TopicPlanner:
         if resolved is None:
             resolved = TopicConfig.resolve(overrides, self._config)
             refuse_progress_of_new_topic(resolved.archive_progress)
+            refuse_retirement_of_new_topic(resolved)
             self._configs[key] = resolved
         return resolved
 
@@ -156,6 +158,7 @@ def plan_added_partitions(
     places: Places | None = None,
 ) -> tuple[PartitionState, ...]:
     """The partitions that bring a topic to `count`; with as many replicas as it has, placed or given by hand."""
+    check_growth(topic)
     current = len(topic.partitions)
     if count == current:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")

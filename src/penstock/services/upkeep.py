@@ -16,8 +16,10 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive_watch import ArchiveWatch
+from penstock.services.relay.words import keep_words
+from penstock.services.retention import retention_of
 from penstock.storage.deletion import Deletion
-from penstock.storage.retention import UNLIMITED, RetentionLimits, held_bytes
+from penstock.storage.retention import held_bytes
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +28,6 @@ _FLUSH_EVERY_SECONDS = 1.0
 
 # How long an offline log rests between two attempts to open it again.
 _OFFLINE_RETRY_SECONDS = 5.0
-
-
-def _limits(topic: Topic, partition: Partition) -> RetentionLimits:
-    config = topic.config
-    if not config.deletes or not partition.is_leader:
-        # Only the leader moves the start of the log; a follower obeys it.
-        return RetentionLimits(UNLIMITED, UNLIMITED)  # what DeleteRecords gave up still goes
-    archived = config.archived_offset(topic.id, partition.index) if config.archive_required else None
-    return RetentionLimits(config.retention_ms, config.retention_bytes, archived)
 
 
 @dataclass(slots=True)
@@ -104,7 +97,8 @@ class Upkeep:
         Returns how many bytes would have gone, too, had the archive taken them.
         """
         now_ms = self._clock.now_ms()
-        partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms)
+        relays = [source for source, into in topic.relays.items() if into == partition.index]
+        partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms, relays)
         for segment in partition.log.unknown_times():
             await self._loop.run_in_executor(self._executor, segment.load_times)
         # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
@@ -112,11 +106,11 @@ class Upkeep:
         if partition.truncating:
             return 0
         config = topic.config
-        limits = _limits(topic, partition)
-        held = held_bytes(
-            partition.log.summaries(), limits, partition.log.start_offset, partition.high_watermark, now_ms
-        )
-        deletion = partition.log.expire(limits, partition.high_watermark, now_ms)
+        limits, limit_offset = retention_of(topic, partition)
+        held = held_bytes(partition.log.summaries(), limits, partition.log.start_offset, limit_offset, now_ms)
+        if relays and partition.is_leader:
+            limit_offset = keep_words(topic, partition, limits, limit_offset, now_ms)
+        deletion = partition.log.expire(limits, limit_offset, now_ms)
         if partition.log.needs_checkpoint:
             # Only what lies before the recovery point may go: let the point move up for the next time.
             self._group_commit.request(partition)

@@ -3,8 +3,12 @@
 Per producer id: its epoch and the last five batches (sequences and offsets), since a client may have five requests
 in flight. A repeat of one of them is answered with the offset it got the first time. The state is a function of the
 log, rebuilt from batch headers; a snapshot spares reading the log from its start.
+
+Relays (`records.relay`) are producers of another kind: one place in the source's log says all, it is never forgotten
+while the source is there, and only the broker itself writes as one.
 """
 
+from collections.abc import Collection
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class under a module's naming
 from typing import NamedTuple
@@ -13,6 +17,13 @@ from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import BatchHeader
+from penstock.records.relay import (
+    RELAY_IDS,
+    RelayPlace,
+    producer_fields,
+    relay_place,
+    relayed_by,
+)
 
 BATCHES_KEPT = 5  # max.in.flight.requests.per.connection of idempotent clients
 _SEQUENCE_MAX = 0x7FFFFFFF
@@ -43,23 +54,37 @@ class ProducerEntry:
         self.quiet_since_ms = -1  # when it was first noticed that nothing more had come
 
 
+class RelayWord:
+    """The last word of a relay: how far it has moved the source's records, and which of ours say so."""
+
+    __slots__ = ("batch", "place", "quiet_since_ms")
+
+    def __init__(self, place: RelayPlace, batch: AppendedBatch) -> None:
+        self.place = place
+        self.batch = batch
+        self.quiet_since_ms = -1
+
+
 class ProducerState:
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "relays")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self.relays: dict[int, RelayWord] = {}  # by the source's partition
 
     def __len__(self) -> int:
-        return len(self._entries)
-
-    def entries(self) -> list[tuple[int, ProducerEntry]]:
-        return list(self._entries.items())
+        return len(self._entries) + len(self.relays)
 
     def check(self, header: BatchHeader) -> AppendedBatch | None:
         """None: append it. A batch: it is here already, under these offsets. Otherwise ApiError."""
         entry = self._entries.get(header.producer_id)
         first, last, epoch = header.base_sequence, header.last_sequence, header.producer_epoch
         if entry is None:
+            if header.producer_id >= RELAY_IDS:
+                raise ApiError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    f"producer id {header.producer_id} is not for clients: ask for one with InitProducerId",
+                )
             # A producer we never heard of, or forgot: whatever it says is its beginning, as in Kafka.
             return None
         if epoch < entry.epoch:
@@ -80,10 +105,31 @@ class ProducerState:
                 raise _out_of_order(header, f"expected sequence {expected}")
         return None
 
+    def check_relayed(self, header: BatchHeader) -> AppendedBatch | None:
+        """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""
+        moved = relayed_by(header)
+        word = self.relays.get(moved.source)
+        if word is None:
+            return None
+        known = word.place
+        if moved.place <= known:
+            return word.batch
+        # In a later epoch the source may have lost what it moved before: then it goes on from further back.
+        follows = moved.first == known.distance + 1
+        if not follows and (moved.epoch == known.epoch or moved.first > known.distance):
+            raise ApiError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"{moved} of a relay does not follow {known}",
+            )
+        return None
+
     def record(self, header: BatchHeader, first_offset: int) -> None:
         """The batch was written at `first_offset`."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
+            if header.producer_id >= RELAY_IDS:
+                self._record_relayed(header, first_offset)
+                return
             entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
         elif header.producer_epoch != entry.epoch:
             entry.epoch = header.producer_epoch
@@ -102,8 +148,19 @@ class ProducerState:
         if len(entry.batches) > BATCHES_KEPT:
             del entry.batches[0]
 
-    def expire(self, now_ms: int, quiet_ms_max: int) -> None:
-        """Forget producers that wrote nothing for so long.
+    def _record_relayed(self, header: BatchHeader, first_offset: int) -> None:
+        moved = relayed_by(header)
+        batch = AppendedBatch(
+            header.base_sequence,
+            header.last_sequence,
+            first_offset,
+            first_offset + header.last_offset_delta,
+            header.max_timestamp,
+        )
+        self.relays[moved.source] = RelayWord(moved.place, batch)
+
+    def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[int] = ()) -> None:
+        """Forget producers that wrote nothing for so long; these `relays` are kept, others are over.
 
         By the clock of this broker, from the first look after their last batch. By the batches' own time, as in
         Kafka, one that writes records of last year would be forgotten at once, and its repeats stored twice.
@@ -113,16 +170,29 @@ class ProducerState:
                 entry.quiet_since_ms = now_ms
             elif now_ms - entry.quiet_since_ms >= quiet_ms_max:
                 del self._entries[producer_id]
+        for source, word in list(self.relays.items()):
+            if source in relays:
+                word.quiet_since_ms = -1
+            elif word.quiet_since_ms < 0:
+                word.quiet_since_ms = now_ms
+            elif now_ms - word.quiet_since_ms >= quiet_ms_max:
+                del self.relays[source]
 
     def clear(self) -> None:
         self._entries.clear()
+        self.relays.clear()
 
     def copy(self) -> list[ProducerCopy]:
-        """For `dump_producers` in a thread, and for DescribeProducers."""
-        return [
+        """For `dump_producers` in a thread, and for DescribeProducers; relays look like producers of one batch."""
+        copies = [
             ProducerCopy(producer_id, entry.epoch, entry.last_timestamp, tuple(entry.batches))
             for producer_id, entry in self._entries.items()
         ]
+        for source, word in self.relays.items():
+            producer_id, epoch, last = producer_fields(source, *word.place)
+            batch = word.batch._replace(last_sequence=last)
+            copies.append(ProducerCopy(producer_id, epoch, batch.timestamp, (batch,)))
+        return copies
 
     @classmethod
     def parse(cls, data: bytes) -> "ProducerState":
@@ -136,6 +206,12 @@ class ProducerState:
             for _ in range(count):
                 producer_id, epoch, last_timestamp, batches = _PRODUCER.unpack_from(data, at)
                 at += _PRODUCER.size
+                if producer_id >= RELAY_IDS:
+                    batch = AppendedBatch._make(_BATCH.unpack_from(data, at))
+                    at += _BATCH.size
+                    source, place = relay_place(producer_id, epoch, batch.last_sequence)
+                    state.relays[source] = RelayWord(place, batch)
+                    continue
                 entry = state._entries[producer_id] = ProducerEntry(epoch)
                 entry.last_timestamp = last_timestamp
                 for _ in range(batches):

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
+from penstock.frontends.kafka.hot_relayed import take_relayed
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
@@ -25,6 +26,7 @@ from penstock.services.acknowledging import (
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
 from penstock.services.produce import ProduceService, RefusedRecords
+from penstock.services.relay.inbox import RELAYED, RelayInbox
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 
@@ -58,7 +60,9 @@ class HotPath:
         produce: ProduceService,
         fetch: FetchService,
         leader_of: produce_codec.LeaderOf,
+        inbox: RelayInbox,
     ) -> None:
+        self._inbox = inbox
         self._loop = loop
         self._executor = executor
         self._table = table
@@ -76,7 +80,12 @@ class HotPath:
             answer = self._produce_single(asker, frame, position, version, correlation_id)
             if answer is not None:
                 return answer
-        _, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
+        transactional_id, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
+        if transactional_id == RELAYED and version >= produce_codec.TOPIC_IDS_SINCE:
+            asker.run(
+                take_relayed(self._inbox, bytearray(frame), topics, timeout_ms, version, correlation_id)
+            )
+            return None
         if len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
         opens = self._opens_batches(topics, version)

@@ -49,12 +49,12 @@ def _partition(services: Services, topic: TopicRequest, index: int) -> Partition
 def _producers(services: Services, topic: str, index: int) -> list[ProducerState]:
     return [
         ProducerState(
-            producer_id=producer_id,
-            producer_epoch=entry.epoch,
-            last_sequence=entry.batches[-1].last_sequence if entry.batches else -1,
-            last_timestamp=entry.last_timestamp,
+            producer_id=one.producer_id,
+            producer_epoch=one.epoch,
+            last_sequence=one.batches[-1].last_sequence if one.batches else -1,
+            last_timestamp=one.last_timestamp,
             coordinator_epoch=_NO_TRANSACTION,
             current_txn_start_offset=_NO_TRANSACTION,
         )
-        for producer_id, entry in services.table.find(topic, index).log.producers.entries()
+        for one in services.table.find(topic, index).log.producers.copy()
     ]

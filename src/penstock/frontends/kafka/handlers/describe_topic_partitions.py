@@ -46,9 +46,9 @@ def handle(
             topics.append(_unknown(name))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
-        until = min(first + left, len(topic.partitions))
+        until = min(first + left, topic.shown)
         topics.append(_described(topic, range(first, until), live))
-        if until < len(topic.partitions):
+        if until < topic.shown:
             return _page(topics, Cursor(topic_name=name, partition_index=until))
         left -= max(until - first, 0)
     return _page(topics, None)

@@ -3,12 +3,15 @@
 v2 adds the isolation level, v4 leader epochs, v6 is flexible. Names came one by one: v7 the latest timestamp (-3), v8
 the earliest local offset (-4), v9 the latest tiered offset (-5), v10 a timeout (for tiered lookups, which never happen
 here), v11 the earliest offset still to be tiered (-6). Asking for one too early is UNSUPPORTED_VERSION, per partition.
+
+The controller asks leaders of retired partitions the same way, under numbers of its own (`controller.retirer`).
 """
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.offsets import Spec
+from penstock.services.offsets import OffsetAnswer, Spec
+from penstock.services.retiring import QUESTIONS
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
@@ -42,6 +45,8 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
                 answer = _refused(index, ErrorCode.INVALID_REQUEST)
             elif request.isolation_level not in _ISOLATION_LEVELS:
                 answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            elif request.replica_id >= 0 and wanted.timestamp in QUESTIONS:
+                answer = _told_controller(services, topic.name, wanted)
             else:
                 answer = await _answer(services, topic.name, wanted, call.version)
             partitions[index] = answer
@@ -65,6 +70,22 @@ async def _answer(
         return _refused(index, error.code)
     except StorageError:
         return _refused(index, ErrorCode.KAFKA_STORAGE_ERROR)
+    return _found(index, found)
+
+
+def _told_controller(
+    services: Services, topic: str, wanted: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    """What becomes of a retired partition."""
+    index = wanted.partition_index
+    try:
+        found = services.retiring.answer(topic, index, wanted.current_leader_epoch, wanted.timestamp)
+    except ApiError as error:
+        return _refused(index, error.code)
+    return _found(index, found)
+
+
+def _found(index: int, found: OffsetAnswer) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(
         partition_index=index,
         timestamp=found.timestamp,

@@ -177,7 +177,7 @@ def _encoded_topics(image: ClusterImage) -> _EncodedTopics:
 
 def _described(topic: Topic, live: frozenset[int]) -> MetadataResponseTopic:
     partitions = []
-    for index, state in enumerate(topic.partitions):
+    for index, state in enumerate(topic.partitions[: topic.shown]):
         leader, error = leadership(state, live)
         partitions.append(
             MetadataResponsePartition(

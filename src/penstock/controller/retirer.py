@@ -1,0 +1,182 @@
+"""The controller's part in retiring partitions: it asks their leaders, and writes down what they say.
+
+Only leaders know where their readers are and what is left to do; only the controller writes. So it asks now and then,
+and every write holds only if the partition is still led as it was when its leader answered: same state, same process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.topic import TopicConfig
+from penstock.controller.retiring import (
+    RETIRE_TO,
+    Sighting,
+    configs_after,
+    frozen,
+    live_count,
+    seen,
+    to_close,
+    to_freeze,
+)
+from penstock.controller.sight import checks_of
+from penstock.coordination.image import ClusterImage, Topic
+from penstock.coordination.metadata import MetadataStore, PartitionKey
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.tree import Check
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.2
+
+# (leader, topic, its partitions with their leader epochs, what) -> (offset, time) of those that answered.
+AskLeader = Callable[[int, str, Mapping[int, int], int], Awaitable[Mapping[int, tuple[int, int]]]]
+
+# What leaders are asked, in place of a time in ListOffsets.
+FREEZE = -1001  # show readers no more than now: the offset of it
+LOOK = -1002  # the log's start, and when it was last written to
+CLOSE = -1003  # the same, but take nothing more if you agree that it was long enough ago: then the time is 0
+CLOSED = 0
+
+
+class Retirer:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        config: BrokerConfig,
+        is_active: Callable[[], bool],
+        clock: Clock,
+        ask: AskLeader,
+    ) -> None:
+        self._metadata = metadata
+        self.config = config
+        self._is_active = is_active
+        self._clock = clock
+        self._ask = ask
+        self._work = asyncio.Event()
+
+    def wake(self) -> None:
+        self._work.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        rest_s: float | None = None
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._work.wait()
+            self._work.clear()
+            rest_s = await self._round()
+
+    async def _round(self) -> float | None:
+        """Look at everything once; returns after how long to look again, if nothing happens before."""
+        retiring = [one.name for one in self._metadata.image.topics.values() if RETIRE_TO in one.configs]
+        if not self._is_active() or not retiring:
+            return None
+        complete = True
+        for name in retiring:
+            try:
+                complete = await self._tend(name) and complete
+            except PenstockError as error:
+                log.info("%s: its retired partitions could not be looked after: %s", name, error)
+                complete = False
+        return self.config.penstock_retire_check_interval_ms / 1000 if complete else _RETRY_SECONDS
+
+    async def _tend(self, name: str) -> bool:
+        """False: something waits that should not wait for long."""
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            return True
+        wanted = to_freeze(topic)
+        if wanted:
+            lives = self._lives(topic)
+            told = await self._ask_leaders(topic, wanted, FREEZE)
+            limits = {number: offset for number, (offset, _) in told.items()}
+            await self._write(topic, {n: self._frozen(topic, n, limits[n]) for n in limits}, lives)
+            for number, limit in limits.items():
+                log.info("%s-%d: retired at offset %d", name, number, limit)
+            return len(limits) == len(wanted)
+        await self._look(topic)
+        return True
+
+    def _frozen(self, topic: Topic, number: int, limit: int) -> PartitionState:
+        state = topic.partitions[number]
+        return frozen(state, number, live_count(topic), limit, self._clock.now_ms())
+
+    async def _look(self, topic: Topic) -> None:
+        lives = self._lives(topic)
+        grace_ms = TopicConfig.resolve(topic.configs, self.config).retire_grace_ms
+        sightings = await self._sightings(topic)
+        changed = seen(topic, sightings, grace_ms)
+        if changed:
+            await self._write(topic, changed, lives)
+            for number, state in changed.items():
+                if state.inlet is not None and state.inlet.hidden:
+                    log.info("%s-%d: nothing is left to read, so clients forget it", topic.name, number)
+            return
+        closing = to_close(topic, sightings, grace_ms, self._clock.now_ms())
+        if closing:
+            await self._drop(topic, closing)
+
+    async def _sightings(self, topic: Topic) -> dict[int, Sighting]:
+        inlets = [number for number, state in enumerate(topic.partitions) if state.inlet is not None]
+        told = await self._ask_leaders(topic, inlets, LOOK)
+        return {number: Sighting(offset, written_ms) for number, (offset, written_ms) in told.items()}
+
+    async def _drop(self, topic: Topic, closing: Sequence[int]) -> None:
+        lives = self._lives(topic)
+        told = await self._ask_leaders(topic, closing, CLOSE)
+        count = len(topic.partitions)
+        while count - 1 in told and told[count - 1][1] == CLOSED:
+            count -= 1
+        if count < len(topic.partitions):
+            leaders = {state.leader for state in topic.partitions[count:]}
+            checks = [lives[one] for one in sorted(leaders) if one in lives]
+            configs = configs_after(topic, count)
+            await self._metadata.drop_partitions(topic.name, topic, count, configs, checks)
+            log.info("%s: the last of its retired partitions are gone, %d are left", topic.name, count)
+
+    async def _ask_leaders(
+        self, topic: Topic, numbers: Sequence[int], what: int
+    ) -> dict[int, tuple[int, int]]:
+        by_leader: dict[int, dict[int, int]] = {}
+        for number in numbers:
+            state = topic.partitions[number]
+            if state.leader in self._metadata.image.brokers:
+                by_leader.setdefault(state.leader, {})[number] = state.leader_epoch
+        told: dict[int, tuple[int, int]] = {}
+        for leader, epochs in by_leader.items():
+            try:
+                told.update(await self._ask(leader, topic.name, epochs, what))
+            except (OSError, TimeoutError, PenstockError) as error:
+                log.info("broker %d does not tell about %s: %s", leader, topic.name, error)
+        return told
+
+    def _lives(self, topic: Topic) -> dict[int, Check]:
+        """Taken before its leaders are asked: a process that began anew since then has forgotten what it answered."""
+        image = self._metadata.image
+        leaders = {state.leader for state in topic.partitions}
+        return {one: check for one in sorted(leaders) for check in checks_of(image, [one])}
+
+    async def _write(
+        self, planned: Topic, states: Mapping[int, PartitionState], lives: Mapping[int, Check]
+    ) -> None:
+        """Where each partition still is what it was when its leader was asked."""
+
+        def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            topic = image.topics_by_id.get(planned.id)
+            changed = {
+                (planned.id, number): state
+                for number, state in states.items()
+                if topic is not None
+                and topic.partitions[number : number + 1] == (planned.partitions[number],)
+            }
+            leaders = sorted({state.leader for state in changed.values()})
+            return changed, [lives[one] for one in leaders if one in lives]
+
+        if states:
+            await self._metadata.rewrite_partitions(change)

@@ -1,0 +1,86 @@
+"""Retiring partitions, as the controller decides it: pure functions over what the topic wants and its leaders say.
+
+    penstock.retire.to=n is set        partitions from n on are to be retired
+      frozen    its leader has said where readers stop: that offset is written down, once, and never changes
+      hidden    retention has left readers nothing, here and in all partitions with a higher number
+      gone      nobody has written to it for `penstock.retire.grace.ms`, and its leader takes nothing more
+
+Numbers stay without gaps, because clients count: the last partition is hidden first, and goes first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from penstock.coordination.image import Topic
+from penstock.coordination.nodes import InletState, PartitionState
+
+RETIRE_TO = "penstock.retire.to"
+# What is written down of the time of the last write may be as much too old, as a share of the grace.
+_WRITTEN_NOTED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """An inlet, as its leader describes it."""
+
+    start_offset: int
+    written_ms: int
+
+
+def live_count(topic: Topic) -> int:
+    """How many partitions are there to stay."""
+    wanted = topic.configs.get(RETIRE_TO)
+    count = len(topic.partitions)
+    return count if wanted is None else min(int(wanted), count)
+
+
+def to_freeze(topic: Topic) -> list[int]:
+    return [
+        number
+        for number in range(live_count(topic), len(topic.partitions))
+        if topic.partitions[number].inlet is None
+    ]
+
+
+def frozen(state: PartitionState, number: int, live: int, limit: int, now_ms: int) -> PartitionState:
+    return replace(state, inlet=InletState(limit, number % live, now_ms))
+
+
+def seen(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int) -> dict[int, PartitionState]:
+    """What to write down of what the leaders say."""
+    changed = {}
+    above_hidden = True
+    for number in reversed(range(len(topic.partitions))):
+        state = topic.partitions[number]
+        inlet, sighting = state.inlet, sightings.get(number)
+        if inlet is None:
+            break
+        after = inlet
+        if sighting is not None:
+            if sighting.written_ms - inlet.written_ms > grace_ms // _WRITTEN_NOTED:
+                after = replace(after, written_ms=sighting.written_ms)
+            if above_hidden and sighting.start_offset >= inlet.offset:
+                after = replace(after, hidden=True)
+        above_hidden = above_hidden and after.hidden
+        if after != inlet:
+            changed[number] = replace(state, inlet=after)
+    return changed
+
+
+def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now_ms: int) -> list[int]:
+    """The last partitions, from the very last down, that nobody has needed for long enough."""
+    found = []
+    for number in reversed(range(topic.shown, len(topic.partitions))):
+        sighting = sightings.get(number)
+        if sighting is None or now_ms - sighting.written_ms < grace_ms:
+            break
+        found.append(number)
+    return found
+
+
+def configs_after(topic: Topic, count: int) -> dict[str, str]:
+    """The topic's settings when only `count` partitions are left: nothing is wished for that has come true."""
+    configs = dict(topic.configs)
+    if all(state.inlet is None for state in topic.partitions[:count]):
+        configs.pop(RETIRE_TO, None)
+    return configs

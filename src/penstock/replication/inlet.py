@@ -1,0 +1,147 @@
+"""A retired partition: readers keep what they had, writers are served as ever, and what they write is moved elsewhere.
+
+    0 ............ limit ............ moved ........ committed ........ end
+    readable, as     hidden from readers: in the     hidden, and still
+    it always was    target's log as well            to be moved
+
+The limit is chosen once, by the leader, and stands in the metadata from then on (ADR 11). A leader that has answered
+the controller shows no more than that at once, and goes back to showing everything only if it is elected again without
+any limit written down: then its answer came to nothing.
+
+A partition becomes an inlet in place, by its class: others hold on to the object, and those that were never retired pay
+nothing for it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.records.batch import BatchHeader
+from penstock.replication.partition import Partition
+from penstock.storage.checkpoint import LogEnd
+from penstock.storage.replicated import end_at
+from penstock.storage.segment import Slice
+
+# How far records are moved is the target's to tell.
+UNKNOWN = -1
+
+_PLENTY = 0x7FFFFFFF
+
+
+def _nobody() -> None:
+    pass
+
+
+@dataclass(slots=True)
+class Retirement:
+    limit: int
+    # The leader epoch under which it was chosen, until the metadata says so too.
+    epoch: int | None
+    written_ms: int
+    moved: int = UNKNOWN  # everything below it is committed in the target
+    closed: bool = False  # nobody may write any more: it is about to be removed
+    advanced: Callable[[], None] = _nobody  # there is more to move
+    end: LogEnd | None = None  # the limit as a place in the log, where that is known
+
+
+class Inlet(Partition):
+    __slots__ = ()
+
+    def append(
+        self, batch: memoryview, header: BatchHeader, now_ms: int, *, hold: bool = False
+    ) -> tuple[int, int]:
+        retirement = retirement_of(self)
+        if retirement.closed:
+            raise ApiError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"partition {self.index} was retired: refresh the metadata and write to another",
+            )
+        retirement.written_ms = now_ms
+        return super().append(batch, header, now_ms, hold=hold)
+
+    def note_committed(self, end: LogEnd) -> None:
+        self.committed = end
+        retirement = retirement_of(self)
+        if end.offset <= retirement.limit:
+            retirement.end = end if end.offset == retirement.limit else None
+            self.readable = end
+        else:
+            if retirement.end is None:
+                retirement.end = end_at(self.log, retirement.limit)
+            self.readable = retirement.end
+
+    def _commit(self, end: LogEnd) -> None:
+        before = self.readable.offset
+        self.note_committed(end)
+        waiters = self._ack_waiters
+        while waiters and waiters[0][0] < end.offset:
+            waiters.popleft()[1].committed()
+        if self.readable.offset > before:
+            for waiter in list(self.data_waiters):
+                waiter.advanced(_PLENTY)
+        retirement_of(self).advanced()
+
+    def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
+        limit = retirement_of(self).limit
+        if offset > limit or offset < min(self.log.start_offset, limit):
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return self.log.read(offset, size_max, self.readable, at_least_one=at_least_one)
+
+
+def retirement_of(partition: Partition) -> Retirement:
+    """Of one that is an inlet."""
+    assert partition.retirement is not None
+    return partition.retirement
+
+
+def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int) -> None:
+    """Show no more than what lies below `limit`; without an epoch for good, because the metadata says so."""
+    known = partition.retirement
+    if known is not None and known.limit == limit:
+        known.epoch = epoch
+        return
+    partition.retirement = Retirement(limit, epoch, written_ms)
+    partition.__class__ = Inlet
+    partition.note_committed(partition.committed)
+
+
+def freeze(partition: Partition, now_ms: int) -> int:
+    """For the controller, which is about to write it down: where this leader's readers stop, from now on.
+
+    Everything below is committed, so no fail-over takes it back; and no reader of any leader has seen more, since all
+    that was in the log when this epoch began is committed too.
+    """
+    known = partition.retirement
+    if known is not None:
+        return known.limit
+    leading = partition.leading
+    if leading is not None and partition.committed.offset < leading.epoch_start:
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "not all of what the last leader had is committed yet")
+    limit = partition.committed.offset
+    retire(partition, limit, partition.leader_epoch, now_ms)
+    seal(partition)
+    return limit
+
+
+def thaw(partition: Partition) -> None:
+    """Nothing came of it: readers are shown everything again."""
+    partition.retirement = None
+    partition.__class__ = Partition
+    partition.note_committed(partition.committed)
+
+
+def seal(partition: Partition) -> None:
+    """Begin a new segment, so that what readers have left can expire whatever is written from now on."""
+    log, retirement = partition.log, retirement_of(partition)
+    if not log.failed and log.active.base_offset < retirement.limit:
+        try:
+            log.roll(retirement.written_ms)
+        except ApiError:
+            return  # the disk is full: the segment goes later, that is all
+
+
+def is_drained(partition: Partition) -> bool:
+    """Whether everything that was ever written is committed, and committed in the target as well."""
+    end = partition.log.end_offset
+    return retirement_of(partition).moved >= end and partition.committed.offset == end

@@ -1,0 +1,91 @@
+"""The target's end of a relay: takes what is not here yet, drops what is, and answers once it is committed.
+
+What was good enough for the source is taken as it is: neither size nor time nor compression is looked at again, or a
+setting that was changed in between would keep acknowledged records from ever arriving.
+"""
+
+import asyncio
+
+from penstock.core.clock import Clock
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.records.batch import check_batch, read_header, stamp_append_time
+from penstock.records.relay import RELAY_IDS, RelayPlace, relayed_by
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable, Topic
+from penstock.services.acknowledging import ALL, check_acks
+
+# In place of a transactional id: the records of this Produce request are moved by a relay.
+RELAYED = "penstock-relay"
+
+
+class RelayInbox:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, table: PartitionTable) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._table = table
+
+    def place(self, topic_id: bytes, index: int, source: int) -> RelayPlace | None:
+        """How far the relay from `source` is, as far as the leader here knows."""
+        word = self._find(topic_id, index)[1].log.producers.relays.get(source)
+        return None if word is None else word.place
+
+    async def take(self, topic_id: bytes, index: int, batches: memoryview, timeout_s: float) -> int:
+        """Append whole batches, one behind the other; returns the first's offset, once all are committed."""
+        topic, partition = self._find(topic_id, index)
+        check_acks(partition, ALL)
+        first = last = -1
+        position = 0
+        while position < len(batches):
+            header = check_batch(batches, position)
+            batch = batches[position : position + header.size_bytes]
+            position += header.size_bytes
+            if header.producer_id < RELAY_IDS or topic.relays.get(relayed_by(header).source) != index:
+                raise ApiError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    f"no partition of {topic.name} that is retired, as far as is known here, relays into {index}",
+                )
+            now_ms = self._clock.now_ms()
+            if topic.uses_append_time and not header.is_control:
+                stamp_append_time(batch, 0, now_ms)
+                header = read_header(batch)
+            offset, last = partition.append_relayed(batch, header, now_ms)
+            first = offset if first < 0 else first
+        if last >= 0 and not partition.is_committed(last):
+            await self._committed(partition, last, timeout_s)
+        return first
+
+    def _find(self, topic_id: bytes, index: int) -> tuple[Topic, Partition]:
+        topic = self._table.by_id.get(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = topic.led.get(index)
+        if partition is None:
+            raise ApiError(topic.missing(index))
+        return topic, partition
+
+    async def _committed(self, partition: Partition, last: int, timeout_s: float) -> None:
+        waiter = Committed(self._loop)
+        partition.wait_for_commit(last, waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter.done
+        except TimeoutError as error:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too few replicas have it in time") from error
+
+
+class Committed:
+    """An `AckWaiter` that somebody awaits."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.done = loop.create_future()
+
+    def committed(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(ApiError(code, message))

@@ -1,0 +1,82 @@
+"""Which relays run here: one for every retired partition that this broker leads."""
+
+import asyncio
+from concurrent.futures import Executor
+
+from penstock.coordination.image import ClusterImage
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable
+from penstock.services.controller_link import ControllerLink
+from penstock.services.relay.inbox import RelayInbox
+from penstock.services.relay.pump import Pump
+from penstock.services.relay.routes import Route
+
+
+class Relays:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: Executor | None,
+        node: int,
+        image: ClusterImage,
+        table: PartitionTable,
+        link: ControllerLink,
+        inbox: RelayInbox,
+    ) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._node = node
+        self._image = image
+        self._table = table
+        self._link = link
+        self.inbox = inbox
+        self._wanted: dict[Partition, int] = {}  # the leader epoch of each
+        self._changed = asyncio.Event()
+
+    def role_changed(self, partition: Partition) -> None:
+        """It began or ceased to lead, or was retired while it led."""
+        if partition.retirement is not None or partition in self._wanted:
+            self._wanted.pop(partition, None)
+            if (
+                partition.is_leader
+                and partition.retirement is not None
+                and partition.retirement.epoch is None
+            ):
+                self._wanted[partition] = partition.leader_epoch
+            self._changed.set()
+
+    def topic_deleted(self, topic_id: bytes) -> None:
+        for partition in [one for one in self._wanted if one.topic_id == topic_id]:
+            del self._wanted[partition]
+            self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        running: dict[tuple[Partition, int], asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._changed.clear()
+                wanted = list(self._wanted.items())
+                for key in [key for key in running if key not in wanted]:
+                    running.pop(key).cancel()
+                for partition, epoch in wanted:
+                    route = self._route(partition)
+                    if (partition, epoch) not in running and route is not None:
+                        pump = Pump(self._loop, self._executor, partition, route)
+                        name = f"relay of {partition.topic}-{partition.index}"
+                        running[partition, epoch] = tasks.create_task(pump.run(), name=name)
+                await self._changed.wait()
+
+    def _route(self, partition: Partition) -> Route | None:
+        topic = self._table.by_id.get(partition.topic_id)
+        if topic is None:
+            return None  # it was deleted in this moment
+        return Route(
+            self._node,
+            self._image,
+            self._link,
+            self.inbox,
+            topic.id,
+            partition.index,
+            topic.relays[partition.index],
+        )

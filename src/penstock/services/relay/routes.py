@@ -1,0 +1,91 @@
+"""The way to a relay's target: to the inbox here, or over the wire to the broker that leads it."""
+
+from penstock.coordination.image import ClusterImage
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.records.relay import RELAY_IDS, RelayPlace, relay_place
+from penstock.replication.peer import Peer, PeerError
+from penstock.services.controller_link import ControllerLink
+from penstock.services.relay.inbox import RELAYED, RelayInbox
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.describe_producers import DescribeProducersRequest, TopicRequest
+from penstock.wire.kafka.generated.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+
+_PRODUCE_VERSION = 13  # topics by id: another one of the same name must not get them
+_DESCRIBE_VERSION = 0
+_ANSWER_SECONDS = 5.0
+_ALL = -1
+
+
+class Route:
+    """From one source to its target, wherever that is led at the moment."""
+
+    def __init__(
+        self,
+        node: int,
+        image: ClusterImage,
+        link: ControllerLink,
+        inbox: RelayInbox,
+        topic_id: bytes,
+        source: int,
+        into: int,
+    ) -> None:
+        self._node = node
+        self._image = image
+        self._link = link
+        self._inbox = inbox
+        self._topic_id = topic_id
+        self._source = source
+        self._into = into
+
+    async def place(self) -> RelayPlace | None:
+        """How far the target has it. PenstockError: nobody can tell now."""
+        name, leader = self._leader()
+        if leader == self._node:
+            return self._inbox.place(self._topic_id, self._into, self._source)
+        request = DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[self._into])])
+        answer = await self._peer(leader).ask(
+            ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_VERSION, request, _ANSWER_SECONDS
+        )
+        told = answer.topics[0].partitions[0]
+        _check(told.error_code, told.error_message)
+        for one in told.active_producers:
+            if one.producer_id >= RELAY_IDS:
+                source, place = relay_place(one.producer_id, one.producer_epoch, one.last_sequence)
+                if source == self._source:
+                    return place
+        return None
+
+    async def deliver(self, batches: bytearray) -> None:
+        """Returns once the target has committed all of them. PenstockError: open what became of them."""
+        _, leader = self._leader()
+        if leader == self._node:
+            await self._inbox.take(self._topic_id, self._into, memoryview(batches), _ANSWER_SECONDS)
+            return
+        data = PartitionProduceData(index=self._into, records=bytes(batches))
+        request = ProduceRequest(
+            transactional_id=RELAYED,
+            acks=_ALL,
+            timeout_ms=int(_ANSWER_SECONDS * 1000),
+            topic_data=[TopicProduceData(topic_id=self._topic_id, partition_data=[data])],
+        )
+        answer = await self._peer(leader).ask(ApiKey.PRODUCE, _PRODUCE_VERSION, request, 2 * _ANSWER_SECONDS)
+        told = answer.responses[0].partition_responses[0]
+        _check(told.error_code, told.error_message)
+
+    def _leader(self) -> tuple[str, int]:
+        topic = self._image.topics_by_id.get(self._topic_id)
+        if topic is None or self._into >= len(topic.partitions):
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.name, topic.partitions[self._into].leader
+
+    def _peer(self, broker: int) -> Peer:
+        peer = self._link.peer(broker, f"relay-{self._topic_id.hex()}-{self._source}")
+        if peer is None:
+            raise PeerError(f"broker {broker} is not there")
+        return peer
+
+
+def _check(code: int, message: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise ApiError(ErrorCode(code), message or "")

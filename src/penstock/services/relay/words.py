@@ -1,0 +1,59 @@
+"""The last word of every relay stays in the target's log, however short its retention.
+
+A replica that is built anew knows what its leader's log holds and nothing else. If the last moved batch were deleted,
+it would not know how far the relay is; elected, it would take everything once more. So before such a batch goes, the
+leader says again where the relay stands, in a control record (which clients skip), and lets the old one go once that
+is committed.
+"""
+
+from contextlib import suppress
+
+from penstock.core.errors import ApiError
+from penstock.records.batch import read_header
+from penstock.records.relay import place_batch
+from penstock.replication.partition import Partition
+from penstock.replication.table import Topic
+from penstock.storage.retention import RetentionLimits, expired_segments
+
+
+def oldest_word(topic: Topic, partition: Partition) -> int | None:
+    """Where the oldest word of a living relay into this partition stands."""
+    known = partition.log.producers.relays
+    return min(
+        (known[source].batch.first_offset for source in _sources(topic, partition) if source in known),
+        default=None,
+    )
+
+
+def keep_words(
+    topic: Topic, partition: Partition, limits: RetentionLimits, limit_offset: int, now_ms: int
+) -> int:
+    """How far retention may go now; what it would take beyond that is said again first."""
+    oldest = oldest_word(topic, partition)
+    if oldest is None or oldest >= limit_offset:
+        return limit_offset
+    log = partition.log
+    wanted = expired_segments(log.summaries(), limits, log.start_offset, limit_offset, now_ms)
+    allowed = expired_segments(log.summaries(), limits, log.start_offset, oldest, now_ms)
+    if allowed < wanted:
+        with suppress(ApiError):  # the disk does not take it: then nothing goes yet
+            say_again(topic, partition, now_ms)
+    return oldest
+
+
+def say_again(topic: Topic, partition: Partition, now_ms: int) -> int:
+    """Write all words to the end of the log, in a segment of its own age; returns the offset of the last."""
+    log = partition.log
+    log.roll(now_ms)
+    last = log.end_offset - 1
+    for source in _sources(topic, partition):
+        word = log.producers.relays.get(source)
+        if word is not None:
+            batch = place_batch(source, word.place, now_ms)
+            last = log.append(memoryview(batch), read_header(batch), partition.leader_epoch, now_ms)
+    partition.settle()
+    return last
+
+
+def _sources(topic: Topic, partition: Partition) -> list[int]:
+    return [source for source, into in topic.relays.items() if into == partition.index]

@@ -1,0 +1,102 @@
+"""Retiring, at the partition's leader: what it answers the controller, and what may be asked of a topic at all."""
+
+from collections.abc import Mapping
+
+from penstock.config.settings import ConfigError
+from penstock.config.topic import TopicConfig
+from penstock.controller.retirer import CLOSE, CLOSED, FREEZE, LOOK
+from penstock.controller.retiring import RETIRE_TO, live_count
+from penstock.coordination.image import Topic as TopicImage
+from penstock.core.clock import Clock
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.replication.inlet import freeze, is_drained
+from penstock.replication.table import PartitionTable
+from penstock.services.offsets import OffsetAnswer, check_exact_epoch
+from penstock.services.topic_names import INTERNAL_TOPICS
+
+# What the controller asks, where clients ask for times.
+QUESTIONS = frozenset({FREEZE, LOOK, CLOSE})
+
+
+class RetiringService:
+    def __init__(self, clock: Clock, table: PartitionTable) -> None:
+        self._clock = clock
+        self._table = table
+
+    def answer(self, topic: str, index: int, leader_epoch: int, question: int) -> OffsetAnswer:
+        """ApiError when it is not led here under that epoch, or cannot tell yet."""
+        partition = self._table.find(topic, index)
+        check_exact_epoch(partition, leader_epoch)
+        now_ms = self._clock.now_ms()
+        if question == FREEZE:
+            return OffsetAnswer(offset=freeze(partition, now_ms), leader_epoch=leader_epoch)
+        retirement = partition.retirement
+        if retirement is None or retirement.epoch is not None:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
+        # What is still to be moved counts as if it was written now.
+        written_ms = retirement.written_ms if is_drained(partition) else now_ms
+        if question == CLOSE:
+            grace_ms = self._table.by_name[topic.encode()].config.retire_grace_ms
+            if retirement.closed or now_ms - written_ms >= grace_ms:
+                retirement.closed, written_ms = True, CLOSED
+        return OffsetAnswer(written_ms, partition.log.start_offset, leader_epoch)
+
+
+def check_retirement(
+    topic: TopicImage,
+    before: Mapping[str, str],
+    after: dict[str, str],
+    config: TopicConfig,
+    *,
+    replaced: bool,
+) -> None:
+    """ApiError where a change of settings would retire what cannot be, or bring back what is being retired."""
+    known, wanted = before.get(RETIRE_TO), after.get(RETIRE_TO)
+    if known is not None and wanted is None and replaced:
+        after[RETIRE_TO] = wanted = known  # whoever replaces all settings does not mean this one
+    if known is not None and wanted is None:
+        raise _refused(
+            f"partitions of '{topic.name}' are being retired, which cannot be taken back: what was written to them "
+            "since then is in other partitions already"
+        )
+    if wanted is None:
+        return
+    if config.compacts:
+        raise _refused(
+            f"'{topic.name}' compacts, so the last value of a key would stay in a partition that is no longer its "
+            "home: make a topic with fewer partitions and copy it there"
+        )
+    if wanted == known:
+        return
+    if topic.name in INTERNAL_TOPICS:
+        raise _refused(
+            f"'{topic.name}' is the broker's own: what belongs where follows from its partition count"
+        )
+    live = live_count(topic)
+    if int(wanted) >= live:
+        raise _refused(
+            f"'{topic.name}' has {live} partition(s) that are not being retired: name fewer, or add partitions "
+            "with `penstock topic alter --partitions`"
+        )
+
+
+def refuse_retirement_of_new_topic(config: TopicConfig) -> None:
+    if config.retire_to is not None:
+        raise _refused("a topic that is being created has nothing to retire: leave it out")
+
+
+def check_growth(topic: TopicImage) -> None:
+    """ApiError while the numbers that new partitions would get are still in use."""
+    if RETIRE_TO in topic.configs:
+        live, count = live_count(topic), len(topic.partitions)
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"Partitions {live} to {count - 1} of '{topic.name}' are being retired, and new ones would need their "
+            "numbers: wait until `penstock topic describe` no longer shows penstock.retire.to, or lower "
+            "retention.ms and penstock.retire.grace.ms of the topic to make it sooner.",
+        )
+
+
+def _refused(reason: str) -> ConfigError:
+    return ConfigError(f"Invalid value for configuration {RETIRE_TO}: {reason}")

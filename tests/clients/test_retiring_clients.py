@@ -1,0 +1,71 @@
+"""A partition is retired under the producers of other clients, plain and idempotent, which are never restarted (R7)."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.integration.commands import penstock
+from tests.integration.raw import wait_until
+from tests.integration.retiring.keyed import GroupReader, ProgramLoad, ends
+
+from penstock.client.admin import Admin
+from penstock.testing import BrokerProcess, broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.clients
+HERE = Path(__file__).parent
+_numbers = itertools.count()
+PROGRAMS = {
+    "java": (
+        "java", "-Xmx128M", "-XX:+UseSerialGC", "-cp", f"{HERE}/java/target/lib/*", "penstock.clients.KeyedProducer"
+    ),
+    "kafka-python": (sys.executable, f"{HERE}/kafka_python/keyed_producer.py"),
+}  # fmt: skip
+SETTINGS = {
+    "penstock.retire.check.interval.ms": "200",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[BrokerProcess]:
+    with broker(SETTINGS) as process:
+        yield process
+
+
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+@pytest.mark.parametrize("client", PROGRAMS)
+def test_every_message_arrives_once_while_a_partition_is_retired(
+    client: str, idempotent: bool, running: BrokerProcess
+) -> None:
+    bootstrap, topic = running.bootstrap, f"orders-{next(_numbers)}"
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result()
+    with (
+        GroupReader(bootstrap, topic, f"readers-of-{topic}") as reader,
+        ProgramLoad(bootstrap, topic, idempotent, program=PROGRAMS[client], queued_max=5_000) as load,
+    ):
+        load.until_more(500, partition=2)
+        done = penstock("topic", "alter", topic, "--partitions", "2", bootstrap=bootstrap)
+        assert done.code == 0, done.err
+        frozen = ends(bootstrap, topic, 2)
+        load.until_more(2000, partition=2)
+        assert ends(bootstrap, topic, 2) == frozen
+        # What readers have left goes; who follows the metadata now writes to two partitions, the others go on.
+        Admin(bootstrap).delete_records(topic, {2: frozen[1]})
+        wait_until(
+            lambda: len(admin.list_topics(topic, timeout=60).topics[topic].partitions) == 2, "two partitions"
+        )
+        for partition in (0, 1):
+            load.until_more(1000, partition=partition)
+        load.__exit__()
+        reader.check(load)
+        wait_until(lambda: reader.assigned == [0, 1], "the group to share out what is left")

@@ -1,0 +1,81 @@
+"""Bugs of a relay, to be planted into the simulated cluster: each would lose records, or bring them twice."""
+
+import pytest
+from tests.sim.cluster_planted import Plant
+
+from penstock.core.errors import ApiError
+from penstock.records.relay import RelayPlace
+from penstock.replication import inlet
+from penstock.replication.partition import Partition
+from penstock.services import retiring
+from penstock.services.relay import pump
+from penstock.services.relay.routes import Route
+from penstock.storage.log import Log
+from penstock.storage.producers import ProducerState
+
+
+def takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target does not look whether it has it."""
+    monkeypatch.setattr(ProducerState, "check_relayed", lambda state, header: None)
+
+
+def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader of the source does not ask the target, but begins where the log ends."""
+
+    async def nothing(route: Route) -> RelayPlace | None:
+        return None
+
+    def at_the_end(one: Log, limit: int, place: RelayPlace | None) -> int:
+        return max(limit, one.end_offset)
+
+    monkeypatch.setattr(Route, "place", nothing)
+    monkeypatch.setattr(pump, "resume_at", at_the_end)
+
+
+def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records are moved that a fail-over may still take back."""
+    honest = pump.Pump._read
+
+    async def hasty(one: pump.Pump) -> tuple[bytearray, int]:
+        partition = one._partition
+        committed, partition.committed = partition.committed, partition.log.end()
+        try:
+            return await honest(one)
+        finally:
+            partition.committed = committed
+
+    monkeypatch.setattr(pump.Pump, "_read", hasty)
+
+
+def each_leader_chooses_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the metadata says of the limit is forgotten when another broker leads."""
+    honest = inlet.retire
+
+    def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int) -> None:
+        honest(partition, max(limit, partition.committed.offset), epoch, written_ms)
+
+    monkeypatch.setattr("penstock.services.roles.retire", retire)
+
+
+def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader names a limit below what readers of the last one have seen."""
+
+    def freeze(partition: Partition, now_ms: int) -> int:
+        if partition.retirement is None:
+            if partition.leading is not None and partition.committed.offset > 3:
+                limit = partition.committed.offset - 3
+            else:
+                raise ApiError(3)  # type: ignore[arg-type]
+            inlet.retire(partition, limit, partition.leader_epoch, now_ms)
+        assert partition.retirement is not None
+        return partition.retirement.limit
+
+    monkeypatch.setattr(retiring, "freeze", freeze)
+
+
+PLANTED: list[Plant] = [
+    goes_by_what_it_remembers,
+    moves_what_is_not_committed,
+    each_leader_chooses_its_own_limit,
+    chooses_before_it_knows,
+]

@@ -1,0 +1,60 @@
+"""A partition is retired while everything happens to its brokers that can: nothing is lost, and nothing comes twice."""
+
+import os
+
+import pytest
+from tests.sim.cluster_clients import Violation
+from tests.sim.cluster_retiring import RetiringStory
+from tests.sim.cluster_story import watched
+from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
+
+from penstock.testing.sim_loop import SimLoop, SimulationError
+
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100"))
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+
+
+def run_story(seed: int) -> RetiringStory:
+    with SimLoop(seed) as loop:
+        story = RetiringStory(loop)
+        with watched(story.history):
+            story.begin()
+            faults = story.rng.randint(3, 7)
+            retired_at = story.rng.randrange(faults)
+            for number in range(faults):
+                story.let_pass(story.rng.uniform(0.05, 1.0))
+                if number == retired_at:
+                    story.begin_to_retire()
+                    story.let_pass(story.rng.choice([0.0, 0.05, 0.5]))
+                story.misfortune()
+            story.heal()
+            story.check_progress()
+            story.check_data()
+        return story
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_nothing_is_lost_or_comes_twice_whoever_dies(seed: int) -> None:
+    run_story(seed)
+
+
+def finds_something(seed: int) -> bool:
+    try:
+        run_story(seed)
+    except Violation:
+        return True
+    except SimulationError as error:
+        return isinstance(error.__cause__, Violation)
+    return False
+
+
+def test_the_checkers_find_a_source_that_does_not_ask_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    goes_by_what_it_remembers(monkeypatch)
+    assert any(finds_something(seed) for seed in range(10))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(finds_something(seed) for seed in range(300))
