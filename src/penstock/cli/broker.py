@@ -16,6 +16,31 @@ _EXAMPLES = (
 )
 
 
+ZooKeeper = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT[/PATH]",
+        help="The ZooKeeper of its cluster, several hosts with commas; without, it is one of its own.",
+    ),
+]
+WorkerCount = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=256,
+        help="So many brokers as one service: with ids, ports and data dirs from the given ones on.",
+    ),
+]
+ConsolePort = Annotated[
+    int | None,
+    typer.Option(min=-1, max=65535, help="Port of /metrics and /healthz; 0 picks a free one, -1 none."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
+]
+
+
 def register(app: typer.Typer) -> None:
     command(app, "broker", examples=_EXAMPLES)(broker)
 
@@ -30,33 +55,14 @@ def broker(
         str | None, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one.")
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where messages and metadata are kept.")] = None,
-    zookeeper: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT[/PATH]",
-            help="The ZooKeeper of its cluster, several hosts with commas; without, it is one of its own.",
-        ),
-    ] = None,
+    zookeeper: ZooKeeper = None,
     rack: Annotated[str | None, typer.Option(help="The rack it stands in.")] = None,
     host_label: Annotated[
         str | None, typer.Option(help="The machine it runs on: replicas never share one.")
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=256,
-            help="So many brokers as one service: with ids, ports and data dirs from the given ones on.",
-        ),
-    ] = None,
-    console_port: Annotated[
-        int | None,
-        typer.Option(min=-1, max=65535, help="Port of /metrics and /healthz; 0 picks a free one, -1 none."),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
-    ] = None,
+    workers: WorkerCount = None,
+    console_port: ConsolePort = None,
+    set_: Settings = None,
 ) -> None:
     """Run one broker, configured by a file or by flags, until SIGTERM or Ctrl-C.
 
