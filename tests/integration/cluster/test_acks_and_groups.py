@@ -1,4 +1,4 @@
-"""What real clients are promised by three real brokers: acks=k means k replicas, and groups outlive their coordinators."""
+"""What three real brokers promise real clients: acks=k means k replicas, and groups outlive their coordinators."""
 
 import itertools
 import os
