@@ -178,12 +178,13 @@ def catch_up(bench: Bench, contender: Contender) -> Metrics:
         broker.prepare()
         began = time.monotonic()
         broker.launch()
-        first = wait_for(lambda: _log_bytes(broker.data_dir, topic) > 0, "the first byte is copied")
+        first = wait_for(lambda: _log_bytes(broker.data_dir, topic) > 0, "the first bytes are copied")
+        had_bytes = _log_bytes(broker.data_dir, topic)
         last = wait_for(lambda: _log_bytes(broker.data_dir, topic) >= whole_bytes, "the last byte is copied")
         broker.wait_ready()
         in_sync = wait_in_sync(cluster, topic)
     return {
-        "mb_per_s": whole_bytes / (last - first) / 1e6,
+        "mb_per_s": (whole_bytes - had_bytes) / (last - first) / 1e6,
         "seconds": last - first,
         "start_to_in_sync_s": in_sync - began,
     }

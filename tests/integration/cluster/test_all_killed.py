@@ -1,5 +1,6 @@
 """Everybody dies at once: what was acknowledged is on the disks, and the partitions recover by themselves."""
 
+import pytest
 from tests.integration.cluster.harness import Cluster, cut_in_half
 
 from penstock.testing import ClusterProcesses
@@ -26,6 +27,7 @@ def test_a_partition_with_one_replica_comes_back_by_itself(running: ClusterProce
     alone.delete(alone.topic)
 
 
+@pytest.mark.soak
 def test_the_last_replica_standing_may_lose_its_end(three: Cluster) -> None:
     """Alone it acknowledged nothing: what the two others had, when they fell, is all that counts."""
     with three.load() as load:

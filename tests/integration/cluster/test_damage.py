@@ -18,6 +18,7 @@ def test_a_follower_with_a_wiped_disk_gets_everything_again(three: Cluster) -> N
     three.until_replicas_are_equal()
 
 
+@pytest.mark.soak
 def test_a_follower_with_a_corrupted_segment_cuts_it_and_fetches_the_rest(three: Cluster) -> None:
     with three.load() as load:
         load.until_more(200)
@@ -45,6 +46,7 @@ def test_another_broker_with_the_same_number_is_refused(three: Cluster) -> None:
     found.check()
 
 
+@pytest.mark.soak
 def test_a_topic_made_again_while_a_broker_was_down_shows_nothing_of_the_old_one(three: Cluster) -> None:
     """What the broker still has belongs to another topic, although the name is the same."""
     with three.load() as load:

@@ -41,6 +41,7 @@ def test_a_leader_that_sleeps_past_its_session_wakes_up_as_a_follower(three: Clu
     three.until_replicas_are_equal()
 
 
+@pytest.mark.soak
 def test_a_controller_killed_under_load_is_replaced(three: Cluster) -> None:
     with three.load() as load:
         controller = three.controller()

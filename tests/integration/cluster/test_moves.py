@@ -33,6 +33,7 @@ def test_partitions_are_added_under_load(three: Cluster) -> None:
     three.until_replicas_are_equal()
 
 
+@pytest.mark.soak
 def test_a_broker_is_drained_and_filled_again_under_load(four: Cluster) -> None:
     drain_and_fill(four)
 

@@ -17,6 +17,7 @@ def test_zookeeper_is_restarted_under_load(three: Cluster) -> None:
     load.report().check()
 
 
+@pytest.mark.soak
 def test_the_data_plane_goes_on_while_zookeeper_is_away_for_longer_than_a_session(three: Cluster) -> None:
     stay_away(three, 1.5 * SESSION_MS / 1000)
 
