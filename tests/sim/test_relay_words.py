@@ -10,7 +10,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
 from penstock.services import deletions
 from penstock.testing.mem_files import MemFiles
-from penstock.testing.sim_broker import PORT, SimBroker
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
@@ -37,6 +37,7 @@ def delete_all(story: RetiringStory, leader: SimBroker) -> None:
 def wipe(story: RetiringStory, machine: SimBroker) -> None:
     machine.kill()
     machine.files = MemFiles(1, cold_chance=0.05)
+    story.let_pass(2 * SESSION_SECONDS)  # its place is another data directory's until then
     machine.start()
     story.let_pass(1.5)
     until_whole(story)
