@@ -52,6 +52,8 @@ class ImageDelta:
     topics: tuple[Topic, ...] = ()
     # Deleted; also the old one of a topic that was deleted and made again in one change.
     topics_gone: tuple[Topic, ...] = ()
+    # Of the changed ones those that have fewer partitions than before.
+    topics_shrunk: tuple[Topic, ...] = ()
     brokers: bool = False  # who lives, how, and who is controller
     broker_configs: bool = False
 
@@ -97,7 +99,8 @@ class ClusterImage:
         self.number = snapshot.number
         self._rebuild(dirty)
         gone = tuple(topic for name, topic in old.items() if not _same(self.topics.get(name), topic))
-        return ImageDelta(tuple(self.topics.values()), gone, brokers=True, broker_configs=True)
+        shrunk = tuple(topic for topic in self.topics.values() if _is_shrunk(topic, old.get(topic.name)))
+        return ImageDelta(tuple(self.topics.values()), gone, shrunk, brokers=True, broker_configs=True)
 
     def apply(self, change: Change) -> ImageDelta:
         """Apply the next change; one that is known already is skipped, a missing one raises `FeedGapError`."""
@@ -190,7 +193,7 @@ class ClusterImage:
 
     def _rebuild(self, dirty: "_Dirty") -> ImageDelta:
         """Once per change, not per partition: a change may touch thousands of one topic."""
-        changed, gone = [], []
+        changed, gone, shrunk = [], [], []
         for name in dirty.topics:
             old, new = self.topics.get(name), self._compose(name)
             if old is not None and not _same(new, old):
@@ -199,8 +202,10 @@ class ClusterImage:
                 del self.topics_by_id[old.id]
             if new is not None:
                 changed.append(new)
+                if _is_shrunk(new, old):
+                    shrunk.append(new)
                 self.topics[name] = self.topics_by_id[new.id] = new
-        return ImageDelta(tuple(changed), tuple(gone), dirty.brokers, dirty.broker_configs)
+        return ImageDelta(tuple(changed), tuple(gone), tuple(shrunk), dirty.brokers, dirty.broker_configs)
 
     def _compose(self, name: str) -> Topic | None:
         record = self._records.get(name)
@@ -220,6 +225,10 @@ class ClusterImage:
             record.first_epoch,
             _shown(partitions),
         )
+
+
+def _is_shrunk(new: Topic, old: Topic | None) -> bool:
+    return old is not None and old.id == new.id and len(new.partitions) < len(old.partitions)
 
 
 def _shown(partitions: tuple[PartitionState, ...]) -> int:

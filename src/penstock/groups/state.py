@@ -90,14 +90,15 @@ class CoordinatorState:
         gone = [offset_tombstone(group_id, t, p) for t, p, _ in table.all()] if table is not None else []
         return [*gone, CoordinatorRecord(encode_group_key(group_id), None)]
 
-    def tombstones_of_topics(self, topics: Iterable[str]) -> list[CoordinatorRecord]:
-        """The topics are gone, and with them what any group committed for them."""
+    def tombstones_of_topics(self, topics: Iterable[str], since: int = 0) -> list[CoordinatorRecord]:
+        """The topics' partitions from `since` on are gone, and with them what any group committed for them."""
         names = dict.fromkeys(topics)
         return [
             offset_tombstone(group_id, topic, partition)
             for group_id, table in self.offsets.items()
             for topic in names
             for partition in table.topics.get(topic, ())
+            if partition >= since
         ]
 
     def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> list[CoordinatorRecord]:

@@ -130,6 +130,8 @@ class ClusterMember:
         gone = [topic.name for topic in delta.topics_gone if topic.name not in image.topics]
         if gone:
             self._coordinator.topics_deleted(gone)
+        for topic in delta.topics_shrunk:
+            self._coordinator.partitions_gone(topic.name, len(topic.partitions))
         for topic in delta.topics_gone:
             self.relays.topic_deleted(topic.id)
         if delta.brokers:

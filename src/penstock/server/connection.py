@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self.loop = loop
         self._host = host
         self._dispatcher = dispatcher
+        self.produces = False  # whether records ever came this way
         self._transport: asyncio.Transport | None = None
         self._writer: SocketWriter | TransportWriter | None = None
         self._buffer = bytearray(RECEIVE_BUFFER_BYTES)

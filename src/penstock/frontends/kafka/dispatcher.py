@@ -54,6 +54,7 @@ class KafkaDispatcher:
         if api_key == 0:
             if not produce_codec.MIN_VERSION <= version <= produce_codec.MAX_VERSION:
                 raise ProtocolError(f"Produce version {version}")
+            connection.produces = True
             if version >= produce_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.produce(connection, frame, position, version, correlation_id)
@@ -97,7 +98,7 @@ class KafkaDispatcher:
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
         request, _ = api.codec.decode_request(data, position, version)
-        call = Call(version, client_id, connection.peer)
+        call = Call(version, client_id, connection.peer, connection.produces)
         if api.forwarded and not self._services.controller_link.is_here:
             if (client_id or "").startswith(CLIENT_ID_PREFIX):
                 raise ProtocolError("forwarded to a broker that is not the controller")  # once is enough

@@ -20,6 +20,8 @@ class Call:
     version: int
     client_id: str | None
     peer: str
+    # Whether the client has produced over the same connection.
+    produces: bool = False
 
 
 Handler = Callable[[Services, Any, Call], Any]

@@ -169,6 +169,12 @@ class CoordinatorRuntime:
             if shard.status is Status.ACTIVE:
                 shard.store(shard.state.tombstones_of_topics(names))
 
+    def partitions_gone(self, topic: str, since: int) -> None:
+        """The same for the last partitions of a topic: one that gets such a number again is another."""
+        for shard in self._shards.values():
+            if shard.status is Status.ACTIVE:
+                shard.store(shard.state.tombstones_of_topics([topic], since))
+
     # -- by the clock ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -7,6 +7,9 @@ v13 adds an error for the whole answer.
 
 An unknown topic that may be created is created before the answer leaves, and is in it. Kafka answers such a request
 with UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again; clients are served the same way, one round trip sooner.
+
+Retired partitions that readers have nothing left in are shown to nobody but to who has produced over the same
+connection: it may have records in its queue for one of them, which it could never send.
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
@@ -40,28 +43,28 @@ _ERROR_SINCE = 13
 def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
     asked, version = request.topics, call.version
     if asked is None or (version == 0 and not asked):
-        return _answer(services, request, version, list(services.image.topics.values()))
+        return _answer(services, request, call, list(services.image.topics.values()))
     error = _malformed(asked, version)
     if error is not None:
         return encode_response(_refused(asked, error, version), version)
     ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
         # As in Kafka, names beside ids do not count.
-        return _answer(services, request, version, _by_id(services, dict.fromkeys(ids)))
+        return _answer(services, request, call, _by_id(services, dict.fromkeys(ids)))
     names = list(dict.fromkeys(topic.name or "" for topic in asked))
     if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         topics = services.image.topics
         missing = [name for name in names if name not in topics and is_legal_topic_name(name)]
         if missing:
-            return _after_creation(services, request, version, names, missing)
-    return _answer(services, request, version, _by_name(services, names))
+            return _after_creation(services, request, call, names, missing)
+    return _answer(services, request, call, _by_name(services, names))
 
 
 async def _after_creation(
-    services: Services, request: MetadataRequest, version: int, names: Sequence[str], missing: Sequence[str]
+    services: Services, request: MetadataRequest, call: Call, names: Sequence[str], missing: Sequence[str]
 ) -> bytes:
     await services.topics.create_automatically(missing, services.config)
-    return _answer(services, request, version, _by_name(services, names))
+    return _answer(services, request, call, _by_name(services, names))
 
 
 def _malformed(asked: Sequence[MetadataRequestTopic], version: int) -> ErrorCode | None:
@@ -110,16 +113,17 @@ def _by_id(services: Services, ids: Iterable[bytes]) -> list[Topic | MetadataRes
 def _answer(
     services: Services,
     request: MetadataRequest,
-    version: int,
+    call: Call,
     topics: Sequence[Topic | MetadataResponseTopic],
 ) -> bytes:
+    version = call.version
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     encoded = _encoded_topics(services.image)
     encoded.check(services)
     parts = []
     for topic in topics:
         if isinstance(topic, Topic):
-            parts.append(encoded.get(topic, version, operations))
+            parts.append(encoded.get(topic, version, operations, whole=call.produces))
         else:
             if topic.name is not None:
                 topic.topic_authorized_operations = operations
@@ -143,7 +147,7 @@ class _EncodedTopics:
 
     def __init__(self) -> None:
         self._live: frozenset[int] = frozenset()
-        self._known: dict[tuple[str, int, int], tuple[Topic, bytes]] = {}
+        self._known: dict[tuple[str, int, int, int], tuple[Topic, bytes]] = {}
 
     def check(self, services: Services) -> None:
         live = live_ids(services)
@@ -152,13 +156,14 @@ class _EncodedTopics:
             self._live = live
             self._known.clear()
 
-    def get(self, topic: Topic, version: int, operations: int) -> bytes:
-        key = (topic.name, version, operations)
+    def get(self, topic: Topic, version: int, operations: int, *, whole: bool) -> bytes:
+        count = len(topic.partitions) if whole else topic.shown
+        key = (topic.name, version, operations, count)
         known = self._known.get(key)
         # The image makes a new object of a topic with every change to it.
         if known is not None and known[0] is topic:
             return known[1]
-        response = _described(topic, self._live)
+        response = _described(topic, count, self._live)
         response.topic_authorized_operations = operations
         encoded = encode_topic(response, version)
         self._known[key] = (topic, encoded)
@@ -175,9 +180,9 @@ def _encoded_topics(image: ClusterImage) -> _EncodedTopics:
     return encoded
 
 
-def _described(topic: Topic, live: frozenset[int]) -> MetadataResponseTopic:
+def _described(topic: Topic, count: int, live: frozenset[int]) -> MetadataResponseTopic:
     partitions = []
-    for index, state in enumerate(topic.partitions[: topic.shown]):
+    for index, state in enumerate(topic.partitions[:count]):
         leader, error = leadership(state, live)
         partitions.append(
             MetadataResponsePartition(

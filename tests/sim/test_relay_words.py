@@ -1,0 +1,92 @@
+"""The target's retention takes everything that was moved; a replica built anew still knows how far the relay is."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import pytest
+from tests.sim.cluster_clients import PRODUCERS, TOPIC
+from tests.sim.cluster_retiring import INTO, RETIRED, RetiringStory
+
+from penstock.core.error_codes import ErrorCode
+from penstock.replication.partition import Partition
+from penstock.services import deletions
+from penstock.testing.mem_files import MemFiles
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import delete_records
+
+
+def until_whole(story: RetiringStory) -> None:
+    for _ in range(300):
+        if story._is_whole():
+            return
+        story.let_pass(0.1)
+    raise AssertionError(f"not in sync: {list(story.states())}")
+
+
+def delete_all(story: RetiringStory, leader: SimBroker) -> None:
+    one = delete_records.DeleteRecordsPartition(partition_index=INTO, offset=-1)
+    topic = delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[one])
+    request = delete_records.DeleteRecordsRequest(topics=[topic], timeout_ms=5000)
+    asking = SimClient(leader.name, PORT).call(ApiKey.DELETE_RECORDS, request)
+    answer = story.loop.run_until_complete(story.loop.spawn("admin", asking))
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def wipe(story: RetiringStory, machine: SimBroker) -> None:
+    machine.kill()
+    machine.files = MemFiles(1, cold_chance=0.05)
+    story.let_pass(2 * SESSION_SECONDS)  # its place is another data directory's until then
+    machine.start()
+    story.let_pass(1.5)
+    until_whole(story)
+
+
+def leading(story: RetiringStory, index: int) -> Partition:
+    leader = story.leader(index)
+    assert leader is not None
+    partition = story.replica(leader, index)
+    assert partition is not None
+    return partition
+
+
+@pytest.mark.parametrize("careless", [False, True], ids=["said again", "forgotten"])
+def test_a_replica_built_anew_knows_how_far_the_relay_is(
+    careless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if careless:  # without the word in the log, everything comes a second time: this test sees it
+        monkeypatch.setattr(deletions, "oldest_word", lambda topic, partition: None)
+    with SimLoop(3) as loop:
+        story = RetiringStory(loop, synced=False)
+        story.begin()
+        story.begin_to_retire()
+        story.let_pass(3)
+        for number in range(PRODUCERS):
+            loop.crash(f"producer-{number}")
+        story.until_moved()
+        assert story.moved_count() > 0
+        place = leading(story, INTO).log.producers.relays[RETIRED].place
+        leader = story.leader(INTO)
+        assert leader is not None
+        delete_all(story, leader)
+        end = leading(story, INTO).log.end_offset
+        for machine in story.machines:
+            if machine is not leader:
+                wipe(story, machine)
+        leader.kill()
+        story.let_pass(2)
+        assert story.leader(INTO) is not leader
+        source = story.leader(RETIRED)
+        assert source is not None
+        expected: AbstractContextManager[object] = (
+            pytest.raises(AssertionError) if careless else nullcontext()
+        )
+        with expected:
+            assert leading(story, INTO).log.producers.relays[RETIRED].place == place
+            leader.start()
+            source.kill()
+            source.start()
+            until_whole(story)
+            story.until_moved()
+            assert leading(story, INTO).log.end_offset == end

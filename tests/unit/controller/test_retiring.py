@@ -1,0 +1,95 @@
+"""What the controller makes of what leaders of retired partitions say."""
+
+from dataclasses import replace
+
+from penstock.controller.retiring import (
+    RETIRE_TO,
+    Sighting,
+    configs_after,
+    frozen,
+    live_count,
+    seen,
+    to_close,
+    to_freeze,
+)
+from penstock.coordination.image import Topic
+from penstock.coordination.nodes import (
+    InletState,
+    PartitionState,
+    TopicRecord,
+    decode_partition,
+    decode_topic,
+    encode_partition,
+    encode_topic,
+)
+from penstock.coordination.tree import Node
+
+LIVE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5)
+GRACE_MS = 1000
+
+
+def inlet(offset: int = 10, written_ms: int = 0, *, hidden: bool = False) -> PartitionState:
+    return replace(LIVE, inlet=InletState(offset, 0, written_ms, hidden))
+
+
+def a_topic(*partitions: PartitionState, to: int | None = None) -> Topic:
+    configs = {} if to is None else {RETIRE_TO: str(to)}
+    shown = len(partitions)
+    while shown and (last := partitions[shown - 1].inlet) is not None and last.hidden:
+        shown -= 1
+    return Topic("orders", bytes(16), partitions, configs, 0, shown=shown)
+
+
+def test_partitions_from_the_wished_count_on_are_frozen_once() -> None:
+    assert to_freeze(a_topic(LIVE, LIVE, LIVE)) == []
+    assert to_freeze(a_topic(LIVE, LIVE, LIVE, to=1)) == [1, 2]
+    assert to_freeze(a_topic(LIVE, LIVE, inlet(), to=1)) == [1]
+    assert to_freeze(a_topic(LIVE, LIVE, to=3)) == []
+    assert live_count(a_topic(LIVE, LIVE, LIVE, to=2)) == 2
+
+
+def test_a_frozen_partition_keeps_its_leader_and_knows_its_target() -> None:
+    after = frozen(LIVE, number=5, live=3, limit=77, now_ms=9)
+    assert after == replace(LIVE, inlet=InletState(offset=77, into=2, written_ms=9))
+
+
+def test_a_partition_is_hidden_when_readers_have_nothing_left_here_and_above() -> None:
+    both = {1: Sighting(10, 0), 2: Sighting(9, 0)}
+    assert seen(a_topic(LIVE, inlet(), inlet(), to=1), both, GRACE_MS) == {}
+    both[2] = Sighting(10, 0)
+    hidden = seen(a_topic(LIVE, inlet(), inlet(), to=1), both, GRACE_MS)
+    assert {number: state.inlet and state.inlet.hidden for number, state in hidden.items()} == {
+        1: True,
+        2: True,
+    }
+    assert seen(a_topic(LIVE, inlet(), inlet(), to=1), {1: both[1]}, GRACE_MS) == {}
+
+
+def test_writes_are_noted_now_and_then() -> None:
+    topic = a_topic(LIVE, inlet(written_ms=5000), to=1)
+    assert seen(topic, {1: Sighting(0, 5100)}, GRACE_MS) == {}
+    changed = seen(topic, {1: Sighting(0, 5101)}, GRACE_MS)
+    assert changed[1].inlet == InletState(10, 0, 5101)
+
+
+def test_the_last_partition_goes_first_and_only_after_the_grace() -> None:
+    topic = a_topic(LIVE, inlet(hidden=True), inlet(hidden=True), to=1)
+    old, young = Sighting(10, 0), Sighting(10, 500)
+    assert to_close(topic, {1: old, 2: old}, GRACE_MS, 1000) == [2, 1]
+    assert to_close(topic, {1: old, 2: young}, GRACE_MS, 1000) == []
+    assert to_close(topic, {1: young, 2: old}, GRACE_MS, 1000) == [2]
+    assert to_close(topic, {1: old}, GRACE_MS, 1000) == []
+    assert to_close(a_topic(LIVE, inlet(), to=1), {1: old}, GRACE_MS, 1000) == []
+
+
+def test_the_wish_is_forgotten_when_it_has_come_true() -> None:
+    topic = a_topic(LIVE, inlet(hidden=True), inlet(hidden=True), to=1)
+    assert configs_after(topic, 2) == {RETIRE_TO: "1"}
+    assert configs_after(topic, 1) == {}
+
+
+def test_what_is_retired_is_written_down_and_read_again() -> None:
+    state = replace(inlet(2**40, 7, hidden=True), partition_epoch=3)
+    assert decode_partition("/", Node(encode_partition(state), version=3, created=0, modified=0)) == state
+    record = TopicRecord(bytes(16), 2, {}, version=4, first_epoch=9)
+    assert decode_topic("/", Node(encode_topic(record), version=4, created=0, modified=0)) == record
