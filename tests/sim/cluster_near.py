@@ -1,6 +1,7 @@
 """A cluster whose brokers stand in racks, and consumers that read from the replica in their own (KIP-392)."""
 
 import asyncio
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -26,6 +27,13 @@ def rack_of(broker: int) -> str:
     return f"rack-{broker}"
 
 
+class NearHistory:
+    def __init__(self) -> None:
+        self.from_followers = 0
+        self.from_leaders = 0
+        self.turned_away = 0
+
+
 class NearStory(Story):
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, NEAREST)
@@ -34,12 +42,7 @@ class NearStory(Story):
 
     def begin(self) -> None:
         super().begin()
-        for number in range(1, BROKERS + 1):
-            name = f"near-{number}"
-            partition = number % 2
-            client = self.client(name)
-            reader = NearReader(client, self.names, partition, rack_of(number), self.loop.random(name))
-            self.spawn(name, reader.follow(self.history, self.near))
+        read_near(self, self.near, (1, 0, 1))
 
     def check_near(self) -> None:
         """After all is well again, whoever stands in a rack reads there, or at the leader."""
@@ -49,16 +52,19 @@ class NearStory(Story):
             raise Violation("nobody reads from followers any more")
 
 
+def read_near(story: Story, near: NearHistory, partitions: Sequence[int]) -> list[str]:
+    """A consumer in the rack of each broker, for one of `partitions` each; their names."""
+    names = [f"near-{number}" for number in range(1, BROKERS + 1)]
+    for number, (name, partition) in enumerate(zip(names, partitions, strict=True), 1):
+        client = story.client(name)
+        reader = NearReader(client, story.names, partition, rack_of(number), story.loop.random(name))
+        story.spawn(name, reader.follow(story.history, near))
+    return names
+
+
 def give_racks(story: Story) -> None:
     for number, machine in enumerate(story.machines, 1):
         machine._settings["broker.rack"] = rack_of(number)
-
-
-class NearHistory:
-    def __init__(self) -> None:
-        self.from_followers = 0
-        self.from_leaders = 0
-        self.turned_away = 0
 
 
 class NearReader:
