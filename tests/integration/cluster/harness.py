@@ -40,6 +40,8 @@ REPLICAS = 3
 SESSION_MS = int(os.environ.get("PENSTOCK_FAULT_SESSION_MS", "3000"))
 # Readers look for a group's coordinator, although they have no group.
 SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "offsets.topic.num.partitions": "1"}
+# Where nobody dies, and nobody must seem to.
+LASTING = {**SETTINGS, "zookeeper.session.timeout.ms": "30000"}
 
 _numbers = itertools.count()
 

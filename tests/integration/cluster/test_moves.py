@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from tests.integration.cluster.harness import SETTINGS, Cluster
+from tests.integration.cluster.harness import LASTING, Cluster
 from tests.integration.cluster.watch import Watch
 
 from penstock.testing import cluster
@@ -19,7 +19,7 @@ PATIENCE_S = 1500
 
 @pytest.fixture
 def four(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(4, SETTINGS, directory=tmp_path) as processes:
+    with cluster(4, LASTING, directory=tmp_path) as processes:
         yield Cluster(processes, partitions=4)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.integration.cluster.harness import SETTINGS, Cluster
+from tests.integration.cluster.harness import LASTING, SETTINGS, Cluster
 from tests.integration.cluster.test_moves import prefill
 from tests.integration.cluster.watch import Watch
 
@@ -34,7 +34,7 @@ def test_one_of_four_brokers_dies_and_its_replicas_are_rebuilt_on_the_other_thre
 
 
 def test_a_fourth_broker_joins_three_and_extra_replicas_go_only_after_catch_up(tmp_path: Path) -> None:
-    with cluster(3, SETTINGS, directory=tmp_path) as brokers:
+    with cluster(3, LASTING, directory=tmp_path) as brokers:
         three = Cluster(brokers, PARTITIONS)
         prefill(three, 4 * MB)
         assert all(sorted(one.replicas) == [1, 2, 3] for one in three.partitions())
