@@ -164,6 +164,24 @@ def test_a_reader_at_a_followers_end_waits_until_its_high_watermark_moves(scene:
     assert scene.loop.time() - began < 0.1
 
 
+def test_a_follower_shows_only_what_is_committed(scene: NearScene) -> None:
+    """One replica is slow, and still counts: what the other has already is nobody's to see."""
+    leader, (near, slow) = scene.leader(), scene.followers()
+    scene.loop.network.stall(leader.name, slow.name)
+    assert scene.produce(1) is ErrorCode.NONE
+    scene.loop.run_until(lambda: scene.partition(near).log.end_offset == 4)
+    assert len(scene._state(0).isr) == 3
+    answer = scene.fetch(near, 3, max_wait_ms=50)
+    assert (answer.error_code, answer.high_watermark) == (0, 3)
+    assert not answer.records
+    # Read from elsewhere, it would be no error to come here with it.
+    answer = scene.fetch(near, 4, max_wait_ms=50)
+    assert (answer.error_code, answer.high_watermark) == (0, 3)
+    scene.loop.network.heal_all()
+    scene.loop.run_until(lambda: scene.partition(near).high_watermark == 4)
+    assert scene.fetch(near, 3).records
+
+
 def test_beyond_its_end_a_follower_sends_on_and_a_leader_refuses(scene: NearScene) -> None:
     assert scene.told(scene.followers()[0], 4) is ErrorCode.OFFSET_NOT_AVAILABLE
     assert scene.told(scene.leader(), 4) is ErrorCode.OFFSET_OUT_OF_RANGE
