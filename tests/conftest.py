@@ -1,16 +1,29 @@
 """What holds for every test: hypothesis sets no time limits, since machines differ and correctness does not.
 
 And what many share: a real ZooKeeper, one per test process, started by the first test that asks for it.
+
+And how tests are dealt out to workers. A file that starts brokers stays with one worker, so that they start once; all
+that needs Spark stays with one Spark. Those come first: they wait more than they compute, and the longest must not be
+left for the end. The rest goes out in small portions, which fill the gaps.
 """
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from penstock.testing.zookeeper import ZooKeeperStartError
 from penstock.testing.zookeeper import zookeeper as running_zookeeper
 
 settings.register_profile("no time limits", deadline=None)
 settings.load_profile("no time limits")
+
+_PORTION_TESTS = 20
+_PROCESSES = Path(__file__).parent / "integration"
+_SPARK = _PROCESSES / "spark"
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +38,37 @@ def zookeeper():
         pytest.fail(problem, pytrace=False)
     yield server
     running.__exit__(None, None, None)
+
+
+class Dealer(LoadScopeScheduling):
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._scopes: dict[str, str] = {}
+        self._seen: Counter[str] = Counter()
+
+    def _split_scope(self, nodeid: str) -> str:
+        """What goes to one worker, as a name; asked for each test in turn, and again when it is done."""
+        if nodeid not in self._scopes:
+            self._scopes[nodeid] = self._portion(nodeid.split("::", 1)[0])
+        return self._scopes[nodeid]
+
+    def _portion(self, file: str) -> str:
+        path = self.config.rootpath / file
+        if _SPARK in path.parents:
+            return "spark"
+        if _PROCESSES in path.parents:
+            return file
+        self._seen[file] += 1
+        return f"{file} {self._seen[file] // _PORTION_TESTS}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Dealer:
+    config.option.loadscopereorder = False  # they are in order already
+    return Dealer(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """After they were shuffled: Spark first, then what starts processes; otherwise the order stays."""
+    items.sort(key=lambda item: (_SPARK not in item.path.parents, _PROCESSES not in item.path.parents))

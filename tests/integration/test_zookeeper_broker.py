@@ -4,13 +4,16 @@ import asyncio
 import itertools
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.integration.commands import penstock
+from tests.integration.commands import COMMAND, environment, penstock
+from tests.integration.raw import wait_until
 
 from penstock.coordination.nodes import broker_path
 from penstock.coordination.tree import Change
@@ -165,6 +168,34 @@ def test_without_zookeeper_data_flows_and_metadata_writes_are_to_be_tried_again(
         _produce(broker, "later", [b"again"])
         assert _consume(broker, "later", 1) == [b"again"]
         broker.stop()
+
+
+def test_a_start_waits_for_a_zookeeper_that_is_silent(tmp_path: Path) -> None:
+    with running_zookeeper() as server:
+        server.kill()
+        broker = _broker(tmp_path, f"{server.connect}/penstock")
+        with ThreadPoolExecutor(1) as threads:
+            started = threads.submit(broker.start)
+            wait_until(
+                lambda: broker.log_path.exists() and "waiting for ZooKeeper" in broker.log_path.read_text(),
+                "it says what it waits for",
+            )
+            server.start()
+            started.result()
+        _create(broker, "orders")
+        _produce(broker, "orders", [b"late"])
+        broker.stop()
+
+
+def test_a_start_that_waits_for_zookeeper_can_be_stopped(tmp_path: Path) -> None:
+    command = [*COMMAND, "broker", "--id", "1", "--listener", "127.0.0.1:0", "--zookeeper", "127.0.0.1:1"]
+    command += ["--data-dir", str(tmp_path / "data"), "--console-port", "-1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as process:
+        assert process.stderr is not None
+        assert "waiting for ZooKeeper at 127.0.0.1:1" in process.stderr.readline()
+        process.terminate()
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 0
 
 
 def test_two_brokers_with_one_number_do_not_both_start(

@@ -7,6 +7,8 @@ was acknowledged is there: at its offset, once, in order; and no offset ever sho
 
 import asyncio
 import os
+from collections import Counter
+from collections.abc import Coroutine
 from random import Random
 
 import pytest
@@ -26,7 +28,14 @@ PARTITIONS = 2
 PRODUCERS = 3
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+SETTLED_BATCHES = 10
+SETTLE_SECONDS = 60  # simulated
 NETWORK_TROUBLE = (OSError, TimeoutError)
+NOT_SERVED_NOW = (
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,  # between a failed disk and the next epoch
+)
 
 
 class History:
@@ -36,10 +45,17 @@ class History:
         self.acknowledged: dict[tuple[int, int], bytes] = {}  # (partition, offset) -> value
         self.seen: dict[tuple[int, int], bytes] = {}
         self.sent = 0
+        self.batches = Counter[int]()  # acknowledged, by producer
+        self.read = Counter[int]()  # the next offset of each reader
 
     def saw(self, partition: int, offset: int, value: bytes) -> None:
         before = self.seen.setdefault((partition, offset), value)
         assert before == value, f"offset {offset} of partition {partition} showed {before!r}, now {value!r}"
+
+
+def spawn(loop: SimLoop, name: str, work: Coroutine[None, None, None]) -> None:
+    """Let a client work; one that ends by an error ends the run."""
+    loop.spawn(name, work).add_done_callback(asyncio.Task.result)
 
 
 async def create_topic(client: SimClient, configs: dict[str, str]) -> None:
@@ -78,6 +94,7 @@ async def write(history: History, number: int, rng: Random) -> None:
         base = await _send_until_acknowledged(client, partition, batch)
         for i, value in enumerate(values):
             history.acknowledged[partition, base + i] = value
+        history.batches[number] += 1
         sequence += len(values)
         await asyncio.sleep(rng.uniform(0, 0.05))
 
@@ -94,10 +111,7 @@ async def _send_until_acknowledged(client: SimClient, partition: int, batch: byt
             continue
         if answer.error_code == ErrorCode.NONE:
             return int(answer.base_offset)
-        assert answer.error_code in (
-            ErrorCode.KAFKA_STORAGE_ERROR,
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ), ErrorCode(answer.error_code)
+        assert answer.error_code in NOT_SERVED_NOW, ErrorCode(answer.error_code)
         await asyncio.sleep(0.05)
 
 
@@ -113,7 +127,7 @@ async def fetch_once(
         topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
     )
     answer = (await client.call(ApiKey.FETCH, request)).responses[0].partitions[0]
-    if answer.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
+    if answer.error_code in NOT_SERVED_NOW:
         return [], -1
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = bytes(answer.records or b"")
@@ -134,7 +148,7 @@ async def follow(history: History, partition: int) -> None:
             continue
         for record in records:
             history.saw(partition, record.offset, record.value or b"")
-            offset = record.offset + 1
+            offset = history.read[partition] = record.offset + 1
 
 
 def misfortune(loop: SimLoop, machine: SimBroker, rng: Random) -> None:
@@ -181,17 +195,30 @@ def run_story(seed: int, configs: dict[str, str] | None = None) -> tuple[str, Hi
         )
         loop.run_until_complete(loop.spawn("admin", topic))
         for number in range(PRODUCERS):
-            loop.spawn(f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
+            spawn(loop, f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
         for partition in range(PARTITIONS):
-            loop.spawn(f"reader-{partition}", follow(history, partition))
+            spawn(loop, f"reader-{partition}", follow(history, partition))
         for _ in range(6):
             loop.run_for(rng.uniform(0.02, 0.3))
             misfortune(loop, machine, rng)
-        loop.run_for(7)
+        settle(loop, history)
         for name in [f"producer-{n}" for n in range(PRODUCERS)] + [f"reader-{p}" for p in range(PARTITIONS)]:
             loop.crash(name)
         check(loop, history)
         return loop.trace_hash, history
+
+
+def settle(loop: SimLoop, history: History) -> None:
+    """Nothing happens any more: every producer goes on, and every reader sees what was acknowledged until now."""
+    goals = {number: history.batches[number] + SETTLED_BATCHES for number in range(PRODUCERS)}
+    ends = dict(sorted(history.acknowledged))  # the last offset of each partition
+    for _ in range(SETTLE_SECONDS):
+        loop.run_for(1)
+        if all(history.batches[number] >= goal for number, goal in goals.items()) and all(
+            history.read[partition] > end for partition, end in ends.items()
+        ):
+            return
+    raise AssertionError(f"somebody does not go on: {history.batches} of {goals}, {history.read} of {ends}")
 
 
 def check(loop: SimLoop, history: History) -> None:

@@ -13,12 +13,14 @@ from random import Random
 import pytest
 from tests.sim.test_broker import (
     NETWORK_TROUBLE,
+    NOT_SERVED_NOW,
     PARTITIONS,
     PRODUCERS,
     TOPIC,
     _send_until_acknowledged,
     create_topic,
     misfortune,
+    spawn,
 )
 
 from penstock.core.error_codes import ErrorCode
@@ -83,7 +85,7 @@ async def fetch_once(client: SimClient, partition: int, offset: int) -> tuple[li
     topics = [fetch.FetchTopic(topic=TOPIC, partitions=[one])]
     request = fetch.FetchRequest(max_wait_ms=50, min_bytes=1, max_bytes=10_000, topics=topics)
     answer = (await client.call(ApiKey.FETCH, request)).responses[0].partitions[0]
-    if answer.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.KAFKA_STORAGE_ERROR):
+    if answer.error_code in NOT_SERVED_NOW:
         return [], offset, -1
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
     data = memoryview(bytes(answer.records or b""))
@@ -131,9 +133,9 @@ def run_story(seed: int) -> tuple[str, int]:
         )
         loop.run_until_complete(loop.spawn("admin", topic))
         for number in range(PRODUCERS):
-            loop.spawn(f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
+            spawn(loop, f"producer-{number}", write(history, number, loop.random(f"producer-{number}")))
         for partition in range(PARTITIONS):
-            loop.spawn(f"reader-{partition}", follow(history, partition))
+            spawn(loop, f"reader-{partition}", follow(history, partition))
         for _ in range(8):
             loop.run_for(rng.uniform(0.05, 0.6))
             misfortune(loop, machine, rng)

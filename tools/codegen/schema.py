@@ -21,7 +21,7 @@ _NUMBERS = {
     "timedelta_i64": "int64",
     "datetime_i64": "int64",
 }
-_HEADERS = {"request_header", "response_header"}  # written by hand, in headers.py
+HEADERS = {"request_header", "response_header"}  # written by hand, in headers.py
 # Arrays of structs that Kafka defaults to null; kio does not pass that on.
 _NULL_BY_DEFAULT = {
     "ConsumerGroupHeartbeatRequest": {"topic_partitions"},
@@ -98,7 +98,7 @@ def load_messages() -> list[Message]:
     return [
         _load_message(name, keys.get(name), versions)
         for name, versions in sorted(schema_name_map.items())
-        if name not in _HEADERS
+        if name not in HEADERS
     ]
 
 

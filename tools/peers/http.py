@@ -22,8 +22,12 @@ def get(port: int, path: str) -> bytes | None:
 
 
 def get_json(port: int, path: str) -> Any:
+    """None also while a server that has just begun has a page for people there instead."""
     answer = get(port, path)
-    return None if answer is None else json.loads(answer)
+    try:
+        return None if answer is None else json.loads(answer)
+    except ValueError:
+        return None
 
 
 def answers(port: int) -> bool:

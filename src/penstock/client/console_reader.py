@@ -96,7 +96,8 @@ class ConsoleReader:
 
     def read(self, timeout: float) -> Iterator[Message]:
         """What has arrived, waiting up to `timeout` seconds for the first message."""
-        first = self._consumer.poll(timeout)
+        with kafka_errors(self._bootstrap, self._topic):
+            first = self._consumer.poll(timeout)
         if first is None:
             if self.broker_lost and not self._follow:
                 raise unreachable(self._bootstrap)

@@ -91,8 +91,16 @@ def explained(error: KafkaError | KafkaException, *, bootstrap: str, subject: st
 
 @contextmanager
 def kafka_errors(bootstrap: str, subject: str) -> Iterator[None]:
-    """What librdkafka raises inside becomes a `ClientError`."""
+    """What librdkafka raises inside becomes a `ClientError`.
+
+    A signal that arrives while one of its callbacks runs is lost with its exception: the call then fails without
+    one, which Python calls a SystemError (confluent-kafka-python issue 1708). It was an interruption, and is again.
+    """
     try:
         yield
     except KafkaException as error:
         raise explained(error, bootstrap=bootstrap, subject=subject) from error
+    except SystemError as error:
+        if "without setting an exception" in str(error):
+            raise KeyboardInterrupt from error
+        raise

@@ -70,7 +70,7 @@ _NODE = (
     _broker("zookeeper.session.timeout.ms", _INT, 18000,
         "How long a broker may be silent before ZooKeeper takes it for dead.", at_least(1)),
     _broker("zookeeper.connection.timeout.ms", _INT, None,
-        "How long a start waits for ZooKeeper; unset, a little longer than `zookeeper.session.timeout.ms`.",
+        "How long a start waits for ZooKeeper before it gives up; unset, it waits until it answers.",
         at_least(1)),
     _broker("penstock.zookeeper.digest", SettingType.PASSWORD, None,
         "user:password for ZooKeeper: only who knows it may read or write this cluster's metadata there."),

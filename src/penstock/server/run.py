@@ -2,9 +2,11 @@
 
 import asyncio
 import gc
+import logging
 import random
 import signal
 import socket
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +16,12 @@ import uvloop
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.embedded import EmbeddedStore
-from penstock.coordination.tree import CoordinationError
+from penstock.coordination.tree import (
+    ConnectionLostError,
+    CoordinationError,
+    SessionExpiredError,
+    Tree,
+)
 from penstock.core.clock import SystemClock
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker
@@ -25,8 +32,15 @@ from penstock.server.worker import Workers
 if TYPE_CHECKING:
     from penstock.coordination.zookeeper import ZooKeeperStore
 
+    Store = EmbeddedStore | ZooKeeperStore
+
+log = logging.getLogger(__name__)
+
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
+# How long ZooKeeper may be silent before a start that waits for it says so, and how long one that failed rests.
+_SILENCE_SECONDS = 3.0
+_RETRY_SECONDS = 0.5
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -50,22 +64,9 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
         store = await _open_store(config, data_dir)
         try:
             seams = Seams(files, SystemClock(), random.Random(), executor, workers.threads, workers.round_of)
-            advertised = advertised_address(config, host)
-            connect = None if isinstance(store, EmbeddedStore) else store.connect
-            broker = Broker(
-                config,
-                seams,
-                await store.connect(),
-                host=host,
-                port=port,
-                advertised=advertised,
-                connect=connect,
-            )
-            try:
-                await broker.start()
-            except BaseException:
-                broker.abandon()
-                raise
+            broker = await _started(config, seams, store, (host, port), stopped)
+            if broker is None:
+                return
             gc.collect()
             gc.freeze()  # what a broker is made of stays: later collections need not walk it
             console = Console(broker)
@@ -81,14 +82,64 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
             await store.close()
 
 
+async def _started(
+    config: BrokerConfig, seams: Seams, store: "Store", address: tuple[str, int], stopped: asyncio.Event
+) -> Broker | None:
+    """A broker that serves, however long ZooKeeper is silent; None when it was told to stop before."""
+    while True:
+        try:
+            tree = await _session(config, store, stopped)
+            if tree is None:
+                return None
+            return await _begin(config, seams, store, tree, address)
+        except (ConnectionLostError, SessionExpiredError) as error:
+            if config.zookeeper_connection_timeout_ms is not None:
+                raise
+            log.warning("the broker cannot start yet, and tries again: %s", error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _session(config: BrokerConfig, store: "Store", stopped: asyncio.Event) -> Tree | None:
+    connecting: asyncio.Future[Tree] = asyncio.ensure_future(store.connect())
+    stop = asyncio.ensure_future(stopped.wait())
+    try:
+        while True:
+            await asyncio.wait((connecting, stop), timeout=_SILENCE_SECONDS, return_when=FIRST_COMPLETED)
+            if connecting.done():
+                return await connecting
+            if stop.done():
+                return None
+            log.warning("waiting for ZooKeeper at %s, which does not answer", config.zookeeper_connect)
+    finally:
+        stop.cancel()
+        connecting.cancel()
+        await asyncio.wait([connecting])
+
+
+async def _begin(
+    config: BrokerConfig, seams: Seams, store: "Store", tree: Tree, address: tuple[str, int]
+) -> Broker:
+    host, port = address
+    connect = None if isinstance(store, EmbeddedStore) else store.connect
+    advertised = advertised_address(config, host)
+    broker = Broker(config, seams, tree, host=host, port=port, advertised=advertised, connect=connect)
+    try:
+        await broker.start()
+    except BaseException:
+        await broker.listener.close()
+        broker.abandon()
+        raise
+    return broker
+
+
 async def _first_of(*events: asyncio.Event) -> None:
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait(waiting, return_when=FIRST_COMPLETED)
     for one in waiting:
         one.cancel()
 
 
-async def _open_store(config: BrokerConfig, data_dir: Path) -> "EmbeddedStore | ZooKeeperStore":
+async def _open_store(config: BrokerConfig, data_dir: Path) -> "Store":
     """ZooKeeper where one is named; otherwise this node is a cluster of its own."""
     if config.zookeeper_connect is None:
         return await EmbeddedStore.open(data_dir / "metadata.db")

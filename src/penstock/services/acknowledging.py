@@ -53,13 +53,14 @@ class PendingProduce:
 
     def __init__(self, send: AnswerSender) -> None:
         self._send = send
-        self._batches: list[PendingBatch] = []
+        self._batches: list[PendingBatch] = []  # of which other replicas must hear, who may never come
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = 0
 
     def add(self, batch: "PendingBatch") -> None:
         self.waiting += 1
-        self._batches.append(batch)
+        if batch.is_replicated:
+            self._batches.append(batch)
 
     def one_done(self) -> None:
         self.waiting -= 1
@@ -69,8 +70,7 @@ class PendingProduce:
             self._send()
 
     def expire_after(self, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
-        """For batches of which other replicas must hear: those may never come."""
-        if self.waiting and any(batch.is_replicated for batch in self._batches):
+        if self.waiting and self._batches:
             self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._expire)
 
     def _expire(self) -> None:

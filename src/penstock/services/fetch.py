@@ -147,7 +147,7 @@ class _Fetch:
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
         self._missing_bytes = 0
-        self._noted: set[tuple[bytes, int]] = set()  # partitions whose follower's progress was noted
+        self._noted: set[tuple[bytes, int]] | None = None  # partitions whose follower's progress was noted
         self._given_up = False
         self._rounds = 0  # how often the disk was asked
         self._unreadable = False  # and whether it failed
@@ -231,6 +231,8 @@ class _Fetch:
                     # A follower is also told where to begin anew.
                     code, start = ErrorCode.OFFSET_OUT_OF_RANGE, log.start_offset
                     return PartitionAnswer(one.partition, code, high_watermark, high_watermark, start, None)
+                if self._noted is None:
+                    self._noted = set()
                 if (topic, one.partition) not in self._noted:
                     self._noted.add((topic, one.partition))
                     self._service.note_progress(partition, request, one.offset)
@@ -306,8 +308,8 @@ class _Fetch:
             self._timer = None
             self._service.waiting -= 1
             for partition in self._joined:
-                partition.data_waiters.pop(self, None)
-                partition.replica_waiters.pop(self, None)
+                if partition.data_waiters.pop(self, self) is self:  # it is a follower's
+                    partition.replica_waiters.pop(self, None)
             self._joined.clear()
 
     def _answer(self, topics: list[TopicAnswer]) -> None:

@@ -148,7 +148,7 @@ def read_all(bootstrap: str, topic: str, partition: int) -> dict[int, bytes]:
     consumer.assign([TopicPartition(topic, partition, 0)])
     values: dict[int, bytes] = {}
     while len(values) < high:
-        for message in consumer.consume(1000, timeout=1.0):
+        for message in consumer.consume(min(1000, high - len(values)), timeout=1.0):
             assert message.error() is None, message.error()
             values[message.offset()] = message.value()
     consumer.close()

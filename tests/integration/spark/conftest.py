@@ -1,5 +1,6 @@
 """One Spark and one broker for all tests here: a session takes five seconds and half a gigabyte to start."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ import penstock.spark
 from penstock.testing import BrokerProcess, broker
 
 _HERE = Path(__file__).parent
+# For every Spark that tests start, those of commands included: they live too briefly for the optimising compiler, and
+# its threads take nearly half of the processor time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

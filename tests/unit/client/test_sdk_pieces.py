@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client import retry_headers, tags
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, kafka_errors
 from penstock.client.profiles import consumer_settings, producer_settings
 from penstock.client.retry import BadBackoffError, Retry, parse_backoff
 from penstock.client.serializers import (
@@ -218,3 +218,12 @@ def test_headers_of_others_never_break_a_consumer(headers: list[tuple[str, bytes
 def test_importing_penstock_loads_no_client_library() -> None:
     code = "import sys, penstock; assert 'confluent_kafka' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_interruption_that_the_binding_lost_is_one_again() -> None:
+    """What `poll` raises now and then when it is interrupted."""
+    lost = "<method 'poll' of 'cimpl.Consumer' objects> returned NULL without setting an exception"
+    with pytest.raises(KeyboardInterrupt), kafka_errors("127.0.0.1:1", "topic"):
+        raise SystemError(lost)
+    with pytest.raises(SystemError, match="another"), kafka_errors("127.0.0.1:1", "topic"):
+        raise SystemError("another one")

@@ -287,7 +287,7 @@ async def test_a_group_whose_log_cannot_be_opened_is_not_looked_for_elsewhere() 
         shards = [asked.services.coordinator.shard_of(group) for group in groups]
         assert len({shard.partition.index for shard in shards}) == 2
         broken = shards[0].partition.log.directory
-    place.files.fail_next("open", f"{broken}/*")
+    place.files.fail_next("open", f"{broken}/*", count=1000)
     async with place.broker() as asked:
         assert await commit(asked, group_id="a", offset=1) == ErrorCode.NOT_COORDINATOR
         assert await commit(asked, group_id="b", offset=9) in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)

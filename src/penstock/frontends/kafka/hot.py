@@ -98,13 +98,17 @@ class HotPath:
             for number, start, end in partitions:
                 batch = frame[start:end] if start >= 0 else None
                 last = self._append(answers, topic, number, batch, acks, version, opens=opens)
-                if last >= 0 and acks and not is_acknowledged(topic.led[number], acks, last):  # type: ignore[union-attr]
+                if last < 0 or not acks:
+                    continue
+                partition = topic.led[number]  # type: ignore[union-attr]
+                alone = partition.leading is None
+                if not (partition.is_committed(last) if alone else is_acknowledged(partition, acks, last)):
                     if pending is None:
                         reply = asker.defer()
                         pending = PendingProduce(
                             partial(_send_produced, reply, correlation_id, version, answered)
                         )
-                    wait_for_acks(topic.led[number], acks, last, pending, answers)  # type: ignore[union-attr]
+                    wait_for_acks(partition, acks, last, pending, answers)
             answered.append((name, answers))
         if acks == 0:
             _close_on_error(answered)
@@ -203,7 +207,8 @@ class HotPath:
                 )
             if partition is None:
                 raise ApiError(topic.missing(number))
-            check_acks(partition, acks)
+            if partition.leading is not None or acks > 1:
+                check_acks(partition, acks)
             if batch is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "the records are null")
             if version < _ZSTD_SINCE:

@@ -296,9 +296,6 @@ def read_compact_nullable_count(buffer: Buffer, position: int, element_bytes_min
 
 
 def read_compact_count(buffer: Buffer, position: int, element_bytes_min: int) -> tuple[int, int]:
-    count = buffer[position] - 1
-    if 0 <= count < 0x7F and count * element_bytes_min < len(buffer) - position:
-        return count, position + 1
     count, position = read_compact_nullable_count(buffer, position, element_bytes_min)
     if count < 0:
         _null("an array")
@@ -389,8 +386,7 @@ def check_tag_end(position: int, end: int) -> None:
 
 def skip_tags(buffer: Buffer, position: int) -> int:
     """Step over a section in which no tag is known."""
-    count = buffer[position]
-    if count == 0:
+    if buffer[position] == 0:
         return position + 1
     count, position = read_uvarint(buffer, position)
     for _ in range(count):
