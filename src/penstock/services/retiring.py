@@ -37,11 +37,11 @@ class RetiringService:
         retirement = partition.retirement
         if retirement is None or retirement.epoch is not None:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
+        drained = is_drained(partition)
         # What is still to be moved counts as if it was written now.
-        written_ms = retirement.written_ms if is_drained(partition) else now_ms
-        if question == CLOSE:
-            if retirement.closed or now_ms - written_ms >= config.retire_grace_ms:
-                retirement.closed, written_ms = True, CLOSED
+        written_ms = retirement.written_ms if drained else now_ms
+        if question == CLOSE and drained and now_ms - written_ms >= config.retire_grace_ms:
+            retirement.closed, written_ms = True, CLOSED
         return OffsetAnswer(written_ms, partition.log.start_offset, leader_epoch)
 
 
