@@ -118,27 +118,24 @@ class Retirer:
                 if state.inlet is not None and state.inlet.hidden:
                     log.info("%s-%d: nothing is left to read, so clients forget it", topic.name, number)
             return
-        closing = to_close(topic, sightings, grace_ms, self._clock.now_ms())
-        if closing:
-            await self._drop(topic, closing)
+        last = to_close(topic, sightings, grace_ms, self._clock.now_ms())
+        if last is not None:
+            await self._drop(topic, last)
 
     async def _sightings(self, topic: Topic) -> dict[int, Sighting]:
         inlets = [number for number, state in enumerate(topic.partitions) if state.inlet is not None]
         told = await self._ask_leaders(topic, inlets, LOOK)
         return {number: Sighting(offset, written_ms) for number, (offset, written_ms) in told.items()}
 
-    async def _drop(self, topic: Topic, closing: Sequence[int]) -> None:
+    async def _drop(self, topic: Topic, last: int) -> None:
         lives = self._lives(topic)
-        told = await self._ask_leaders(topic, closing, CLOSE)
-        count = len(topic.partitions)
-        while count - 1 in told and told[count - 1][1] == CLOSED:
-            count -= 1
-        if count < len(topic.partitions):
-            leaders = {state.leader for state in topic.partitions[count:]}
-            checks = [lives[one] for one in sorted(leaders) if one in lives]
-            configs = configs_after(topic, count)
-            await self._metadata.drop_partitions(topic.name, topic, count, configs, checks)
-            log.info("%s: the last of its retired partitions are gone, %d are left", topic.name, count)
+        told = await self._ask_leaders(topic, [last], CLOSE)
+        if last in told and told[last][1] == CLOSED:
+            leader = topic.partitions[last].leader
+            checks = [lives[leader]] if leader in lives else []
+            configs = configs_after(topic, last)
+            await self._metadata.drop_partitions(topic.name, topic, last, configs, checks)
+            log.info("%s-%d: nobody needs it any more, so it is removed", topic.name, last)
 
     async def _ask_leaders(
         self, topic: Topic, numbers: Sequence[int], what: int

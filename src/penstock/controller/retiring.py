@@ -67,15 +67,16 @@ def seen(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int) -> dict
     return changed
 
 
-def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now_ms: int) -> list[int]:
-    """The last partitions, from the very last down, that nobody has needed for long enough."""
-    found = []
-    for number in reversed(range(topic.shown, len(topic.partitions))):
-        sighting = sightings.get(number)
-        if sighting is None or now_ms - sighting.written_ms < grace_ms:
-            break
-        found.append(number)
-    return found
+def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now_ms: int) -> int | None:
+    """The last partition, if nobody has needed it for long enough.
+
+    One at a time: the one before may be its target, and must be looked at when nothing can come from it any more.
+    """
+    last = len(topic.partitions) - 1
+    sighting = sightings.get(last)
+    if last < topic.shown or sighting is None or now_ms - sighting.written_ms < grace_ms:
+        return None
+    return last
 
 
 def configs_after(topic: Topic, count: int) -> dict[str, str]:

@@ -224,7 +224,7 @@ class Hosting:
             await self._group_commit.quiet(partition)
             # For good: a sync of files that are gone would look as if the disk had failed.
             partition.truncating = partition.sync_running = True
-            log.info("%s-%d: this replica has gone to another broker", topic.name, index)
+            log.info("%s-%d: this replica is not kept here any longer", topic.name, index)
             loop = asyncio.get_running_loop()
             discard = partial(self._data_dir.discard_partition, topic.name, topic.id, index)
             try:

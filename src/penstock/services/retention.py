@@ -19,8 +19,9 @@ def retention_of(topic: Topic, partition: Partition) -> tuple[RetentionLimits, i
     else:
         limits = _limits_of_inlet(topic, partition, retirement)
     committed = partition.high_watermark
-    if retirement is None:
+    if retirement is None or not partition.is_leader:
         return limits, committed
+    # Unless the target has it.
     return limits, min(committed, max(retirement.limit, retirement.moved))
 
 

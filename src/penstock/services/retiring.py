@@ -29,17 +29,19 @@ class RetiringService:
         partition = self._table.find(topic, index)
         check_exact_epoch(partition, leader_epoch)
         now_ms = self._clock.now_ms()
+        config = self._table.by_name[topic.encode()].config
         if question == FREEZE:
+            if config.retire_to is None or index < config.retire_to:
+                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "nobody wishes so, as far as is known here")
             return OffsetAnswer(offset=freeze(partition, now_ms), leader_epoch=leader_epoch)
         retirement = partition.retirement
         if retirement is None or retirement.epoch is not None:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
+        drained = is_drained(partition)
         # What is still to be moved counts as if it was written now.
-        written_ms = retirement.written_ms if is_drained(partition) else now_ms
-        if question == CLOSE:
-            grace_ms = self._table.by_name[topic.encode()].config.retire_grace_ms
-            if retirement.closed or now_ms - written_ms >= grace_ms:
-                retirement.closed, written_ms = True, CLOSED
+        written_ms = retirement.written_ms if drained else now_ms
+        if question == CLOSE and drained and now_ms - written_ms >= config.retire_grace_ms:
+            retirement.closed, written_ms = True, CLOSED
         return OffsetAnswer(written_ms, partition.log.start_offset, leader_epoch)
 
 

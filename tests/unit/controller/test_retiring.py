@@ -75,11 +75,12 @@ def test_writes_are_noted_now_and_then() -> None:
 def test_the_last_partition_goes_first_and_only_after_the_grace() -> None:
     topic = a_topic(LIVE, inlet(hidden=True), inlet(hidden=True), to=1)
     old, young = Sighting(10, 0), Sighting(10, 500)
-    assert to_close(topic, {1: old, 2: old}, GRACE_MS, 1000) == [2, 1]
-    assert to_close(topic, {1: old, 2: young}, GRACE_MS, 1000) == []
-    assert to_close(topic, {1: young, 2: old}, GRACE_MS, 1000) == [2]
-    assert to_close(topic, {1: old}, GRACE_MS, 1000) == []
-    assert to_close(a_topic(LIVE, inlet(), to=1), {1: old}, GRACE_MS, 1000) == []
+    assert to_close(topic, {1: old, 2: old}, GRACE_MS, 1000) == 2
+    assert to_close(topic, {1: old, 2: young}, GRACE_MS, 1000) is None
+    assert to_close(topic, {1: young, 2: old}, GRACE_MS, 1000) == 2
+    assert to_close(topic, {1: old}, GRACE_MS, 1000) is None
+    assert to_close(a_topic(LIVE, inlet(), to=1), {1: old}, GRACE_MS, 1000) is None
+    assert to_close(a_topic(LIVE, LIVE), {}, GRACE_MS, 1000) is None
 
 
 def test_the_wish_is_forgotten_when_it_has_come_true() -> None:

@@ -1,13 +1,15 @@
 """Metadata, DescribeTopicPartitions and DescribeCluster as Apache Kafka 4.3 answers them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import BrokerRegistration, InletState, PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_cluster import DescribeClusterRequest
 from penstock.wire.kafka.generated.describe_topic_partitions import (
@@ -15,7 +17,7 @@ from penstock.wire.kafka.generated.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-from penstock.wire.kafka.generated.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.wire.kafka.generated.metadata import MetadataRequest, MetadataRequestTopic, decode_response
 
 NO_ID = bytes(16)
 OTHER_ID = b"\x07" * 16
@@ -270,3 +272,18 @@ async def test_other_endpoints_are_refused(endpoint: int, code: int) -> None:
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, 1)
         assert (answer.error_code, answer.brokers, answer.cluster_id) == (code, [], "")
         assert answer.error_message
+
+
+async def test_a_hidden_partition_is_shown_only_to_who_has_produced_over_the_connection() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=3)
+        states = asked.services.image.topics["t"].partitions
+        hidden = replace(states[2], inlet=InletState(offset=0, into=0, written_ms=0, hidden=True))
+        await asked.services.metadata.update_partitions({("t", 2): hidden})
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
+        shown = []
+        for produces in (False, True, False):
+            call = Call(12, "tester", "127.0.0.1", produces=produces)
+            answer = REGISTRY[ApiKey.METADATA].handler(asked.services, request, call)  # type: ignore[misc]
+            shown.append(len(decode_response(answer, 0, 12)[0].topics[0].partitions))
+        assert shown == [2, 3, 2]

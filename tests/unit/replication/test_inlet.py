@@ -1,0 +1,122 @@
+"""A retired partition: what readers see stands still, whatever is written, and whoever leads."""
+
+import pytest
+from tests.unit.storage.logs import NOW_MS, a_batch, opened
+
+from penstock.coordination.nodes import PartitionState
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.records.batch import read_header
+from penstock.replication.inlet import Inlet, freeze, is_drained, retire, retirement_of, thaw
+from penstock.replication.leading import Leading
+from penstock.replication.partition import Partition
+from penstock.testing.mem_files import MemFiles
+
+THREE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=9)
+
+
+class NoSyncer:
+    def request(self, partition: Partition) -> None:
+        raise AssertionError("nothing here is synced")
+
+
+def a_partition() -> Partition:
+    log = opened(MemFiles()).log
+    return Partition("t", bytes(16), 2, log, 5, NoSyncer(), sync_before_ack=False)
+
+
+def write(partition: Partition, count: int = 1) -> None:
+    for _ in range(count):
+        batch = a_batch()
+        partition.append(memoryview(batch), read_header(batch), NOW_MS)
+
+
+def refusal(partition: Partition, offset: int) -> ErrorCode:
+    with pytest.raises(ApiError) as refused:
+        partition.read(offset, 1000, at_least_one=True)
+    return refused.value.code
+
+
+def test_readers_keep_what_they_had_and_see_nothing_more() -> None:
+    partition = a_partition()
+    write(partition, 3)
+    assert freeze(partition, NOW_MS) == 3
+    write(partition, 4)
+    assert (partition.readable.offset, partition.committed.offset) == (3, 7)
+    found = partition.read(0, 1 << 20, at_least_one=True)
+    assert found is not None
+    assert found.size == 3 * len(a_batch())
+    assert partition.read(3, 1000, at_least_one=True) is None
+    assert refusal(partition, 4) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert freeze(partition, NOW_MS) == 3  # asked again, the same answer
+
+
+def test_a_new_leader_names_no_limit_before_it_knows_what_its_predecessor_showed() -> None:
+    partition = a_partition()
+    write(partition, 3)
+    partition.stand_back(5)
+    leading = Leading(1, THREE, 1, epoch_start=3, now=0.0)
+    partition.note_committed(partition.log.end()._replace(offset=1, position=len(a_batch())))
+    partition.lead(6, leading)
+    with pytest.raises(ApiError) as refused:
+        freeze(partition, NOW_MS)
+    assert refused.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
+    leading.fetched(2, 1, 3, 3, 0.0)
+    partition.advance()
+    assert freeze(partition, NOW_MS) == 3
+
+
+def test_a_limit_that_came_to_nothing_is_taken_back() -> None:
+    partition = a_partition()
+    write(partition, 3)
+    freeze(partition, NOW_MS)
+    write(partition, 2)
+    thaw(partition)
+    assert type(partition) is Partition
+    assert partition.readable == partition.committed
+    assert partition.read(3, 1000, at_least_one=True) is not None
+
+
+def test_a_replica_that_learns_the_limit_before_it_has_all_of_it_shows_what_is_committed() -> None:
+    partition = a_partition()
+    write(partition, 2)
+    retire(partition, 4, None, NOW_MS)
+    assert partition.readable.offset == 2
+    write(partition, 3)
+    assert (partition.readable.offset, partition.committed.offset) == (4, 5)
+    found = partition.read(3, 1 << 20, at_least_one=True)
+    assert found is not None
+    assert found.size == len(a_batch())
+
+
+def test_what_readers_had_may_be_gone_and_the_end_is_still_no_error() -> None:
+    partition = a_partition()
+    write(partition, 3)
+    freeze(partition, NOW_MS)
+    write(partition, 3)
+    partition.log.advance_start(5)
+    assert partition.read(3, 1000, at_least_one=True) is None
+    assert refusal(partition, 2) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_closed_inlet_takes_nothing_and_is_drained_when_all_is_moved() -> None:
+    partition = a_partition()
+    write(partition, 1)
+    freeze(partition, NOW_MS)
+    assert isinstance(partition, Inlet)
+    write(partition, 2)
+    assert not is_drained(partition)
+    retirement_of(partition).moved = 3
+    assert is_drained(partition)
+    retirement_of(partition).closed = True
+    with pytest.raises(ApiError) as refused:
+        write(partition)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_segment_that_readers_have_left_is_sealed() -> None:
+    partition = a_partition()
+    write(partition, 3)
+    freeze(partition, NOW_MS)
+    write(partition, 1)
+    assert [one.base_offset for one in partition.log.segments] == [0, 3]
