@@ -89,14 +89,11 @@ def test_describe_does_not_create_what_it_looks_for(topic: Topic) -> None:
     assert "ghost" not in {one["name"] for one in topic("list", "--json").json}
 
 
-def test_taken_names_and_shrinking_are_refused(topic: Topic) -> None:
+def test_taken_names_are_refused(topic: Topic) -> None:
     assert topic("create", "taken", "--partitions", "3").code == 0
     again = topic("create", "taken")
     assert again.code == 1
     assert "exists already" in again.said()
-    smaller = topic("alter", "taken", "--partitions", "2")
-    assert smaller.code == 1
-    assert "taken" in smaller.said()
 
 
 def test_nobody_there_is_said_at_once() -> None:

@@ -19,7 +19,7 @@ from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record, read_all
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
-from penstock.testing.sim_loop import SimLoop
+from penstock.testing.sim_loop import SimLoop, SimulationError
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_topics, fetch, produce
 
@@ -265,7 +265,7 @@ def test_the_checker_finds_acknowledgements_that_run_ahead_of_the_disk() -> None
     def loses_something(seed: int) -> bool:
         try:
             run_story(seed, {"penstock.ack.after": "written"})
-        except AssertionError:
+        except (AssertionError, SimulationError):  # a producer whose sequence is gone ends the run, too
             return True
         return False
 

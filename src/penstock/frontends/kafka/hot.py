@@ -17,12 +17,7 @@ from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBa
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.acknowledging import (
-    PendingProduce,
-    check_acks,
-    is_acknowledged,
-    wait_for_acks,
-)
+from penstock.services.acknowledging import PendingProduce, check_acks, is_acknowledged, wait_for_acks
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
 from penstock.services.produce import ProduceService, RefusedRecords

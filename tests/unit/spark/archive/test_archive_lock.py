@@ -94,7 +94,8 @@ def test_the_heartbeat_beats(lake: FolderLake) -> None:
 
 def test_somebody_who_lost_the_lock_notices_and_leaves_it_to_its_new_owner(lake: FolderLake) -> None:
     with Lock(lake, heartbeat_seconds=0.01) as lock:
-        lake.replace(PATH, another().encode())
+        with lock._mutex:  # not between a heartbeat's look and its write
+            lake.replace(PATH, another().encode())
         with pytest.raises(ConflictError):
             lock.check()
     assert owner_now(lake).token == "other"
