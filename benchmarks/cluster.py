@@ -83,7 +83,7 @@ def fresh_topic(cluster: ClusterPeer, leaders: tuple[int, ...] = BROKERS) -> Ite
     """A new topic with a partition for each of these leaders, all of it in sync; deleted afterwards."""
     name = f"bench-cluster-{next(_names)}"
     replicas = [[leader, *(one for one in BROKERS if one != leader)] for leader in leaders]
-    new = NewTopic(name, replica_assignment=replicas, config=_SAFE)
+    new = NewTopic(name, len(leaders), replica_assignment=replicas, config=_SAFE)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     admin.create_topics([new])[name].result(WAIT_S)
     wait_in_sync(cluster, name)
