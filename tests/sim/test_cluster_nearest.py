@@ -9,18 +9,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC, Violation
+from tests.sim.cluster_clients import TOPIC
 from tests.sim.cluster_near import NEAREST, NearStory, fetch_request, give_racks, rack_of
-from tests.sim.cluster_planted import Plant
 from tests.sim.cluster_story import watched
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError
 from penstock.replication.partition import Partition
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import list_offsets
 
@@ -46,40 +44,6 @@ def run_story(seed: int) -> NearStory:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_what_followers_show_is_never_taken_back(seed: int) -> None:
     run_story(seed)
-
-
-def show_the_end_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower shows all it has, committed or not."""
-    monkeypatch.setattr(
-        Partition, "told_committed", lambda partition, _: partition._commit(partition.log.end())
-    )
-
-
-def refuse_what_is_not_here_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower that lags tells a reader which was elsewhere before that its place never was."""
-
-    def hasty(partition: Partition, offset: int) -> None:
-        if offset > partition.committed.offset:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-
-    monkeypatch.setattr(Partition, "check_behind", hasty)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("plant", [show_the_end_of_the_log, refuse_what_is_not_here_yet])
-def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
-    assert any(finds_something(seed) for seed in range(200))
-
-
-def finds_something(seed: int) -> bool:
-    try:
-        run_story(seed)
-    except Violation:
-        return True
-    except SimulationError as error:
-        return isinstance(error.__cause__, Violation)
-    return False
 
 
 class NearScene(Scene):
