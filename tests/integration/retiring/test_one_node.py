@@ -143,8 +143,8 @@ def test_partitions_are_retired_from_retired_ones_on(running: BrokerProcess, top
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--partitions", "0"), "0"),
-        (("--partitions", "-1"), "-1"),
+        (("--partitions", "0"), "greater than or equal to 1"),
+        (("--partitions", "-1"), "greater than or equal to 1"),
         (("--config", "penstock.retire.to=0"), "at least 1"),
         (("--config", "penstock.retire.to=3"), "name fewer"),
         (("--config", "penstock.retire.to=two"), "penstock.retire.to"),
