@@ -3,7 +3,7 @@
 And what many share: a real ZooKeeper, one per test process, started by the first test that asks for it.
 
 And how tests are dealt out to workers. A file that starts brokers stays with one worker, so that they start once; all
-that needs Spark shares two of them. Those come first: they wait more than they compute, and the longest must not be
+that needs Spark stays with one Spark. Those come first: they wait more than they compute, and the longest must not be
 left for the end. The rest goes out in small portions, which fill the gaps.
 """
 
@@ -22,7 +22,6 @@ settings.register_profile("no time limits", deadline=None)
 settings.load_profile("no time limits")
 
 _PORTION_TESTS = 20
-_SPARKS = 2
 _PROCESSES = Path(__file__).parent / "integration"
 _SPARK = _PROCESSES / "spark"
 
@@ -46,7 +45,6 @@ class Dealer(LoadScopeScheduling):
         super().__init__(config, log)
         self._scopes: dict[str, str] = {}
         self._seen: Counter[str] = Counter()
-        self._spark_files: dict[str, int] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         """What goes to one worker, as a name; asked for each test in turn, and again when it is done."""
@@ -57,8 +55,7 @@ class Dealer(LoadScopeScheduling):
     def _portion(self, file: str) -> str:
         path = self.config.rootpath / file
         if _SPARK in path.parents:
-            self._spark_files.setdefault(file, len(self._spark_files))
-            return f"spark {self._spark_files[file] % _SPARKS}"
+            return "spark"
         if _PROCESSES in path.parents:
             return file
         self._seen[file] += 1

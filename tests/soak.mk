@@ -23,7 +23,8 @@ soak: $(VENV)/.dev
 	cluster) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster.py tests/sim/test_cluster_groups.py \
 		tests/sim/test_cluster_retiring.py ;; \
-	faults) $(BIN)/python -m pytest --timeout=3000 -s -p no:randomly tests/integration/cluster 2>/dev/null ;; \
+	faults) $(BIN)/python -m pytest --timeout=3000 -s -p no:randomly tests/integration/cluster \
+		tests/integration/retiring 2>/dev/null ;; \
 	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
 		tests/property/test_log_model.py tests/property/test_compaction_model.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
@@ -31,7 +32,8 @@ soak: $(VENV)/.dev
 	compaction) PENSTOCK_COMPACTION_KEYS=$(SOAK_KEYS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/test_compaction_load.py 2>/dev/null ;; \
 	overload) $(BIN)/python -m pytest --timeout=3000 -m soak tests --ignore=tests/integration/spark \
-		--ignore=tests/integration/groups --ignore=tests/integration/cluster --ignore=tests/unit/coordination ;; \
+		--ignore=tests/integration/groups --ignore=tests/integration/cluster --ignore=tests/integration/retiring \
+		--ignore=tests/unit/coordination ;; \
 	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark \
 		--ignore=tests/integration/spark/test_archive_kills.py ;; \
 	kills) $(BIN)/python -m pytest --timeout=3500 -s -m soak tests/integration/spark/test_archive_kills.py 2>/dev/null ;; \

@@ -10,7 +10,7 @@ from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
 
 from penstock.testing.sim_loop import SimLoop, SimulationError
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "60"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "30"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 

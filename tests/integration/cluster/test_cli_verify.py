@@ -69,9 +69,9 @@ def test_replicas_that_are_the_same(running: ClusterProcesses, topic: str) -> No
     assert found.json["identical"]
     assert [one["brokers"] for one in found.json["partitions"]] == [[1, 2, 3]] * 2
     assert [(one["start"], one["end"]) for one in found.json["partitions"]] == [(0, 50)] * 2
-    everything = penstock("verify", bootstrap=running.bootstrap)
-    assert everything.code == 0, everything.err
-    assert "identical" in everything.out
+    everything = penstock("verify", bootstrap=running.bootstrap)  # also what other tests have damaged
+    (row,) = [line for line in everything.out.splitlines() if line.startswith(f"{topic} ")]
+    assert "identical" in row
 
 
 @pytest.mark.parametrize("whose", ["leader", "follower"])

@@ -87,6 +87,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
             one.run("penstock cluster down --data-dir demo")
 
 
+@pytest.mark.soak
 def test_the_page_is_true(page: Page) -> None:
     said: dict[str, str] = {}
     for kind, commands in page.blocks():
