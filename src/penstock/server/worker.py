@@ -94,7 +94,7 @@ class RemoteRound:
                 pickle.dump(one, process.stdin)
             process.stdin.flush()
             succeeded, answer = pickle.load(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError):
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # ended, or closed while it was read
             process.kill()
             raise WorkerDiedError(f"the worker process ended with {process.wait()}") from None
         if succeeded:

@@ -9,8 +9,12 @@ _write = OsFile.pwrite
 
 
 def late(self: OsFile, data: Buffer, offset: int) -> None:
-    if self.path.suffix == ".log":
-        asyncio.get_running_loop().call_later(0.01, _write, self, bytes(data), offset)
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # a thread, which recovers a log: nothing is acknowledged there
+        loop = None
+    if self.path.suffix == ".log" and loop is not None:
+        loop.call_later(0.01, _write, self, bytes(data), offset)
     else:
         _write(self, data, offset)
 
