@@ -16,6 +16,7 @@ class Gate:
         self._requests_pass.set()
         self._answers_pass.set()
         self._refuses = False
+        self.holds = asyncio.Event()  # something that was sent waits here
         self.port = 0
 
     def hold_requests(self):
@@ -44,8 +45,8 @@ class Gate:
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, server_writer}
         pumps = [
-            asyncio.ensure_future(_pump(reader, server_writer, self._requests_pass)),
-            asyncio.ensure_future(_pump(server_reader, writer, self._answers_pass)),
+            asyncio.ensure_future(self._pump(reader, server_writer, self._requests_pass)),
+            asyncio.ensure_future(self._pump(server_reader, writer, self._answers_pass)),
         ]
         self._pumps |= set(pumps)
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
@@ -57,12 +58,13 @@ class Gate:
             one.transport.abort()
             self._writers.discard(one)
 
-
-async def _pump(reader, writer, passes):
-    while data := await reader.read(_CHUNK_BYTES):
-        await passes.wait()
-        writer.write(data)
-        await writer.drain()
+    async def _pump(self, reader, writer, passes):
+        while data := await reader.read(_CHUNK_BYTES):
+            if not passes.is_set():
+                self.holds.set()
+                await passes.wait()
+            writer.write(data)
+            await writer.drain()
 
 
 @asynccontextmanager

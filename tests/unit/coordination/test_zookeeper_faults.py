@@ -143,7 +143,7 @@ async def test_a_lost_request_leaves_it_open_too_and_did_not_happen(zookeeper_st
         made = await tree.multi([Create("/a", b"0")])
         doors.hold_requests()
         writing = asyncio.ensure_future(tree.multi([Set("/a", b"1")]))
-        await asyncio.sleep(0.1)
+        await doors.holds.wait()
         doors.cut()
         with pytest.raises(ConnectionLostError):
             await writing
