@@ -42,9 +42,6 @@ _PROBED_BYTES_MIN = 32 * 1024
 
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
-# The replica id of a reader that wants this replica's copy, whoever leads: Kafka's tools compare replicas with it.
-DEBUGGING_READER = -2
-
 _ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
@@ -161,8 +158,7 @@ class _Fetch:
         self._answered = answered
         self._version = version
         self._by_id = version >= TOPIC_IDS_SINCE
-        old = version < FOLLOWERS_SINCE and request.replica_id != DEBUGGING_READER
-        self._led = old or request.replica_id >= 0
+        self._led = version < FOLLOWERS_SINCE or request.replica_id >= 0
         self._rack = request.rack and service.rack_of(request)
         self._incremental = incremental
         self._timer: asyncio.TimerHandle | None = None
