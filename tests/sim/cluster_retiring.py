@@ -40,7 +40,10 @@ class RetiringStory(Story):
 
     def begin_to_retire(self) -> None:
         """It will happen, however long the controller or the leader is away."""
-        self.spawn("admin", _retire(self.client("retiring"), {"penstock.retire.to": str(RETIRED)}))
+        self.configure({"penstock.retire.to": str(RETIRED)})
+
+    def configure(self, configs: dict[str, str]) -> None:
+        self.spawn("admin", _configure(self.client("retiring"), configs))
 
     def misfortune(self) -> None:
         """Whatever may happen, and often it happens to a leader that moves records, or that takes them."""
@@ -52,6 +55,13 @@ class RetiringStory(Story):
 
     def is_retired(self) -> bool:
         return self._state(RETIRED).inlet is not None
+
+    def is_hidden(self) -> bool:
+        return self._state(RETIRED).hidden
+
+    def written_to(self, index: int) -> int:
+        """How many records were acknowledged."""
+        return sum(partition == index for partition, _ in self.history.acknowledged)
 
     def replica(self, machine: SimBroker, index: int) -> Partition | None:
         topic = None if machine.broker is None else machine.broker.table.by_name.get(TOPIC.encode())
@@ -86,8 +96,7 @@ class RetiringStory(Story):
         self._check_replicas()
 
     def _read(self, index: int) -> list[bytes]:
-        inlet = self._state(index).inlet
-        if inlet is not None and inlet.hidden:
+        if index == RETIRED and self.is_hidden():
             return []  # it was retired before anybody wrote to it: no metadata shows it any more
         reading = read_partition(self.client("checker"), index)
         values: list[bytes] = self.loop.run_until_complete(self.loop.spawn("checker", reading))
@@ -138,7 +147,7 @@ def _expect(stored: Sequence[list[bytes]], index: int, offset: int, value: bytes
         raise Violation(f"offset {offset} of {index} was {value!r}, now {found!r}")
 
 
-async def _retire(client: ClusterClient, configs: dict[str, str]) -> None:
+async def _configure(client: ClusterClient, configs: dict[str, str]) -> None:
     changes = [
         incremental_alter_configs.AlterableConfig(name=name, config_operation=_SET, value=value)
         for name, value in configs.items()

@@ -4,7 +4,7 @@ import os
 
 import pytest
 from tests.sim.cluster_clients import Violation
-from tests.sim.cluster_retiring import RetiringStory
+from tests.sim.cluster_retiring import RETIRED, RetiringStory
 from tests.sim.cluster_story import watched
 from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
 
@@ -46,6 +46,26 @@ def finds_something(seed: int) -> bool:
     except SimulationError as error:
         return isinstance(error.__cause__, Violation)
     return False
+
+
+def test_a_writer_finds_the_next_leader_of_a_partition_that_clients_are_not_told_of() -> None:
+    often = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
+    with SimLoop(1) as loop:
+        story = RetiringStory(loop, often)
+        story.begin()
+        story.let_pass(1)
+        for reader in ("reader-0", "reader-1"):  # they would miss what expires
+            loop.crash(reader)
+        story.begin_to_retire()
+        loop.run_until(story.is_retired)
+        story.configure({"retention.ms": "1"})
+        loop.run_until(story.is_hidden)
+        leader = story.leader(RETIRED)
+        assert leader is not None
+        leader.kill()
+        before = story.written_to(RETIRED)
+        loop.run_until(lambda: story.written_to(RETIRED) > before)
+        loop.run_until(story.is_hidden)
 
 
 def test_the_checkers_find_a_source_that_does_not_ask_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from penstock.controller.retiring import (
     configs_after,
     frozen,
     live_count,
+    newly_led,
     seen,
     to_close,
     to_freeze,
@@ -32,6 +33,8 @@ from penstock.core.errors import PenstockError
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
+# Producers that look for a partition's leader ask every second or more often.
+_FOUND_MS = 30_000
 
 # (leader, topic, its partitions with their leader epochs, what) -> (offset, time) of those that answered.
 AskLeader = Callable[[int, str, Mapping[int, int], int], Awaitable[Mapping[int, tuple[int, int]]]]
@@ -58,6 +61,8 @@ class Retirer:
         self._clock = clock
         self._ask = ask
         self._work = asyncio.Event()
+        # Topic -> (retired partition, leader epoch) -> when that leader was first seen.
+        self._led_since: dict[bytes, dict[tuple[int, int], int]] = {}
 
     def wake(self) -> None:
         self._work.set()
@@ -111,16 +116,25 @@ class Retirer:
         lives = self._lives(topic)
         grace_ms = TopicConfig.resolve(topic.configs, self.config).retire_grace_ms
         sightings = await self._sightings(topic)
-        changed = seen(topic, sightings, grace_ms)
+        changed = seen(topic, sightings, grace_ms, self._found(topic, min(_FOUND_MS, grace_ms)))
         if changed:
             await self._write(topic, changed, lives)
             for number, state in changed.items():
-                if state.inlet is not None and state.inlet.hidden:
+                if state.hidden and not topic.partitions[number].hidden:
                     log.info("%s-%d: nothing is left to read, so clients forget it", topic.name, number)
             return
         last = to_close(topic, sightings, grace_ms, self._clock.now_ms())
         if last is not None:
             await self._drop(topic, last)
+
+    def _found(self, topic: Topic, patience_ms: int) -> list[int]:
+        """Which of the newly led have been so for long enough."""
+        now_ms = self._clock.now_ms()
+        before = self._led_since.pop(topic.id, {})
+        since = {one: before.get(one, now_ms) for one in newly_led(topic).items()}
+        if since:
+            self._led_since[topic.id] = since
+        return [number for (number, _), at_ms in since.items() if now_ms - at_ms >= patience_ms]
 
     async def _sightings(self, topic: Topic) -> dict[int, Sighting]:
         inlets = [number for number, state in enumerate(topic.partitions) if state.inlet is not None]

@@ -2,13 +2,14 @@
 
     penstock.retire.to=n is set        partitions from n on are to be retired
       frozen    its leader has said where readers stop: that offset is written down, once, and never changes
-      hidden    retention has left readers nothing, here and in all partitions with a higher number
+      hidden    retention has left readers nothing, here and in all partitions with a higher number; for a while
+                after an election it is shown again, so that those who write to it find its leader
       gone      nobody has written to it for `penstock.retire.grace.ms`, and its leader takes nothing more
 
 Numbers stay without gaps, because clients count: the last partition is hidden first, and goes first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.coordination.image import Topic
@@ -43,11 +44,22 @@ def to_freeze(topic: Topic) -> list[int]:
 
 
 def frozen(state: PartitionState, number: int, live: int, limit: int, now_ms: int) -> PartitionState:
-    return replace(state, inlet=InletState(limit, number % live, now_ms))
+    return replace(state, inlet=InletState(limit, number % live, now_ms, state.leader_epoch))
 
 
-def seen(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int) -> dict[int, PartitionState]:
-    """What to write down of what the leaders say."""
+def newly_led(topic: Topic) -> dict[int, int]:
+    """Retired partitions whose producers may still look for the leader, with its epoch."""
+    return {
+        number: state.leader_epoch
+        for number, state in enumerate(topic.partitions)
+        if state.inlet is not None and state.inlet.epoch != state.leader_epoch
+    }
+
+
+def seen(
+    topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, found: Collection[int] = ()
+) -> dict[int, PartitionState]:
+    """What to write down of what the leaders say; `found`: newly led, and their producers have had enough time."""
     changed = {}
     above_hidden = True
     for number in reversed(range(len(topic.partitions))):
@@ -55,15 +67,16 @@ def seen(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int) -> dict
         inlet, sighting = state.inlet, sightings.get(number)
         if inlet is None:
             break
-        after = inlet
+        after = replace(inlet, epoch=state.leader_epoch) if number in found else inlet
         if sighting is not None:
             if sighting.written_ms - inlet.written_ms > grace_ms // _WRITTEN_NOTED:
                 after = replace(after, written_ms=sighting.written_ms)
-            if above_hidden and sighting.start_offset >= inlet.offset:
+            if above_hidden and sighting.start_offset >= inlet.offset and after.epoch == state.leader_epoch:
                 after = replace(after, hidden=True)
-        above_hidden = above_hidden and after.hidden
+        state = replace(state, inlet=after)
+        above_hidden = above_hidden and state.hidden
         if after != inlet:
-            changed[number] = replace(state, inlet=after)
+            changed[number] = state
     return changed
 
 

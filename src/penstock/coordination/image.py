@@ -233,7 +233,7 @@ def _is_shrunk(new: Topic, old: Topic | None) -> bool:
 
 def _shown(partitions: tuple[PartitionState, ...]) -> int:
     shown = len(partitions)
-    while shown and (inlet := partitions[shown - 1].inlet) is not None and inlet.hidden:
+    while shown and partitions[shown - 1].hidden:
         shown -= 1
     return shown
 

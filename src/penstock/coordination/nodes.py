@@ -62,7 +62,9 @@ class InletState:
     into: int
     # When it was last known to have been written to (epoch ms), give or take a tenth of the grace.
     written_ms: int
-    # Nothing is left for readers: clients are not told of it any more.
+    # The leader epoch that it was last looked at in: its producers have had the time to find that leader.
+    epoch: int
+    # Nothing is left for readers: clients are not told of it any more, until the next leader is elected.
     hidden: bool = False
 
 
@@ -82,6 +84,12 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     inlet: InletState | None = None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether clients are not told of it. After an election they are, for a while: who writes has to find it."""
+        inlet = self.inlet
+        return inlet is not None and inlet.hidden and inlet.epoch == self.leader_epoch
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -183,7 +191,7 @@ def encode_partition(state: PartitionState) -> bytes:
         if members := getattr(state, name):
             fields[name] = members
     if (inlet := state.inlet) is not None:
-        fields["inlet"] = (inlet.offset, inlet.into, inlet.written_ms, int(inlet.hidden))
+        fields["inlet"] = (inlet.offset, inlet.into, inlet.written_ms, inlet.epoch, int(inlet.hidden))
     return _dump(fields)
 
 
@@ -200,8 +208,8 @@ def _decode_partition(data: bytes, version: int) -> PartitionState:
     fields = json.loads(data)
     inlet = None
     if "inlet" in fields:
-        offset, into, written_ms, hidden = map(int, fields["inlet"])
-        inlet = InletState(offset, into, written_ms, bool(hidden))
+        offset, into, written_ms, epoch, hidden = map(int, fields["inlet"])
+        inlet = InletState(offset, into, written_ms, epoch, bool(hidden))
     return PartitionState(
         replicas=tuple(int(replica) for replica in fields["replicas"]),
         isr=tuple(int(replica) for replica in fields["isr"]),

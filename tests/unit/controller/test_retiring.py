@@ -8,6 +8,7 @@ from penstock.controller.retiring import (
     configs_after,
     frozen,
     live_count,
+    newly_led,
     seen,
     to_close,
     to_freeze,
@@ -28,14 +29,14 @@ LIVE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5)
 GRACE_MS = 1000
 
 
-def inlet(offset: int = 10, written_ms: int = 0, *, hidden: bool = False) -> PartitionState:
-    return replace(LIVE, inlet=InletState(offset, 0, written_ms, hidden))
+def inlet(offset: int = 10, written_ms: int = 0, epoch: int = 5, *, hidden: bool = False) -> PartitionState:
+    return replace(LIVE, inlet=InletState(offset, 0, written_ms, epoch, hidden))
 
 
 def a_topic(*partitions: PartitionState, to: int | None = None) -> Topic:
     configs = {} if to is None else {RETIRE_TO: str(to)}
     shown = len(partitions)
-    while shown and (last := partitions[shown - 1].inlet) is not None and last.hidden:
+    while shown and partitions[shown - 1].hidden:
         shown -= 1
     return Topic("orders", bytes(16), partitions, configs, 0, shown=shown)
 
@@ -50,7 +51,7 @@ def test_partitions_from_the_wished_count_on_are_frozen_once() -> None:
 
 def test_a_frozen_partition_keeps_its_leader_and_knows_its_target() -> None:
     after = frozen(LIVE, number=5, live=3, limit=77, now_ms=9)
-    assert after == replace(LIVE, inlet=InletState(offset=77, into=2, written_ms=9))
+    assert after == replace(LIVE, inlet=InletState(offset=77, into=2, written_ms=9, epoch=5))
 
 
 def test_a_partition_is_hidden_when_readers_have_nothing_left_here_and_above() -> None:
@@ -58,18 +59,35 @@ def test_a_partition_is_hidden_when_readers_have_nothing_left_here_and_above() -
     assert seen(a_topic(LIVE, inlet(), inlet(), to=1), both, GRACE_MS) == {}
     both[2] = Sighting(10, 0)
     hidden = seen(a_topic(LIVE, inlet(), inlet(), to=1), both, GRACE_MS)
-    assert {number: state.inlet and state.inlet.hidden for number, state in hidden.items()} == {
-        1: True,
-        2: True,
-    }
+    assert {number: state.hidden for number, state in hidden.items()} == {1: True, 2: True}
     assert seen(a_topic(LIVE, inlet(), inlet(), to=1), {1: both[1]}, GRACE_MS) == {}
+
+
+def test_a_hidden_partition_is_shown_again_until_its_next_leader_is_found() -> None:
+    state = inlet(epoch=4, hidden=True)  # hidden under the leader before
+    topic, nothing_left = (
+        a_topic(LIVE, inlet(hidden=True), state, to=1),
+        {1: Sighting(10, 0), 2: Sighting(10, 0)},
+    )
+    assert not state.hidden
+    assert topic.shown == 3
+    assert newly_led(topic) == {2: 5}
+    assert seen(topic, nothing_left, GRACE_MS) == {}
+    assert seen(topic, nothing_left, GRACE_MS, found=[2]) == {2: inlet(hidden=True)}
+
+
+def test_a_partition_is_not_hidden_from_those_who_look_for_its_next_leader() -> None:
+    topic = a_topic(LIVE, inlet(epoch=4), to=1)
+    assert seen(topic, {1: Sighting(10, 0)}, GRACE_MS) == {}
+    assert seen(topic, {1: Sighting(10, 0)}, GRACE_MS, found=[1]) == {1: inlet(hidden=True)}
+    assert seen(topic, {1: Sighting(9, 0)}, GRACE_MS, found=[1]) == {1: inlet()}
 
 
 def test_writes_are_noted_now_and_then() -> None:
     topic = a_topic(LIVE, inlet(written_ms=5000), to=1)
     assert seen(topic, {1: Sighting(0, 5100)}, GRACE_MS) == {}
     changed = seen(topic, {1: Sighting(0, 5101)}, GRACE_MS)
-    assert changed[1].inlet == InletState(10, 0, 5101)
+    assert changed[1].inlet == InletState(10, 0, 5101, 5)
 
 
 def test_the_last_partition_goes_first_and_only_after_the_grace() -> None:
