@@ -3,7 +3,7 @@
 Messages are Kafka's, word for word: tools show them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.controller.controller import Controller
 from penstock.controller.election import NOBODY, World
@@ -21,7 +21,9 @@ _ROUNDS_MAX = 5
 
 # A partition as clients name it.
 Name = tuple[str, int]
-Outcome = dict[Name, ApiError | None]
+# Where its replicas are to be; None: where they were before they began to move.
+Wish = tuple[Name, Sequence[int] | None]
+Outcome = ApiError | None
 Decide = Callable[[Topic, int, World], PartitionState]
 
 PREFERRED, UNCLEAN = 0, 1
@@ -39,39 +41,35 @@ class Reassignments:
         self._controller = controller
         self._metadata = metadata
 
-    async def alter(self, wanted: Mapping[Name, Sequence[int] | None], *, may_change_factor: bool) -> Outcome:
+    async def alter(self, wanted: Sequence[Wish], *, may_change_factor: bool) -> list[Outcome]:
         """Move each partition to these replicas; None takes a move back."""
 
-        def decide(topic: Topic, number: int, world: World) -> PartitionState:
-            state, target = topic.partitions[number], wanted[topic.name, number]
-            if target is None:
-                return _cancelled(topic.name, number, state, world)
-            image = self._metadata.image
-            check_replicas(target, {*image.brokers, *image.lives}, None)
-            if not may_change_factor and len(target) != len(state.replicas) - len(state.adding):
-                raise ApiError(
-                    ErrorCode.INVALID_REPLICATION_FACTOR,
-                    f"The replication factor is changed from {len(state.replicas) - len(state.adding)} to "
-                    f"{len(target)}",
-                )
-            return begin(state, target, world)
+        def decided(target: Sequence[int] | None) -> Decide:
+            def decide(topic: Topic, number: int, world: World) -> PartitionState:
+                state = topic.partitions[number]
+                if target is None:
+                    return _cancelled(topic.name, number, state, world)
+                image = self._metadata.image
+                check_replicas(target, {*image.brokers, *image.lives}, None)
+                if not may_change_factor and len(target) != len(state.replicas) - len(state.adding):
+                    raise ApiError(
+                        ErrorCode.INVALID_REPLICATION_FACTOR,
+                        f"The replication factor is changed from {len(state.replicas) - len(state.adding)} to "
+                        f"{len(target)}",
+                    )
+                return begin(state, target, world)
 
-        outcome = await self._each(
-            list(wanted),
-            decide,
+            return decide
+
+        outcomes = await self._each(
+            [(name, decided(target)) for name, target in wanted],
             "Unable to find a topic named {topic}.",
             "Unable to find partition {topic}:{partition}.",
         )
         self._controller.wake()
-        return outcome
+        return outcomes
 
-    async def elect(self, wanted: Sequence[Name] | None, kind: int) -> Outcome:
-        """New leaders; None for wherever one is needed."""
-        everything = wanted is None
-        if wanted is None:
-            topics = self._metadata.image.topics.values()
-            wanted = [(topic.name, number) for topic in topics for number in range(len(topic.partitions))]
-
+    async def elect(self, wanted: Sequence[Name], kind: int) -> list[Outcome]:
         def decide(topic: Topic, number: int, world: World) -> PartitionState:
             state = topic.partitions[number]
             if (state.leader == state.replicas[0]) if kind == PREFERRED else state.leader != NOBODY:
@@ -83,16 +81,11 @@ class Reassignments:
                 raise ApiError(*_UNAVAILABLE[kind])
             return after
 
-        outcome = await self._each(
-            wanted, decide, "No such topic as {topic}", "No such partition as {topic}-{partition}"
+        return await self._each(
+            [(name, decide) for name in wanted],
+            "No such topic as {topic}",
+            "No such partition as {topic}-{partition}",
         )
-        if not everything:
-            return outcome
-        return {
-            name: error
-            for name, error in outcome.items()
-            if error is None or error.code is not ErrorCode.ELECTION_NOT_NEEDED
-        }
 
     def ongoing(self, wanted: Sequence[Name] | None) -> dict[Name, PartitionState]:
         topics = self._metadata.image.topics
@@ -126,17 +119,16 @@ class Reassignments:
         self._controller.wake()
 
     async def _each(
-        self, wanted: Sequence[Name], decide: Decide, no_topic: str, no_partition: str
-    ) -> Outcome:
-        """Decided one by one, written together."""
-        outcome: Outcome = {}
+        self, wanted: Sequence[tuple[Name, Decide]], no_topic: str, no_partition: str
+    ) -> list[Outcome]:
+        """Decided one by one, written together. Who names a partition twice is answered twice."""
+        outcomes: list[Outcome] = []
 
         def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
             world = world_of(image)
             changed: dict[PartitionKey, PartitionState] = {}
-            outcome.clear()
-            for name, number in wanted:
-                outcome[name, number] = None
+            outcomes.clear()
+            for (name, number), decide in wanted:
                 try:
                     topic = image.topics.get(name)
                     if topic is None or not 0 <= number < len(topic.partitions):
@@ -147,8 +139,9 @@ class Reassignments:
                     after = decide(topic, number, world)
                     if after is not topic.partitions[number]:
                         changed[topic.id, number] = after
+                    outcomes.append(None)
                 except ApiError as error:
-                    outcome[name, number] = error
+                    outcomes.append(error)
             return changed, checks_of(image, {state.leader for state in changed.values()})
 
         for _ in range(_ROUNDS_MAX):
@@ -158,7 +151,7 @@ class Reassignments:
                 if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
                     raise
             else:
-                return outcome
+                return outcomes
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many others change the same partitions")
 
 

@@ -14,6 +14,7 @@ KEYS = (
     "resource_name",
     "partition_index",
     "partition",
+    "partition_id",
     "index",
     "api_key",
     "node_id",

@@ -154,7 +154,9 @@ def _draw(context: Context, api_key: int, count: int) -> Iterator[Case]:
 
 def _spoil(context: Context, api_key: int, *, valid: bool) -> Case | None:
     """A request that would be good, with other bytes: unknown tags and tails are to be skipped, cuts not."""
-    model = variants_of(api_key, context.version, valid=True)[0].case(context)
+    good, bad = (variants_of(api_key, context.version, valid=kind) for kind in (True, False))
+    # Of an API that has nothing to say yes to, one that is refused for what it means.
+    model = (good or bad)[0].case(context)
     flexible = context.version >= APIS[api_key][3]
     kept = context.rng.random()
     spoilings: list[tuple[str, Callable[[bytes], bytes]]]

@@ -101,7 +101,40 @@ async def test_elections_that_are_not_needed(version: int) -> None:
             }
             request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
             answer = await asked.ask(ApiKey.ELECT_LEADERS, request, version)
-            assert (answer.error_code, answer.replica_election_results) == (0, [])
+            results = [(one.topic, one.partition_result) for one in answer.replica_election_results]
+            assert (answer.error_code, results) == (0, [("t", [])])
+
+
+async def test_who_names_a_partition_twice_is_answered_twice() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        own = asked.broker.services.node.id
+        moves = [ReassignablePartition(partition_index=0, replicas=one) for one in ([own], [99], None)]
+        topic = ReassignableTopic(name="t", partitions=moves)
+        answer = await asked.ask(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(topics=[topic]), 1
+        )
+        assert [one.error_code for one in answer.responses[0].partitions] == [
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        ]
+        named = [TopicPartitions(topic="t", partitions=[0, 0]), TopicPartitions(topic="t", partitions=[0])]
+        answer = await asked.ask(
+            ApiKey.ELECT_LEADERS, ElectLeadersRequest(election_type=0, topic_partitions=named), 2
+        )
+        assert [len(one.partition_result) for one in answer.replica_election_results] == [2, 1]
+
+
+async def test_an_unknown_kind_of_election_is_refused_for_each_partition() -> None:
+    async with Machine().broker() as asked:
+        named = [TopicPartitions(topic="t", partitions=[0])]
+        answer = await asked.ask(
+            ApiKey.ELECT_LEADERS, ElectLeadersRequest(election_type=7, topic_partitions=named), 2
+        )
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        (one,) = answer.replica_election_results[0].partition_result
+        assert one.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_broker_that_runs_or_never_was_is_not_unregistered() -> None:

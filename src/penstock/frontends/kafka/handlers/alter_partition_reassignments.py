@@ -21,14 +21,17 @@ from penstock.wire.kafka.generated.alter_partition_reassignments import (
 async def handle(
     services: Services, request: AlterPartitionReassignmentsRequest, call: Call
 ) -> AlterPartitionReassignmentsResponse:
+    if not request.topics:
+        # Nothing to do: Kafka answers without a look at the rest.
+        return AlterPartitionReassignmentsResponse()
     may_change = request.allow_replication_factor_change
-    wanted = {
-        (topic.name, one.partition_index): one.replicas
+    wanted = [
+        ((topic.name, one.partition_index), one.replicas)
         for topic in request.topics
         for one in topic.partitions
-    }
+    ]
     try:
-        outcome = await services.reassignments.alter(wanted, may_change_factor=may_change)
+        outcomes = iter(await services.reassignments.alter(wanted, may_change_factor=may_change))
     except ApiError as error:
         return AlterPartitionReassignmentsResponse(
             error_code=error.code, error_message=error.message, allow_replication_factor_change=may_change
@@ -39,10 +42,7 @@ async def handle(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[
-                    _answered(one.partition_index, outcome[topic.name, one.partition_index])
-                    for one in topic.partitions
-                ],
+                partitions=[_answered(one.partition_index, next(outcomes)) for one in topic.partitions],
             )
             for topic in request.topics
         ],

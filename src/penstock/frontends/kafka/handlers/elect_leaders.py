@@ -1,9 +1,11 @@
 """ElectLeaders (43), versions 0-2: partitions led by their first replica again, or by any that lives.
 
 v0 knows only the first kind and has no error for the whole request; v1 adds unclean elections, which may lose records,
-for partitions that nobody leads; v2 is flexible. Without a list all partitions are meant, and those that need nothing
-are left out of the answer.
+for partitions that nobody leads; v2 is flexible. Without a list all partitions are meant: every topic is in the answer,
+with those of its partitions that needed something.
 """
+
+from collections.abc import Sequence
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -21,28 +23,52 @@ from penstock.wire.kafka.generated.elect_leaders import (
 
 @api(ApiKey.ELECT_LEADERS, versions=(0, 2), forwarded=True)
 async def handle(services: Services, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
-    if request.election_type not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
-    wanted = (
-        None
+    everything = request.topic_partitions is None
+    asked: list[tuple[str, Sequence[int]]] = (
+        [(topic.name, range(len(topic.partitions))) for topic in services.image.topics.values()]
         if request.topic_partitions is None
-        else [(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
+        else [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     )
+    if request.election_type not in (PREFERRED, UNCLEAN):
+        error = ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
+        return ElectLeadersResponse(
+            error_code=error.code,
+            replica_election_results=[] if everything else [_results(*one, error) for one in asked],
+        )
     try:
-        outcome = await services.reassignments.elect(wanted, request.election_type)
-    except ApiError as error:
-        return ElectLeadersResponse(error_code=error.code)
-    topics: dict[str, list[PartitionResult]] = {}
-    for (name, number), refusal in outcome.items():
-        topics.setdefault(name, []).append(
-            PartitionResult(
-                partition_id=number,
-                error_code=ErrorCode.NONE if refusal is None else refusal.code,
-                error_message=None if refusal is None else refusal.message,
+        outcomes = iter(
+            await services.reassignments.elect(
+                [(name, number) for name, numbers in asked for number in numbers], request.election_type
             )
         )
+    except ApiError as error:
+        return ElectLeadersResponse(error_code=error.code)
     return ElectLeadersResponse(
         replica_election_results=[
-            ReplicaElectionResult(topic=name, partition_result=each) for name, each in topics.items()
+            ReplicaElectionResult(
+                topic=name,
+                partition_result=[
+                    _result(number, refusal)
+                    for number in numbers
+                    if (refusal := next(outcomes)) is None
+                    or not everything
+                    or refusal.code is not ErrorCode.ELECTION_NOT_NEEDED
+                ],
+            )
+            for name, numbers in asked
         ]
+    )
+
+
+def _results(topic: str, partitions: Sequence[int], refusal: ApiError) -> ReplicaElectionResult:
+    return ReplicaElectionResult(
+        topic=topic, partition_result=[_result(number, refusal) for number in partitions]
+    )
+
+
+def _result(partition: int, refusal: ApiError | None) -> PartitionResult:
+    return PartitionResult(
+        partition_id=partition,
+        error_code=ErrorCode.NONE if refusal is None else refusal.code,
+        error_message=None if refusal is None else refusal.message,
     )
