@@ -21,16 +21,25 @@ def main() -> None:
         metadata_max_age_ms=500,
     )
 
+    # Two threads speak: this one, and the one that is told what became of records.
+    speaking = threading.Lock()
+
+    def say(line: str, *, flush: bool = False) -> None:
+        with speaking:
+            print(line, flush=flush)
+
     def stored(value: str) -> object:
-        return lambda where: (print(f"stored {where.partition} {value}"), room.release())
+        return lambda where: (say(f"stored {where.partition} {value}"), room.release())
 
     def failed(error: Exception) -> None:
-        print(f"failed {error!r}")
+        say(f"failed {error!r}")
         room.release()
 
     sent = 0
     while not stopped.is_set():
-        room.acquire()
+        if not room.acquire(blocking=False):
+            say("full", flush=True)
+            room.acquire()
         key = f"{wanted['name']}{sent % wanted['keys']}"
         value = f"{key}:{sent // wanted['keys']}"
         future = producer.send(wanted["topic"], key=key.encode(), value=value.encode())
@@ -40,7 +49,7 @@ def main() -> None:
             sys.stdout.flush()
     producer.flush()
     producer.close()
-    print("done", flush=True)
+    say("done", flush=True)
 
 
 main()

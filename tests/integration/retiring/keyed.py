@@ -1,7 +1,8 @@
 """Numbered values of many keys, written by producers that are never restarted, and a group that reads all partitions.
 
 A producer in another language is a program that is given a JSON object (bootstrap, topic, idempotent, name, keys,
-queued) and writes until its input ends. It says `stored <partition> <value>`, `failed <why>`, and `done` in the end.
+queued) and writes until its input ends. It says `stored <partition> <value>`, `failed <why>`, `full` when it waits for
+room in its queue, and `done` in the end.
 """
 
 import json
@@ -36,6 +37,7 @@ class Writing:
 
     def __post_init__(self) -> None:
         self._stopped = threading.Event()
+        self._full = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
@@ -48,6 +50,11 @@ class Writing:
 
     def _run(self) -> None:
         raise NotImplementedError
+
+    def until_full(self) -> None:
+        """Its queue holds all that it can."""
+        self._full.clear()
+        wait_until(self._full.is_set, f"{self.queued_max} records in the queue")
 
     def stored(self, partition: int, value: bytes) -> None:
         self.acknowledged.add(value)
@@ -89,6 +96,7 @@ class KeyedLoad(Writing):
                 try:
                     producer.produce(self.topic, value, key=key, timestamp=timestamp, on_delivery=self._told)
                 except BufferError:
+                    self._full.set()
                     break
                 self.sent += 1
             producer.poll(_POLL_S)
@@ -130,6 +138,8 @@ class ProgramLoad(Writing):
                     self.sent += 1
                 elif what == "failed":
                     self.failed.append(rest)
+                elif what == "full":
+                    self._full.set()
                 done = what == "done"
         if not done:
             self.failed.append(f"the program ended with {process.returncode}")
@@ -195,14 +205,18 @@ class GroupReader:
         assert failed == []
         assert wanted - set(read) == set()
         assert len(read) == len(set(read))
-        if retired is None:
-            return
+        if retired is not None:
+            self.check_order(retired)
+
+    def check_order(self, retired: Mapping[int, int]) -> None:
+        """Every key in its order in what was read so far."""
+        read = {partition: list(values) for partition, values in list(self.values.items())}
         for source, into in retired.items():
-            homes = numbers_by_key(self.values[source]), numbers_by_key(self.values[into])
+            homes = numbers_by_key(read.get(source, [])), numbers_by_key(read.get(into, []))
             for key, numbers in homes[0].items():
                 # What was moved comes behind what was read in the retired partition.
                 assert numbers + homes[1].get(key, []) == sorted(numbers + homes[1].get(key, [])), key
-        for values in self.values.values():
+        for values in read.values():
             for key, numbers in numbers_by_key(values).items():
                 assert numbers == sorted(numbers), key
 

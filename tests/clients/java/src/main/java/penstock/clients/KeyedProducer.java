@@ -30,7 +30,11 @@ public final class KeyedProducer {
         PrintStream out = new PrintStream(System.out, false);
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(settings(wanted))) {
             for (long sent = 0; !stopped.get(); sent++) {
-                room.acquire();
+                if (!room.tryAcquire()) {
+                    out.println("full");
+                    out.flush();
+                    room.acquire();
+                }
                 String key = name + sent % keys;
                 String value = key + ":" + sent / keys;
                 producer.send(new ProducerRecord<>(topic, key, value), (where, error) -> {
