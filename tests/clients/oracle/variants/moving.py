@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders, UnregisterBroker, as far as one broker goes."""
+"""AlterPartitionReassignments, ListPartitionReassignments, ElectLeaders, UnregisterBroker: what one broker shows."""
 
 from __future__ import annotations
 
