@@ -79,6 +79,15 @@ class NearScene(Scene):
     def told(self, at: SimBroker, offset: int, **more: Any) -> ErrorCode:
         return ErrorCode(self.fetch(at, offset, **more).error_code)
 
+    def told_end(self, at: SimBroker, epoch: int = -1) -> ErrorCode:
+        """To who asks for the end of the partition."""
+        one = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        request = list_offsets.ListOffsetsRequest(
+            topics=[list_offsets.ListOffsetsTopic(name=TOPIC, partitions=[one])]
+        )
+        answer = self.do(SimClient(at.name, PORT).call(ApiKey.LIST_OFFSETS, request, 7))
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
+
 
 @pytest.fixture
 def scene() -> Iterator[NearScene]:
@@ -166,12 +175,7 @@ def test_only_fetches_that_know_of_followers_are_served_by_them(scene: NearScene
     follower = scene.followers()[0]
     assert scene.told(follower, 0, version=10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert scene.told(follower, 0, version=11) is ErrorCode.NONE
-    one = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    request = list_offsets.ListOffsetsRequest(
-        topics=[list_offsets.ListOffsetsTopic(name=TOPIC, partitions=[one])]
-    )
-    answer = scene.do(SimClient(follower.name, PORT).call(ApiKey.LIST_OFFSETS, request, 7))
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.told_end(follower) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_follower_fences_epochs_as_a_leader_does(scene: NearScene) -> None:
@@ -183,9 +187,15 @@ def test_a_follower_fences_epochs_as_a_leader_does(scene: NearScene) -> None:
     assert epoch > 0
     follower = next(one for one in scene.followers() if one is not before)
     scene.loop.run_until(lambda: scene.partition(follower).is_following)
+    fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
     assert scene.told(follower, 0, epoch=epoch) is ErrorCode.NONE
-    assert scene.told(follower, 0, epoch=epoch - 1) is ErrorCode.FENCED_LEADER_EPOCH
-    assert scene.told(follower, 0, epoch=epoch + 1) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert scene.told(follower, 0, epoch=epoch - 1) is fenced
+    assert scene.told(follower, 0, epoch=epoch + 1) is unknown
+    # Who can only be served by a leader hears of his epoch first, too.
+    elsewhere = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for told, asked in ((elsewhere, epoch), (fenced, epoch - 1), (unknown, epoch + 1)):
+        assert scene.told(follower, 0, epoch=asked, version=10) is told
+        assert scene.told_end(follower, asked) is told
 
 
 def test_a_follower_out_of_sync_gives_what_it_has_and_then_sends_on(scene: NearScene) -> None:

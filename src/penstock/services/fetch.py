@@ -84,15 +84,19 @@ class FetchService:
         work.attempt()
         return work.give_up
 
-    def find(self, topic: bytes, number: int, *, by_id: bool, led: bool) -> Partition:
-        """With `led` only where this broker leads; else followers will do."""
+    def find(self, topic: bytes, number: int, *, by_id: bool, led: bool, epoch: int = -1) -> Partition:
+        """With `led` only where this broker leads; else followers will do. `epoch` is what the client knows."""
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         if found is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         partition = found.led.get(number)
         if partition is None:
-            partition = None if led else found.partitions.get(number)
+            partition = found.partitions.get(number)
             if partition is None or not partition.is_following:
+                raise ApiError(found.missing(number))
+            if led:
+                # Who is ahead of us hears so, as in Kafka: perhaps we lead in that epoch.
+                partition.check_leader_epoch(epoch)
                 raise ApiError(found.missing(number))
         return partition
 
@@ -226,7 +230,9 @@ class _Fetch:
         request = self._request
         aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
         try:
-            partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
+            partition = self._service.find(
+                topic, one.partition, by_id=self._by_id, led=self._led, epoch=one.leader_epoch
+            )
             if request.replica_id >= 0:
                 self._service.followers.check(partition, request.replica_id)
             partition.check_leader_epoch(one.leader_epoch)

@@ -46,8 +46,7 @@ class OffsetService:
 
     async def find(self, topic: str, index: int, leader_epoch: int, timestamp: int) -> OffsetAnswer:
         """One partition's answer; ApiError when it is not served here or the client's epoch is not ours."""
-        partition = self._table.find(topic, index)
-        check_exact_epoch(partition, leader_epoch)
+        partition = self._led(topic, index, leader_epoch)
         log = partition.log
         if timestamp < 0 and not _knows_its_end(partition):
             # A new leader does not know yet how much is committed; what it told would seem to go back.
@@ -74,11 +73,19 @@ class OffsetService:
 
     def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
         """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
-        partition = self._table.find(topic, index)
-        check_exact_epoch(partition, current_epoch)
+        partition = self._led(topic, index, current_epoch)
         found, end = self._end_of(partition, epoch)
         retirement = partition.retirement
         return found, end if retirement is None else min(end, retirement.limit)
+
+    def _led(self, topic: str, index: int, epoch: int) -> Partition:
+        """The partition, if it is led here in the epoch that the client knows."""
+        found = self._table.by_name.get(topic.encode())
+        here = None if found is None else found.partitions.get(index)
+        if here is not None and (here.is_leader or here.is_following):
+            # Before the question who leads, as in Kafka: perhaps we do in that epoch, and have not heard of it.
+            check_exact_epoch(here, epoch)
+        return self._table.find(topic, index)
 
     def _end_of(self, partition: Partition, epoch: int) -> tuple[int, int]:
         log = partition.log
