@@ -16,8 +16,10 @@ from penstock.coordination.tree import CoordinationError
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 5.0
-# Between two tries to reach one that does not answer, and whose port was never seen open.
+# Between two tries to reach one that does not answer, or whose port was never seen open.
 _RETRY_SECONDS = 1.0
+# A connection that did not last longer is not begun anew at once: its end may be all that the other has to say.
+_SHORT_SECONDS = 0.1
 
 
 class _Line(asyncio.Protocol):
@@ -67,16 +69,17 @@ class Lookout:
         ]
 
     async def _watch(self, one: BrokerRegistration) -> None:
+        """Until its registration is gone: then this is cancelled."""
+        loop = asyncio.get_running_loop()
         was_open = False
         while True:
+            began = loop.time()
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    transport, line = await asyncio.get_running_loop().create_connection(
-                        _Line, one.host, one.port
-                    )
+                    transport, line = await loop.create_connection(_Line, one.host, one.port)
             except ConnectionRefusedError:
-                if was_open and await self._expelled(one):
-                    return
+                if was_open:
+                    await self._expel(one)
             except OSError:  # a timeout is one, too
                 pass
             else:
@@ -85,15 +88,14 @@ class Lookout:
                     await line.lost
                 finally:
                     transport.close()
+                if loop.time() - began < _SHORT_SECONDS:
+                    await asyncio.sleep(_SHORT_SECONDS)
                 continue
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _expelled(self, one: BrokerRegistration) -> bool:
-        """False: the store cannot be written to now."""
+    async def _expel(self, one: BrokerRegistration) -> None:
         try:
             if await self._metadata.expel(one):
                 log.warning("broker %d is gone: nobody listens on %s:%d any more", one.id, one.host, one.port)
         except CoordinationError as error:
             log.info("broker %d is gone, which cannot be written down: %s", one.id, error)
-            return False
-        return True
