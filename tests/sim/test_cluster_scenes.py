@@ -14,7 +14,10 @@ from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import delete_records, produce
+from penstock.wire.kafka.generated import delete_records, incremental_alter_configs, produce
+
+_TOPIC = 2
+_SET = 0
 
 
 class Scene(Story):
@@ -46,9 +49,20 @@ class Scene(Story):
     def produce(self, acks: int, timeout_ms: int = 500, at: SimBroker | None = None) -> ErrorCode:
         return ErrorCode(self.do(send((at or self.leader()).name, acks, timeout_ms)).error_code)
 
+    def set_topic(self, setting: str, value: str) -> None:
+        config = incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
+        resource = incremental_alter_configs.AlterConfigsResource(
+            resource_type=_TOPIC, resource_name=TOPIC, configs=[config]
+        )
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+        answer = self.do(SimClient(self.leader().name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
+        assert answer.responses[0].error_code == ErrorCode.NONE
 
-async def send(host: str, acks: int, timeout_ms: int, client: SimClient | None = None) -> Any:
-    batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
+
+async def send(
+    host: str, acks: int, timeout_ms: int, client: SimClient | None = None, records: int = 1
+) -> Any:
+    batch = bytes(build_batch([Record(offset=i, timestamp=1, key=None, value=b"x") for i in range(records)]))
     data = produce.PartitionProduceData(index=0, records=batch)
     topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
     request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])

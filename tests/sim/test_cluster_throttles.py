@@ -6,17 +6,12 @@ from tests.sim.test_cluster_moves import BY_HAND, telling
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
-from penstock.testing.sim_broker import PORT, SESSION_SECONDS
-from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
-from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import incremental_alter_configs
 
 LEADER_RATE = "leader.replication.throttled.rate"
 FOLLOWER_RATE = "follower.replication.throttled.rate"
 RATE = 500
-_TOPIC = 2
-_SET = 0
 
 
 def test_a_leader_sends_to_new_replicas_no_faster_than_the_throttle_says() -> None:
@@ -36,23 +31,13 @@ def test_a_leader_sends_to_new_replicas_no_faster_than_the_throttle_says() -> No
         story.check_data()
 
 
-def name_replicas(scene: Scene, setting: str, value: str) -> None:
-    config = incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
-    resource = incremental_alter_configs.AlterConfigsResource(
-        resource_type=_TOPIC, resource_name=TOPIC, configs=[config]
-    )
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
-    answer = scene.do(SimClient(scene.leader().name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
-    assert answer.responses[0].error_code == ErrorCode.NONE
-
-
 @pytest.mark.parametrize("end", ["leader", "follower"])
 def test_a_replica_that_is_named_catches_up_slowly_and_holds_up_nobody(end: str) -> None:
     with SimLoop(1) as loop:
         scene = Scene(loop, {f"{end}.replication.throttled.rate": str(RATE)})
         scene.begin()
         # Named while it is in sync: nothing is slow yet.
-        name_replicas(scene, f"{end}.replication.throttled.replicas", "*")
+        scene.set_topic(f"{end}.replication.throttled.replicas", "*")
         away = scene.followers()[0]
         away.kill()
         scene.let_pass(SESSION_SECONDS + 0.5)
