@@ -59,15 +59,21 @@ class Scene(Story):
         assert answer.responses[0].error_code == ErrorCode.NONE
 
 
+def produce_request(
+    acks: int, timeout_ms: int, records: int = 1, topic_id: bytes = bytes(16)
+) -> produce.ProduceRequest:
+    values = [Record(offset=i, timestamp=1, key=None, value=b"x") for i in range(records)]
+    data = produce.PartitionProduceData(index=0, records=bytes(build_batch(values)))
+    topic = produce.TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
+    return produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+
+
 async def send(
     host: str, acks: int, timeout_ms: int, client: SimClient | None = None, records: int = 1
 ) -> Any:
-    batch = bytes(build_batch([Record(offset=i, timestamp=1, key=None, value=b"x") for i in range(records)]))
-    data = produce.PartitionProduceData(index=0, records=batch)
-    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-    request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
     client = client or SimClient(host, PORT)
-    return (await client.call(ApiKey.PRODUCE, request)).responses[0].partition_responses[0]
+    answer = await client.call(ApiKey.PRODUCE, produce_request(acks, timeout_ms, records))
+    return answer.responses[0].partition_responses[0]
 
 
 @pytest.fixture(params=range(3))
@@ -125,10 +131,7 @@ def test_a_rolling_restart_fails_no_produce(scene: Scene) -> None:
     told: list[ErrorCode] = []
 
     async def keep_writing(client: ClusterClient) -> None:
-        batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
-        data = produce.PartitionProduceData(index=0, records=batch)
-        topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-        request = produce.ProduceRequest(acks=-1, timeout_ms=3000, topic_data=[topic])
+        request = produce_request(acks=-1, timeout_ms=3000)
         while True:
             try:
                 answered = await client.ask_leader(0, ApiKey.PRODUCE, request)
