@@ -5,18 +5,16 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.sim.cluster_clients import NETWORK_TROUBLE, PASSING, TOPIC, ClusterClient, History, Violation
+from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation
 from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.messages import NETWORK_TROUBLE, fetch_request, records_of
 
 from penstock.config.broker_settings import RACK_AWARE
 from penstock.core.error_codes import ErrorCode
-from penstock.records.batch import HEADER_BYTES
-from penstock.records.reader import read_all
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import fetch
 
 NEAREST = {"replica.selector.class": RACK_AWARE}
 SHARED = 0  # the partition that several producers write to: what is lost is followed by something else
@@ -119,11 +117,7 @@ class NearReader:
                 self._near = SimClient(self._names[answer.preferred_read_replica - 1], PORT, 2.0)
                 self._until = asyncio.get_running_loop().time() + LEASE_SECONDS
                 continue
-            data = bytes(answer.records or b"")
-            records = read_all(memoryview(data)) if len(data) > HEADER_BYTES else []
-            for record in records:
-                if record.offset < offset:
-                    continue
+            for record in records_of(answer, offset):
                 if record.offset != offset:
                     raise Violation(f"a reader of {self._partition} at {offset} was given {record.offset}")
                 history.saw(self._partition, record.offset, record.value or b"")
@@ -145,28 +139,3 @@ class NearReader:
         self._near = None
         self._client.forget(self._partition)
         await asyncio.sleep(self._rng.uniform(0.02, 0.1))
-
-
-def fetch_request(
-    partition: int,
-    offset: int,
-    *,
-    rack: str = "",
-    epoch: int = -1,
-    last_epoch: int = -1,
-    max_wait_ms: int = 100,
-) -> fetch.FetchRequest:
-    one = fetch.FetchPartition(
-        partition=partition,
-        fetch_offset=offset,
-        current_leader_epoch=epoch,
-        last_fetched_epoch=last_epoch,
-        partition_max_bytes=2000,
-    )
-    return fetch.FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=10_000,
-        rack_id=rack,
-        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
-    )

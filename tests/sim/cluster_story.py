@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from tests.sim.cluster_clients import (
-    PARTITIONS,
-    PRODUCERS,
-    TOPIC,
     ClusterClient,
     History,
     Violation,
@@ -22,6 +19,7 @@ from tests.sim.cluster_clients import (
     read_partition,
     write,
 )
+from tests.sim.messages import PARTITIONS, PRODUCERS, TOPIC
 
 from penstock.coordination import nodes
 from penstock.coordination.memory import MemoryStore

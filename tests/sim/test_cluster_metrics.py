@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.sim.cluster_clients import PARTITIONS, PRODUCERS, TOPIC
 from tests.sim.cluster_retiring import RETIRED, RetiringStory
 from tests.sim.cluster_story import Story, bytes_below
+from tests.sim.messages import PARTITIONS, PRODUCERS, TOPIC
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode

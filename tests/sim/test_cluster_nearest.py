@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC
-from tests.sim.cluster_near import NEAREST, NearStory, fetch_request, give_racks, rack_of
+from tests.sim.cluster_near import NEAREST, NearStory, give_racks, rack_of
 from tests.sim.cluster_planted import Plant, goes_wrong
 from tests.sim.cluster_story import watched
+from tests.sim.messages import TOPIC, fetch_request
 from tests.sim.near_planted import PLANTED
 from tests.sim.test_cluster_scenes import Scene
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC
+from tests.sim.messages import TOPIC, batch_of, produce_request
 from tests.sim.test_cluster_moves import BY_HAND, telling
-from tests.sim.test_cluster_scenes import Scene, produce_request
+from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
 from penstock.testing.sim_broker import PORT, SimBroker
@@ -37,7 +37,7 @@ def topic_id(scene: Scene) -> bytes:
 
 
 def produce_to(scene: Scene, at: SimBroker, version: int) -> Any:
-    request = produce_request(acks=-1, timeout_ms=500, topic_id=topic_id(scene))
+    request = produce_request(0, batch_of([b"x"]), topic_id=topic_id(scene))
     return scene.do(SimClient(at.name, PORT).call(ApiKey.PRODUCE, request, version))
 
 
@@ -94,7 +94,7 @@ def test_a_producer_that_waits_is_told_who_leads_now(scene: Scene) -> None:
     before = scene.leader()
     for machine in scene.followers():
         scene.loop.network.stall(before.name, machine.name)
-    request = produce_request(acks=-1, timeout_ms=60_000)
+    request = produce_request(0, batch_of([b"x"]), timeout_ms=60_000)
     client = SimClient(before.name, PORT, timeout_s=60)
     waiting = scene.loop.spawn("producer", client.call(ApiKey.PRODUCE, request, 10))
     scene.let_pass(0.2)
@@ -119,7 +119,7 @@ def test_a_producer_that_waits_for_the_disk_is_told_who_leads_now() -> None:
         target = source % 4 + 1
         before = story.machines[source - 1]
         story.loop.slow_down(before.name, 1e6)
-        request = produce_request(acks=-1, timeout_ms=60_000)
+        request = produce_request(0, batch_of([b"x"]), timeout_ms=60_000)
         client = SimClient(before.name, PORT, timeout_s=60)
         waiting = story.loop.spawn("producer", client.call(ApiKey.PRODUCE, request, 10))
         story.let_pass(0.2)

@@ -4,17 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC, ClusterClient, create_topic
+from tests.sim.cluster_clients import ClusterClient, create_topic
 from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.messages import TOPIC, batch_of, produce_request
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.builder import build_batch
-from penstock.records.reader import Record
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import delete_records, incremental_alter_configs, produce
+from penstock.wire.kafka.generated import delete_records, incremental_alter_configs
 
 _TOPIC = 2
 _SET = 0
@@ -59,20 +58,12 @@ class Scene(Story):
         assert answer.responses[0].error_code == ErrorCode.NONE
 
 
-def produce_request(
-    acks: int, timeout_ms: int, records: int = 1, topic_id: bytes = bytes(16)
-) -> produce.ProduceRequest:
-    values = [Record(offset=i, timestamp=1, key=None, value=b"x") for i in range(records)]
-    data = produce.PartitionProduceData(index=0, records=bytes(build_batch(values)))
-    topic = produce.TopicProduceData(name=TOPIC, topic_id=topic_id, partition_data=[data])
-    return produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
-
-
 async def send(
     host: str, acks: int, timeout_ms: int, client: SimClient | None = None, records: int = 1
 ) -> Any:
     client = client or SimClient(host, PORT)
-    answer = await client.call(ApiKey.PRODUCE, produce_request(acks, timeout_ms, records))
+    request = produce_request(0, batch_of([b"x"] * records), acks=acks, timeout_ms=timeout_ms)
+    answer = await client.call(ApiKey.PRODUCE, request)
     return answer.responses[0].partition_responses[0]
 
 
@@ -131,7 +122,7 @@ def test_a_rolling_restart_fails_no_produce(scene: Scene) -> None:
     told: list[ErrorCode] = []
 
     async def keep_writing(client: ClusterClient) -> None:
-        request = produce_request(acks=-1, timeout_ms=3000)
+        request = produce_request(0, batch_of([b"x"]), timeout_ms=3000)
         while True:
             try:
                 answered = await client.ask_leader(0, ApiKey.PRODUCE, request)
