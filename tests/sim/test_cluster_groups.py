@@ -31,7 +31,8 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_topics, find_coordinator
 
 MEMBERS = 3
-SEEDS = min(int(os.environ.get("PENSTOCK_SIM_SEEDS", "40")), 5000)
+# A fifth of what the cluster itself gets.
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200")) // 5
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 SETTINGS = {"min.insync.replicas": "2"}
 # After these a member looks for its coordinator again.

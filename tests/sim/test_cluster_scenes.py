@@ -13,7 +13,12 @@ from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import delete_records, incremental_alter_configs
+from penstock.wire.kafka.generated import (
+    delete_records,
+    describe_groups,
+    find_coordinator,
+    incremental_alter_configs,
+)
 
 _TOPIC = 2
 _SET = 0
@@ -105,6 +110,25 @@ def test_acks_all_is_refused_while_too_few_are_in_sync(scene: Scene) -> None:
 
 def test_whoever_does_not_lead_says_so(scene: Scene) -> None:
     assert scene.produce(-1, at=scene.followers()[0]) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_who_asks_first_for_a_coordinator_finds_one_that_knows_it(scene: Scene) -> None:
+    wanted = find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=["billing"])
+
+    async def find(client: ClusterClient) -> tuple[list[ErrorCode], str]:
+        told: list[ErrorCode] = []
+        while True:
+            found = (await client.ask_any(ApiKey.FIND_COORDINATOR, wanted)).coordinators[0]
+            told.append(ErrorCode(found.error_code))
+            if found.error_code == ErrorCode.NONE:
+                return told, found.host
+            await asyncio.sleep(0.1)
+
+    told, host = scene.do(find(scene.client("member")))
+    assert set(told[:-1]) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    request = describe_groups.DescribeGroupsRequest(groups=["billing"])
+    described = scene.do(SimClient(host, PORT).call(ApiKey.DESCRIBE_GROUPS, request, 5)).groups[0]
+    assert described.error_code in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
 def test_a_dead_leader_is_replaced_right_after_its_session(scene: Scene) -> None:

@@ -1,5 +1,6 @@
 """Consumer groups, administered: who is in them, and how far behind they are."""
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,14 @@ from penstock.client.admin_topics import TopicAdmin
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.group_info import GroupInfo, GroupOffset, GroupSummary, MemberInfo, Where
+
+# What is said while the coordinator of a group changes.
+_MOVING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+_RETRY_SECONDS = 0.1
 
 
 class GroupAdmin(TopicAdmin):
@@ -36,16 +45,9 @@ class GroupAdmin(TopicAdmin):
         """Several at once, in a few requests; those that do not exist are left out."""
         if not names:
             return []
-        describing = self._client.describe_consumer_groups(list(names), request_timeout=REQUEST_SECONDS)
-        fetching = {name: self._fetch_committed(name) for name in names}
-        found = {}
-        for name in names:
-            try:
-                found[name] = self._wait(describing[name], f"group {name}")
-            except ClientError as error:
-                if error.code != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
-        committed = {name: self._committed(name, fetching[name]) for name in found}
+        found = self._described(names)
+        fetching = {name: self._fetch_committed(name) for name in found}
+        committed = {name: self._committed(name, future) for name, future in fetching.items()}
         members = {name: tuple(map(_member, one.members)) for name, one in found.items()}
         places = self._places(
             {topic for of in committed.values() for topic, _ in of}
@@ -78,6 +80,26 @@ class GroupAdmin(TopicAdmin):
                 )
             )
         return [one for one in infos if one.exists]
+
+    def _described(self, names: Sequence[str]) -> dict[str, Any]:
+        """Those that exist. librdkafka gives up where a coordinator has just moved: then it is asked again."""
+        deadline = time.monotonic() + REQUEST_SECONDS
+        found: dict[str, Any] = {}
+        left = list(names)
+        while left:
+            describing = self._client.describe_consumer_groups(left, request_timeout=REQUEST_SECONDS)
+            left = []
+            for name, future in describing.items():
+                try:
+                    found[name] = self._wait(future, f"group {name}")
+                except ClientError as error:
+                    if error.code in _MOVING and time.monotonic() < deadline:
+                        left.append(name)
+                    elif error.code != KafkaError.GROUP_ID_NOT_FOUND:
+                        raise
+            if left:
+                time.sleep(_RETRY_SECONDS)
+        return {name: found[name] for name in names if name in found}
 
     def committed(self, name: str) -> dict[Where, int]:
         """What a group has committed: the next offset to read, by topic and partition."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from penstock.coordination import nodes
+from penstock.coordination import nodes, writes
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
 from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
 from penstock.coordination.tree import (
@@ -28,7 +28,6 @@ from penstock.coordination.tree import (
     Set,
     Tree,
 )
-from penstock.coordination.writes import in_parts, partition_creations, partition_deletions, registration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
@@ -93,7 +92,7 @@ class MetadataStore:
             if not one.done():
                 one.set_result(None)
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+    async def until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until something holds that follows from the image; False when it does not in that time."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -140,7 +139,7 @@ class MetadataStore:
             for new in wanted:
                 topic_id = self.random_id()
                 partitions.append(Create(nodes.partitions_path(topic_id), b"{}"))
-                partitions += partition_creations(topic_id, 0, new.partitions)
+                partitions += writes.partition_creations(topic_id, 0, new.partitions)
                 record = TopicRecord(topic_id, len(new.partitions), new.configs)
                 topics.append(Create(nodes.topic_path(new.name), nodes.encode_topic(record)))
             await self._write_in_parts([*partitions, *topics])
@@ -153,7 +152,7 @@ class MetadataStore:
             await self._write_in_parts(
                 [
                     Delete(nodes.topic_path(name), topic.version),
-                    *partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
+                    *writes.partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
                 ]
             )
             return topic
@@ -170,7 +169,7 @@ class MetadataStore:
             await self._write_in_parts(
                 [
                     *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
-                    *partition_creations(topic.id, count, added),
+                    *writes.partition_creations(topic.id, count, added),
                     Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version),
                 ]
             )
@@ -261,7 +260,7 @@ class MetadataStore:
             orphans = self.image.orphans()
             for topic_id in orphans:
                 await self._write_in_parts(
-                    partition_deletions(topic_id, self.image.partition_numbers(topic_id))
+                    writes.partition_deletions(topic_id, self.image.partition_numbers(topic_id))
                 )
             return len(orphans)
 
@@ -276,7 +275,7 @@ class MetadataStore:
         """
         async with self._turn:
             for _ in range(_REGISTRATIONS_MAX):
-                operations = await registration(self._tree, broker, clean=clean)
+                operations = await writes.registration(self._tree, broker, clean=clean)
                 try:
                     change = await self._write(operations)
                 except ConflictError:
@@ -293,6 +292,16 @@ class MetadataStore:
             if registered is not None:
                 data = nodes.encode_broker(replace(registered, stopping=True))
                 await self._write([Set(nodes.broker_path(broker), data)])
+
+    async def expel(self, broker: BrokerRegistration) -> bool:
+        """This very process is gone: take back what its session still holds. False: it is back, or was expelled."""
+        async with self._turn:
+            operations = writes.expulsion(self.image, broker)
+            with suppress(ConflictError):
+                if operations:
+                    await self._write(operations)
+                    return True
+            return False
 
     async def settle(self, broker: int, life: Life) -> None:
         """For the controller: what this life may have lost is dealt with."""
@@ -346,7 +355,7 @@ class MetadataStore:
 
     async def _write_in_parts(self, operations: Sequence[Operation], checks: Sequence[Check] = ()) -> None:
         """For what only the controller writes."""
-        for part in in_parts(operations):
+        for part in writes.in_parts(operations):
             await self._write([*self.guard(), *checks, *part])
 
     async def _write(self, operations: Sequence[Operation]) -> Change:

@@ -3,8 +3,18 @@
 from collections.abc import Iterable, Sequence
 
 from penstock.coordination import nodes
+from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState
-from penstock.coordination.tree import MULTI_BYTES_MAX, Create, Delete, Operation, Set, Tree, operation_bytes
+from penstock.coordination.tree import (
+    MULTI_BYTES_MAX,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    Set,
+    Tree,
+    operation_bytes,
+)
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
@@ -33,6 +43,19 @@ async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -
         life = nodes.encode_life(Life(broker.incarnation, settled))
         operations.append(Set(life_path, life, node.version))
     return operations
+
+
+def expulsion(image: ClusterImage, broker: BrokerRegistration) -> list[Operation]:
+    """A broker's registration goes, and its place as the controller; nothing when it has registered anew."""
+    known, life = image.brokers.get(broker.id), image.lives.get(broker.id)
+    if known is None or known.epoch != broker.epoch or life is None:
+        return []
+    operations: list[Operation] = [
+        # Every registration writes it: one that the image does not know of yet makes this fail.
+        Check(nodes.life_path(broker.id), life.version),
+        Delete(nodes.broker_path(broker.id)),
+    ]
+    return [*operations, Delete(nodes.CONTROLLER)] if image.controller == broker.id else operations
 
 
 def partition_creations(topic_id: bytes, first: int, states: Iterable[PartitionState]) -> list[Operation]:

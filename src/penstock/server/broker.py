@@ -128,7 +128,7 @@ class Broker:
         )
         topics = TopicService(self.metadata, hosting.reconcile, config.node_id, cluster.link)
         coordinator = CoordinatorRuntime(
-            loop, seams.executor, seams.clock, seams.rng, self.table, topics, config
+            loop, seams.executor, seams.clock, seams.rng, self.table, topics, self.metadata.image, config
         )
         return Services(
             node=Node(config.node_id, *self._advertised, config.broker_rack),

@@ -22,6 +22,7 @@ from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.replication.throttle import LeaderThrottle
+from penstock.server.lookout import Lookout
 from penstock.server.membership import Connect, Membership
 from penstock.server.seams import Seams
 from penstock.services.configs import ConfigService
@@ -67,6 +68,7 @@ class ClusterMember:
         )
         self.link.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
+        self._lookout = Lookout(node, metadata, lambda: image.controller == node)
         ask = self.link.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
@@ -99,6 +101,8 @@ class ClusterMember:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.membership.run(), name="membership")
+            tasks.create_task(self.membership.stay(), name="registration")
+            tasks.create_task(self._lookout.run(), name="lookout")
             tasks.create_task(self.controller.run(), name="controller")
             tasks.create_task(self.keeper.run(), name="in-sync replicas")
             tasks.create_task(self._keep_true(), name="hosting")
@@ -136,6 +140,7 @@ class ClusterMember:
             self.relays.topic_deleted(topic.id)
         if delta.brokers:
             self._hosting.look_again()
+            self._lookout.look_again()
             self.controller.wake()
         elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
             self.controller.wake()

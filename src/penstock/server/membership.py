@@ -33,7 +33,7 @@ class Membership:
         self._connect = connect
         self._registration: BrokerRegistration | None = None
         self._clean = True
-        self._session = 0  # counts those that were begun
+        self._turn = asyncio.Lock()  # one registration at a time
         self.epoch = -1
         self.stopping = False
 
@@ -49,7 +49,8 @@ class Membership:
         """Register, and stand for controller where there is none."""
         self._clean = clean
         self._registration = self._with_incarnation(registration)
-        await self._register()
+        async with self._turn:
+            await self._register()
         await self._controller.step()
 
     def _with_incarnation(self, one: BrokerRegistration) -> BrokerRegistration:
@@ -68,7 +69,8 @@ class Membership:
         self._registration = self._with_incarnation(self._registration)
         self._clean = False
         try:
-            await self._register()
+            async with self._turn:
+                await self._register()
             await self._controller.step()
         except PenstockError as error:
             log.warning("the metadata cannot be written: %s", error)
@@ -93,9 +95,11 @@ class Membership:
             try:
                 with suppress(CoordinationError):
                     await self._metadata.tree.close()  # what is left of it: connections, threads
-                self._metadata.attach(await self._connect())
-                await self._metadata.load()
-                await self._register()
+                tree = await self._connect()
+                async with self._turn:
+                    self._metadata.attach(tree)
+                    await self._metadata.load()
+                    await self._register()
             except (PenstockError, OSError) as error:
                 log.warning("no new session with the coordination store yet: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -103,6 +107,23 @@ class Membership:
             log.info("registered again, as epoch %d", self.epoch)
             self._controller.wake()
             return
+
+    async def stay(self) -> None:
+        """Whoever was taken for dead says that it is not, until cancelled."""
+        while True:
+            await self._metadata.until(lambda: not self._is_registered, None)
+            try:
+                async with self._turn:
+                    if not self._is_registered:
+                        log.warning("others took this broker for dead: it registers again")
+                        await self._register()
+            except PenstockError as error:
+                log.info("this broker cannot register now: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    @property
+    def _is_registered(self) -> bool:
+        return self._registration is None or self._registration.id in self._metadata.image.brokers
 
     async def leave(self, leads_nothing: Callable[[], bool], timeout_s: float) -> None:
         """Let the controller move leaders elsewhere; returns when it has, or will not."""

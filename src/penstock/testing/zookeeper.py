@@ -17,7 +17,7 @@ from penstock.testing.child import Child
 
 HOST = "127.0.0.1"
 JAVA_VERSION_MIN = 17
-SESSION_MS_MAX = 60_000
+SESSION_MS_MAX = 600_000
 _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Tens of brokers need no more; a JVM takes a quarter of the machine unless it is told.
 _JVM_OPTIONS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")

@@ -146,6 +146,8 @@ class Load:
     sent: list[int] = field(init=False)
     # Per partition: offset -> value.
     acknowledged: list[dict[int, bytes]] = field(init=False)
+    # Those that librdkafka knows to be stored, but not where: it was told only that they came twice. By partition.
+    somewhere: list[tuple[int, bytes]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     # Per partition: when the last acknowledgement came, and the longest time without one.
     _last: list[float] = field(init=False)
@@ -224,9 +226,13 @@ class Load:
             return
         self.note(message.partition(), message.offset(), message.value())
 
-    def note(self, partition: int, offset: int, value: bytes) -> None:
+    def note(self, partition: int, offset: int | None, value: bytes) -> None:
         """It was acknowledged, now."""
         now = time.monotonic()
+        if offset is None:
+            self.somewhere.append((partition, value))
+            # Counted below no offset that there is.
+            offset = -len(self.somewhere)
         self.acknowledged[partition][offset] = value
         self._gap_max[partition] = max(self._gap_max[partition], now - self._last[partition])
         self._last[partition] = now
@@ -253,7 +259,13 @@ class Load:
             lost += [
                 f"{partition}/{offset}: {value!r}, found {values[offset : offset + 1]}"
                 for offset, value in told.items()
-                if values[offset : offset + 1] != [value]
+                if offset >= 0 and values[offset : offset + 1] != [value]
+            ]
+            stored = set(values)
+            lost += [
+                f"{partition}: {value!r}"
+                for where, value in self.somewhere
+                if where == partition and value not in stored
             ]
             changed += [
                 f"{partition}/{offset}: {before!r}, now {after!r}"

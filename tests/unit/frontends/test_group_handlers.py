@@ -289,7 +289,7 @@ async def test_a_group_whose_log_cannot_be_opened_is_not_looked_for_elsewhere() 
         broken = shards[0].partition.log.directory
     place.files.fail_next("open", f"{broken}/*", count=1000)
     async with place.broker() as asked:
-        assert await commit(asked, group_id="a", offset=1) == ErrorCode.NOT_COORDINATOR
+        assert await commit(asked, group_id="a", offset=1) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert await commit(asked, group_id="b", offset=9) in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 

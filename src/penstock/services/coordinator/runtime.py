@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
@@ -45,6 +46,7 @@ class CoordinatorRuntime:
         rng: random.Random,
         table: PartitionTable,
         topics: TopicService,
+        image: ClusterImage,
         config: BrokerConfig,
     ) -> None:
         self._loop = loop
@@ -53,6 +55,7 @@ class CoordinatorRuntime:
         self.rng = rng
         self._table = table
         self._topics = topics
+        self._image = image
         self.config = config
         self._shards: dict[int, Shard] = {}
         self._work = asyncio.Event()  # some shard waits to be loaded
@@ -74,12 +77,22 @@ class CoordinatorRuntime:
     def shard_of(self, group_id: str) -> Shard:
         """The one that coordinates the group; ApiError when there is none, or it is not ready."""
         topic = self._table.by_name.get(_TOPIC_KEY)
-        if topic is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
         # Of all there are, opened or not: a group must never be looked for in another one's place.
-        shard = self._shard(topic, partition_of(group_id, topic.count))
+        index = -1 if topic is None else partition_of(group_id, topic.count)
+        if topic is None or index not in topic.led:
+            raise ApiError(self._absence(group_id))
+        shard = self._shard(topic, index)
         shard.check_active()
         return shard
+
+    def _absence(self, group_id: str) -> ErrorCode:
+        """Why a group is not coordinated here: this broker may be about to, and then nobody need look elsewhere."""
+        topic = self._image.topics.get(OFFSETS_TOPIC)
+        if topic is not None:
+            state = topic.partitions[partition_of(group_id, len(topic.partitions))]
+            if state.leader == self.config.node_id:
+                return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR
 
     def shards(self) -> Iterator[Shard]:
         """All there are, whatever their state."""
@@ -98,9 +111,7 @@ class CoordinatorRuntime:
         return found
 
     def _shard(self, topic: Topic, index: int) -> Shard:
-        partition = topic.led.get(index)
-        if partition is None:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        partition = topic.led[index]
         shard = self._shards.get(index)
         if shard is None or shard.partition is not partition:
             if shard is not None:

@@ -2,8 +2,9 @@
 
 v1 asks for transactions too and explains errors, v3 is flexible, v4 asks for many keys at once, v5 adds a
 transaction error, v6 share groups. The topic that holds the groups is made when it is first asked for, before the
-answer leaves. Transactions and share groups have no coordinator yet: clients are told what Kafka says until its own
-are ready, and try again. A key of a share group names a group, a topic id and a partition.
+answer leaves; in a cluster clients are told to ask again, as Kafka does. Transactions and share groups have no
+coordinator yet: clients are told what Kafka says until its own are ready, and try again. A key of a share group names a
+group, a topic id and a partition.
 """
 
 import base64
@@ -72,6 +73,9 @@ async def _after_creation(
         )
     except ApiError as error:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "", request, call)
+    if len(services.image.brokers) > 1:
+        # Others hear of it in a moment; named at once, a coordinator might not know yet that it is one.
+        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
     return _found(services, request, call)
 
 
