@@ -59,6 +59,9 @@ def test_metrics_tell_of_replicas_the_controller_and_groups(process: BrokerProce
         "max_follower_lag_records",
         "isr_shrinks_total",
         "isr_expands_total",
+        "retired_partitions",
+        "relay_moved_records_total",
+        "relay_moved_bytes_total",
         "offset_commits_total",
     ):
         assert value(text, f"penstock_{name}") == 0, name

@@ -5,20 +5,27 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from tests.sim.messages import (
+    NETWORK_TROUBLE,
+    PARTITIONS,
+    TOPIC,
+    batch_of,
+    create_request,
+    fetch_request,
+    idempotent,
+    numbered,
+    produce_request,
+    records_of,
+)
+
 from penstock.core.error_codes import ErrorCode
-from penstock.records.batch import HEADER_BYTES
-from penstock.records.builder import BatchOptions, build_batch
-from penstock.records.reader import Record, read_all
+from penstock.records.reader import Record
 from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import create_topics, fetch, metadata, produce
+from penstock.wire.kafka.generated import metadata
 
-TOPIC = "orders"
-PARTITIONS = 2
-PRODUCERS = 3
 LEADERS_ONLY = 10  # the last version of Fetch that followers do not answer
-NETWORK_TROUBLE = (OSError, TimeoutError)
 # What a client may be told in a cluster where brokers come and go; it looks for the leader again.
 PASSING = {
     ErrorCode.KAFKA_STORAGE_ERROR,
@@ -102,15 +109,9 @@ class ClusterClient:
 async def create_topic(
     client: ClusterClient, replicas: int, configs: dict[str, str], name: str = TOPIC
 ) -> None:
-    wanted = create_topics.CreatableTopic(
-        name=name,
-        num_partitions=PARTITIONS,
-        replication_factor=replicas,
-        configs=[create_topics.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
-    )
+    request = create_request(configs, name=name, replicas=replicas)
     while True:
         try:
-            request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=1_000)
             answer = await client.ask_any(ApiKey.CREATE_TOPICS, request)
             code = ErrorCode(answer.topics[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -125,11 +126,9 @@ async def write(history: History, client: ClusterClient, number: int, rng: Rando
     partition = number % PARTITIONS
     sequence = 0
     while True:
-        values = [b"%d-%d" % (number, sequence + i) for i in range(rng.randint(1, 4))]
-        records = [Record(offset=i, timestamp=1, key=None, value=value) for i, value in enumerate(values)]
-        options = BatchOptions(producer_id=1000 + number, producer_epoch=0, base_sequence=sequence)
-        batch = bytes(build_batch(records, options))
+        values = numbered(number, sequence, rng.randint(1, 4))
         history.sent += len(values)
+        batch = batch_of(values, idempotent(number, sequence))
         base = await _send_until_acknowledged(client, partition, batch)
         for i, value in enumerate(values):
             history.acked(partition, base + i, value)
@@ -138,9 +137,7 @@ async def write(history: History, client: ClusterClient, number: int, rng: Rando
 
 
 async def _send_until_acknowledged(client: ClusterClient, partition: int, batch: bytes) -> int:
-    data = produce.PartitionProduceData(index=partition, records=batch)
-    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-    request = produce.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+    request = produce_request(partition, batch)
     while True:
         try:
             answered = await client.ask_leader(partition, ApiKey.PRODUCE, request)
@@ -160,13 +157,7 @@ async def fetch_once(
     client: ClusterClient, partition: int, offset: int, max_wait_ms: int
 ) -> tuple[list[Record], int]:
     """Records from `offset` on and the high watermark; -1 when nobody could tell."""
-    one = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2000)
-    request = fetch.FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=10_000,
-        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
-    )
+    request = fetch_request(partition, offset, max_wait_ms=max_wait_ms)
     answered = await client.ask_leader(partition, ApiKey.FETCH, request, LEADERS_ONLY)
     answer = answered.responses[0].partitions[0]
     if answer.error_code in PASSING:
@@ -174,11 +165,7 @@ async def fetch_once(
         return [], -1
     if answer.error_code != ErrorCode.NONE:
         raise Violation(f"a reader at {offset} was told {ErrorCode(answer.error_code).name}")
-    data = bytes(answer.records or b"")
-    records = (
-        [r for r in read_all(memoryview(data)) if r.offset >= offset] if len(data) > HEADER_BYTES else []
-    )
-    return records, answer.high_watermark
+    return records_of(answer, offset), answer.high_watermark
 
 
 async def follow(history: History, client: ClusterClient, partition: int) -> None:

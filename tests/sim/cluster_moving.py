@@ -4,17 +4,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tests.sim.cluster_clients import (
-    NETWORK_TROUBLE,
-    PARTITIONS,
-    PRODUCERS,
-    TOPIC,
-    Violation,
-    create_topic,
-    follow,
-    write,
-)
+from tests.sim.cluster_clients import Violation, create_topic, follow, write
 from tests.sim.cluster_story import Story, bytes_below
+from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, TOPIC
 
 from penstock.controller.caretaker import Outlook
 from penstock.controller.sight import DRAINING

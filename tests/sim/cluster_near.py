@@ -5,20 +5,19 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.sim.cluster_clients import NETWORK_TROUBLE, PASSING, TOPIC, ClusterClient, History, Violation
+from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation
 from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.messages import NETWORK_TROUBLE, fetch_request, records_of
 
 from penstock.config.broker_settings import RACK_AWARE
 from penstock.core.error_codes import ErrorCode
-from penstock.records.batch import HEADER_BYTES
-from penstock.records.reader import read_all
-from penstock.testing.sim_broker import PORT
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import fetch
 
 NEAREST = {"replica.selector.class": RACK_AWARE}
+SHARED = 0  # the partition that several producers write to: what is lost is followed by something else
 # How long a consumer stays where it was sent; real ones do for five minutes.
 LEASE_SECONDS = 2.0
 
@@ -42,7 +41,26 @@ class NearStory(Story):
 
     def begin(self) -> None:
         super().begin()
-        read_near(self, self.near, (1, 0, 1))
+        read_near(self, self.near, (SHARED, 1, SHARED))
+
+    def misfortune(self) -> None:
+        if self.rng.random() < 0.4:
+            self._lose_what_one_follower_has()
+        else:
+            super().misfortune()
+
+    def _lose_what_one_follower_has(self) -> None:
+        """The next leader lacks what the others have when the last one dies, which comes back before it can ask."""
+        state = self._state(SHARED)
+        heirs = [one for one in state.replicas if one in state.isr and one != state.leader]
+        if state.leader < 0 or len(heirs) < 2 or not self.machines[state.leader - 1].ready:
+            return
+        leader, heir = self.machines[state.leader - 1], self.machines[heirs[0] - 1]
+        self.loop.network.stall(leader.name, heir.name)
+        self.let_pass(self.rng.uniform(0.1, 0.6))
+        self.turn_off(leader, power=False)
+        self.let_pass(self.rng.uniform(1, 2) * SESSION_SECONDS)
+        self.loop.network.heal_all()
 
     def check_near(self) -> None:
         """After all is well again, whoever stands in a rack reads there, or at the leader."""
@@ -99,11 +117,7 @@ class NearReader:
                 self._near = SimClient(self._names[answer.preferred_read_replica - 1], PORT, 2.0)
                 self._until = asyncio.get_running_loop().time() + LEASE_SECONDS
                 continue
-            data = bytes(answer.records or b"")
-            records = read_all(memoryview(data)) if len(data) > HEADER_BYTES else []
-            for record in records:
-                if record.offset < offset:
-                    continue
+            for record in records_of(answer, offset):
                 if record.offset != offset:
                     raise Violation(f"a reader of {self._partition} at {offset} was given {record.offset}")
                 history.saw(self._partition, record.offset, record.value or b"")
@@ -125,28 +139,3 @@ class NearReader:
         self._near = None
         self._client.forget(self._partition)
         await asyncio.sleep(self._rng.uniform(0.02, 0.1))
-
-
-def fetch_request(
-    partition: int,
-    offset: int,
-    *,
-    rack: str = "",
-    epoch: int = -1,
-    last_epoch: int = -1,
-    max_wait_ms: int = 100,
-) -> fetch.FetchRequest:
-    one = fetch.FetchPartition(
-        partition=partition,
-        fetch_offset=offset,
-        current_leader_epoch=epoch,
-        last_fetched_epoch=last_epoch,
-        partition_max_bytes=2000,
-    )
-    return fetch.FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=10_000,
-        rack_id=rack,
-        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
-    )

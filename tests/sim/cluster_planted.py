@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.sim.cluster_clients import Violation
 
 from penstock.controller import controller, election
 from penstock.coordination.nodes import PartitionState
@@ -12,6 +13,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
 from penstock.services.roles import Roles
 from penstock.storage.replicated import truncate
+from penstock.testing.sim_loop import SimulationError
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -63,6 +65,17 @@ def unclean_replica_stays_eligible(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that lost the end of its log in a crash may lead as if nothing had been."""
     honest = controller.world_of
     monkeypatch.setattr(controller, "world_of", lambda image: replace(honest(image), unsettled=()))
+
+
+def goes_wrong(tell: Callable[[int], object], seed: int) -> bool:
+    """Whether a checker finds something in the story of that seed."""
+    try:
+        tell(seed)
+    except Violation:
+        return True
+    except SimulationError as error:
+        return isinstance(error.__cause__, Violation)
+    return False
 
 
 PLANTED: list[Plant] = [

@@ -7,15 +7,9 @@ the order it was written.
 import asyncio
 from collections.abc import Sequence
 
-from tests.sim.cluster_clients import (
-    NETWORK_TROUBLE,
-    PRODUCERS,
-    TOPIC,
-    ClusterClient,
-    Violation,
-    read_partition,
-)
+from tests.sim.cluster_clients import ClusterClient, Violation, read_partition
 from tests.sim.cluster_story import Story
+from tests.sim.messages import NETWORK_TROUBLE, PRODUCERS, TOPIC
 
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.inlet import is_drained

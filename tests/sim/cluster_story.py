@@ -11,9 +11,6 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from tests.sim.cluster_clients import (
-    PARTITIONS,
-    PRODUCERS,
-    TOPIC,
     ClusterClient,
     History,
     Violation,
@@ -22,6 +19,7 @@ from tests.sim.cluster_clients import (
     read_partition,
     write,
 )
+from tests.sim.messages import PARTITIONS, PRODUCERS, TOPIC
 
 from penstock.coordination import nodes
 from penstock.coordination.memory import MemoryStore
@@ -310,11 +308,11 @@ def _partition(machine: SimBroker, index: int) -> Partition:
     return machine.broker.table.by_name[TOPIC.encode()].partitions[index]
 
 
-def bytes_below(partition: Partition, limit: int) -> bytes:
+def bytes_below(partition: Partition, limit: int, start: int = 0) -> bytes:
     found = bytearray()
     for segment in partition.log.segments:
         for position, header in segment.walk(0, segment.size, wait=True):
-            if header.last_offset < limit:
+            if start <= header.base_offset and header.last_offset < limit:
                 found += segment.file.pread(header.size_bytes, position)
     return bytes(found)
 

@@ -12,25 +12,30 @@ from collections.abc import Coroutine
 from random import Random
 
 import pytest
+from tests.sim.messages import (
+    NETWORK_TROUBLE,
+    PARTITIONS,
+    PRODUCERS,
+    batch_of,
+    create_request,
+    fetch_request,
+    idempotent,
+    numbered,
+    produce_request,
+    records_of,
+)
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.batch import HEADER_BYTES
-from penstock.records.builder import BatchOptions, build_batch
-from penstock.records.reader import Record, read_all
+from penstock.records.reader import Record
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop, SimulationError
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import create_topics, fetch, produce
 
-TOPIC = "orders"
-PARTITIONS = 2
-PRODUCERS = 3
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 SETTLED_BATCHES = 10
 SETTLE_SECONDS = 60  # simulated
-NETWORK_TROUBLE = (OSError, TimeoutError)
 NOT_SERVED_NOW = (
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -59,17 +64,9 @@ def spawn(loop: SimLoop, name: str, work: Coroutine[None, None, None]) -> None:
 
 
 async def create_topic(client: SimClient, configs: dict[str, str]) -> None:
-    wanted = create_topics.CreatableTopic(
-        name=TOPIC,
-        num_partitions=PARTITIONS,
-        replication_factor=1,
-        configs=[
-            create_topics.CreatableTopicConfig(name=name, value=value) for name, value in configs.items()
-        ],
-    )
+    request = create_request(configs, timeout_ms=10_000)
     while True:
         try:
-            request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=10_000)
             answer = await client.call(ApiKey.CREATE_TOPICS, request)
             code = ErrorCode(answer.topics[0].error_code)
             if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
@@ -86,11 +83,9 @@ async def write(history: History, number: int, rng: Random) -> None:
     partition = number % PARTITIONS
     sequence = 0
     while True:
-        values = [b"%d-%d" % (number, sequence + i) for i in range(rng.randint(1, 4))]
-        records = [Record(offset=i, timestamp=1, key=None, value=value) for i, value in enumerate(values)]
-        options = BatchOptions(producer_id=1000 + number, producer_epoch=0, base_sequence=sequence)
-        batch = bytes(build_batch(records, options))
+        values = numbered(number, sequence, rng.randint(1, 4))
         history.sent += len(values)
+        batch = batch_of(values, idempotent(number, sequence))
         base = await _send_until_acknowledged(client, partition, batch)
         for i, value in enumerate(values):
             history.acknowledged[partition, base + i] = value
@@ -100,9 +95,7 @@ async def write(history: History, number: int, rng: Random) -> None:
 
 
 async def _send_until_acknowledged(client: SimClient, partition: int, batch: bytes) -> int:
-    data = produce.PartitionProduceData(index=partition, records=batch)
-    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-    request = produce.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])
+    request = produce_request(partition, batch)
     while True:
         try:
             answer = (await client.call(ApiKey.PRODUCE, request)).responses[0].partition_responses[0]
@@ -119,22 +112,12 @@ async def fetch_once(
     client: SimClient, partition: int, offset: int, max_wait_ms: int
 ) -> tuple[list[Record], int]:
     """Records from `offset` on and the high watermark."""
-    one = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2000)
-    request = fetch.FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        max_bytes=10_000,
-        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
-    )
+    request = fetch_request(partition, offset, max_wait_ms=max_wait_ms)
     answer = (await client.call(ApiKey.FETCH, request)).responses[0].partitions[0]
     if answer.error_code in NOT_SERVED_NOW:
         return [], -1
     assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
-    data = bytes(answer.records or b"")
-    records = (
-        [r for r in read_all(memoryview(data)) if r.offset >= offset] if len(data) > HEADER_BYTES else []
-    )
-    return records, answer.high_watermark
+    return records_of(answer, offset), answer.high_watermark
 
 
 async def follow(history: History, partition: int) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.sim.cluster_clients import PARTITIONS, TOPIC
+from tests.sim.cluster_retiring import RETIRED, RetiringStory
+from tests.sim.cluster_story import Story, bytes_below
+from tests.sim.messages import PARTITIONS, PRODUCERS, TOPIC
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
@@ -12,30 +14,39 @@ from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 
 
-class Watched(Scene):
+class Watched(Story):
     def read(self, machine: SimBroker) -> dict[str, float]:
+        """What is told of partitions is summed up."""
         assert machine.broker is not None
-        return {
-            sample.name.removeprefix("penstock_"): sample.value
-            for family in ClusterCollector(machine.broker).collect()
-            for sample in family.samples
-            if not sample.labels
-        }
+        found: dict[str, float] = {}
+        for family in ClusterCollector(machine.broker).collect():
+            for sample in family.samples:
+                name = sample.name.removeprefix("penstock_")
+                found[name] = found.get(name, 0) + sample.value
+        return found
 
     def total(self, name: str) -> float:
-        return sum(self.read(machine)[name] for machine in self.machines if machine.ready)
+        return sum(self.read(machine).get(name, 0) for machine in self.machines if machine.ready)
+
+
+class WatchedScene(Watched, Scene):
+    pass
+
+
+class WatchedRetiring(Watched, RetiringStory):
+    pass
 
 
 @pytest.fixture
-def scene() -> Iterator[Watched]:
+def scene() -> Iterator[WatchedScene]:
     with SimLoop(1) as loop:
-        scene = Watched(loop)
+        scene = WatchedScene(loop)
         scene.begin()
         scene.loop.run_until(lambda: scene.total("leader_count") == PARTITIONS)
         yield scene
 
 
-def test_a_whole_cluster_has_nothing_to_report(scene: Watched) -> None:
+def test_a_whole_cluster_has_nothing_to_report(scene: WatchedScene) -> None:
     assert scene.produce(-1) is ErrorCode.NONE
     scene.let_pass(1)
     assert scene.total("active_controller") == 1
@@ -47,7 +58,7 @@ def test_a_whole_cluster_has_nothing_to_report(scene: Watched) -> None:
         assert scene.total(name) == 0, name
 
 
-def test_replicas_that_are_missed_show_and_pass_away(scene: Watched) -> None:
+def test_replicas_that_are_missed_show_and_pass_away(scene: WatchedScene) -> None:
     leader = scene.leader()
     others = scene.followers()
     others[0].kill()
@@ -68,7 +79,7 @@ def test_replicas_that_are_missed_show_and_pass_away(scene: Watched) -> None:
     assert scene.total("isr_expands_total") > expands
 
 
-def test_partitions_that_nobody_leads_are_told_once_by_the_controller(scene: Watched) -> None:
+def test_partitions_that_nobody_leads_are_told_once_by_the_controller(scene: WatchedScene) -> None:
     for machine in scene.machines[:2]:
         machine.kill()
     scene.let_pass(SESSION_SECONDS + 1)
@@ -79,3 +90,30 @@ def test_partitions_that_nobody_leads_are_told_once_by_the_controller(scene: Wat
     # The last one that was in sync is not there, and nobody else may lead.
     assert scene.total("offline_partitions") == PARTITIONS
     assert TOPIC.encode() in scene.machines[0].broker.table.by_name  # type: ignore[union-attr]
+
+
+def test_relays_tell_what_they_moved_and_what_is_left() -> None:
+    with SimLoop(1) as loop:
+        story = WatchedRetiring(loop, synced=False)
+        story.begin()
+        story.let_pass(3)
+        for name in ("retired_partitions", "relay_moved_records_total", "relay_moved_bytes_total"):
+            assert story.total(name) == 0, name
+        story.begin_to_retire()
+        loop.run_until(story.is_retired)
+        loop.run_until(lambda: story.total("relay_moved_records_total") > 20)
+        loop.run_until(lambda: story.total("relay_lag_records") > 0)
+        for number in range(PRODUCERS):
+            loop.crash(f"producer-{number}")
+        story.until_moved()
+        assert story.total("retired_partitions") == 1
+        assert story.total("relay_lag_records") == 0
+        source = story.leader(RETIRED)
+        assert source is not None
+        moved = story.read(source)["relay_moved_records_total"]
+        inlet = story.replica(source, RETIRED)
+        assert inlet is not None
+        assert moved == story.total("relay_moved_records_total") == inlet.log.end_offset - story.limit
+        assert story.total("relay_moved_bytes_total") == len(
+            bytes_below(inlet, inlet.log.end_offset, story.limit)
+        )

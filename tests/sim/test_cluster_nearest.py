@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC
-from tests.sim.cluster_near import NEAREST, NearStory, fetch_request, give_racks, rack_of
+from tests.sim.cluster_near import NEAREST, NearStory, give_racks, rack_of
+from tests.sim.cluster_planted import Plant, goes_wrong
 from tests.sim.cluster_story import watched
+from tests.sim.messages import TOPIC, fetch_request
+from tests.sim.near_planted import PLANTED
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
@@ -44,6 +46,13 @@ def run_story(seed: int) -> NearStory:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_what_followers_show_is_never_taken_back(seed: int) -> None:
     run_story(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(goes_wrong(run_story, seed) for seed in range(100))
 
 
 class NearScene(Scene):

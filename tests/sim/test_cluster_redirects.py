@@ -4,17 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC
+from tests.sim.messages import TOPIC, batch_of, produce_request
+from tests.sim.test_cluster_moves import BY_HAND, telling
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.builder import build_batch
-from penstock.records.reader import Record
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import fetch, produce
+from penstock.wire.kafka.generated import fetch
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +37,7 @@ def topic_id(scene: Scene) -> bytes:
 
 
 def produce_to(scene: Scene, at: SimBroker, version: int) -> Any:
-    batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
-    data = produce.PartitionProduceData(index=0, records=batch)
-    topic = produce.TopicProduceData(name=TOPIC, topic_id=topic_id(scene), partition_data=[data])
-    request = produce.ProduceRequest(acks=-1, timeout_ms=500, topic_data=[topic])
+    request = produce_request(0, batch_of([b"x"]), topic_id=topic_id(scene))
     return scene.do(SimClient(at.name, PORT).call(ApiKey.PRODUCE, request, version))
 
 
@@ -98,10 +94,7 @@ def test_a_producer_that_waits_is_told_who_leads_now(scene: Scene) -> None:
     before = scene.leader()
     for machine in scene.followers():
         scene.loop.network.stall(before.name, machine.name)
-    batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
-    data = produce.PartitionProduceData(index=0, records=batch)
-    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-    request = produce.ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic])
+    request = produce_request(0, batch_of([b"x"]), timeout_ms=60_000)
     client = SimClient(before.name, PORT, timeout_s=60)
     waiting = scene.loop.spawn("producer", client.call(ApiKey.PRODUCE, request, 10))
     scene.let_pass(0.2)
@@ -115,3 +108,29 @@ def test_a_producer_that_waits_is_told_who_leads_now(scene: Scene) -> None:
     assert endpoints(answer) == [(scene._state(0).leader, scene.leader().name, PORT)]
     scene.loop.network.heal_all()
     scene.until_whole()
+
+
+def test_a_producer_that_waits_for_the_disk_is_told_who_leads_now() -> None:
+    """Of a partition with a single replica, which moves to another broker while its disk is too slow to answer."""
+    with telling(1, BY_HAND) as story:
+        story.begin_with(4, replicas=1, clients=False)
+        story.until(lambda: all(is_known(machine) for machine in story.machines))
+        (source,) = story.state(0).replicas
+        target = source % 4 + 1
+        before = story.machines[source - 1]
+        story.loop.slow_down(before.name, 1e6)
+        request = produce_request(0, batch_of([b"x"]), timeout_ms=60_000)
+        client = SimClient(before.name, PORT, timeout_s=60)
+        waiting = story.loop.spawn("producer", client.call(ApiKey.PRODUCE, request, 10))
+        story.let_pass(0.2)
+        assert not waiting.done()
+        assert story.move(0, [target]) is ErrorCode.NONE
+        answer = story.loop.run_until_complete(waiting)
+        told = answer.responses[0].partition_responses[0]
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leader = story.state(0)
+        assert (leader.leader, leader.leader_epoch) == (
+            told.current_leader.leader_id,
+            told.current_leader.leader_epoch,
+        )
+        assert endpoints(answer) == [(target, story.machines[target - 1].name, PORT)]

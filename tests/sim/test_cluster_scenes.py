@@ -4,17 +4,24 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.sim.cluster_clients import TOPIC, ClusterClient, create_topic
+from tests.sim.cluster_clients import ClusterClient, create_topic
 from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.messages import TOPIC, batch_of, produce_request
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.builder import build_batch
-from penstock.records.reader import Record
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import delete_records, describe_groups, find_coordinator, produce
+from penstock.wire.kafka.generated import (
+    delete_records,
+    describe_groups,
+    find_coordinator,
+    incremental_alter_configs,
+)
+
+_TOPIC = 2
+_SET = 0
 
 
 class Scene(Story):
@@ -46,14 +53,23 @@ class Scene(Story):
     def produce(self, acks: int, timeout_ms: int = 500, at: SimBroker | None = None) -> ErrorCode:
         return ErrorCode(self.do(send((at or self.leader()).name, acks, timeout_ms)).error_code)
 
+    def set_topic(self, setting: str, value: str) -> None:
+        config = incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
+        resource = incremental_alter_configs.AlterConfigsResource(
+            resource_type=_TOPIC, resource_name=TOPIC, configs=[config]
+        )
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
+        answer = self.do(SimClient(self.leader().name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
+        assert answer.responses[0].error_code == ErrorCode.NONE
 
-async def send(host: str, acks: int, timeout_ms: int, client: SimClient | None = None) -> Any:
-    batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
-    data = produce.PartitionProduceData(index=0, records=batch)
-    topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-    request = produce.ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[topic])
+
+async def send(
+    host: str, acks: int, timeout_ms: int, client: SimClient | None = None, records: int = 1
+) -> Any:
     client = client or SimClient(host, PORT)
-    return (await client.call(ApiKey.PRODUCE, request)).responses[0].partition_responses[0]
+    request = produce_request(0, batch_of([b"x"] * records), acks=acks, timeout_ms=timeout_ms)
+    answer = await client.call(ApiKey.PRODUCE, request)
+    return answer.responses[0].partition_responses[0]
 
 
 @pytest.fixture(params=range(3))
@@ -130,10 +146,7 @@ def test_a_rolling_restart_fails_no_produce(scene: Scene) -> None:
     told: list[ErrorCode] = []
 
     async def keep_writing(client: ClusterClient) -> None:
-        batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"x")]))
-        data = produce.PartitionProduceData(index=0, records=batch)
-        topic = produce.TopicProduceData(name=TOPIC, partition_data=[data])
-        request = produce.ProduceRequest(acks=-1, timeout_ms=3000, topic_data=[topic])
+        request = produce_request(0, batch_of([b"x"]), timeout_ms=3000)
         while True:
             try:
                 answered = await client.ask_leader(0, ApiKey.PRODUCE, request)

@@ -11,17 +11,8 @@ import os
 from random import Random
 
 import pytest
-from tests.sim.test_broker import (
-    NETWORK_TROUBLE,
-    NOT_SERVED_NOW,
-    PARTITIONS,
-    PRODUCERS,
-    TOPIC,
-    _send_until_acknowledged,
-    create_topic,
-    misfortune,
-    spawn,
-)
+from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, TOPIC
+from tests.sim.test_broker import NOT_SERVED_NOW, _send_until_acknowledged, create_topic, misfortune, spawn
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.builder import BatchOptions, build_batch

@@ -3,8 +3,8 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
-from tests.sim.cluster_clients import PRODUCERS, TOPIC
 from tests.sim.cluster_retiring import INTO, RETIRED, RetiringStory
+from tests.sim.messages import PRODUCERS, TOPIC
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.relay import RelayPlace

@@ -4,10 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.cli.findings import Finding, fail, ok, warn
-from penstock.cli.output import count_text
+from penstock.cli.output import count_text, size_text
 from penstock.client.admin_topics import PartitionInfo
+from penstock.client.cluster_info import Progress
+from penstock.client.retired_look import Retired
 
 _NAMED_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition whose replicas are on their way."""
+
+    index: int
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    copied: Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +29,9 @@ class TopicHealth:
     live: frozenset[int]  # brokers
     min_in_sync: int
     groups: tuple[str, ...] = ()  # that read it
+    moving: tuple[Move, ...] = ()
+    retired: tuple[Retired, ...] = ()
+    unknown: str = ""  # why nobody can tell what moves
 
     @property
     def offline(self) -> list[PartitionInfo]:
@@ -34,13 +49,24 @@ class TopicHealth:
 
     @property
     def under_replicated(self) -> list[PartitionInfo]:
-        return [
-            one for one in self.partitions if one.leader in self.live and len(one.in_sync) < len(one.replicas)
-        ]
+        return [one for one in self.partitions if one.leader in self.live and self.missing(one)]
+
+    def missing(self, partition: PartitionInfo) -> list[int]:
+        """Who should have everything and has not; those on their way do not count."""
+        coming = {broker for one in self.moving if one.index == partition.index for broker in one.adding}
+        return [one for one in partition.replicas if one not in partition.in_sync and one not in coming]
 
 
 def topic_findings(topic: TopicHealth) -> list[Finding]:
-    return [*_offline(topic), *_short(topic), *_under_replicated(topic), *_leaders(topic), *_readers(topic)]
+    return [
+        *_offline(topic),
+        *_short(topic),
+        *_under_replicated(topic),
+        *_moving(topic),
+        *_retired(topic),
+        *_leaders(topic),
+        *_readers(topic),
+    ]
 
 
 def _offline(topic: TopicHealth) -> list[Finding]:
@@ -82,7 +108,7 @@ def _under_replicated(topic: TopicHealth) -> list[Finding]:
     gone = [one for one in _missing(topic, lacking) if one not in topic.live]
     behind = [one for one in _missing(topic, lacking) if one in topic.live]
     if gone:
-        at = [part for part in lacking if any(one in part.replicas for one in gone)]
+        at = [part for part in lacking if any(one in topic.missing(part) for one in gone)]
         found.append(
             warn(
                 "replicas",
@@ -92,19 +118,45 @@ def _under_replicated(topic: TopicHealth) -> list[Finding]:
             )
         )
     if behind:
-        at = [
-            part
-            for part in lacking
-            if any(one in part.replicas and one not in part.in_sync for one in behind)
-        ]
+        at = [part for part in lacking if any(one in topic.missing(part) for one in behind)]
         found.append(
             warn(
                 "replicas",
                 f"{_places(topic, at)}: {_brokers(behind)} {_is(behind)} there, but not in sync",
-                "it catches up, or is being added: see penstock_max_follower_lag_records of the leader; if it does "
-                "not fall, look at its disk, its log, and the throttles (*.replication.throttled.rate)",
+                "it catches up: see penstock_max_follower_lag_records of the leader; if it does not fall, look at "
+                "its disk, its log, and the throttles (*.replication.throttled.rate)",
             )
         )
+    return found
+
+
+def _moving(topic: TopicHealth) -> list[Finding]:
+    found = []
+    if topic.unknown:
+        advice = "ask again when there is a controller: `penstock status`"
+        found.append(warn("moving", f"nobody can tell now what moves: {topic.unknown}", advice))
+    for one in topic.moving[:_NAMED_MAX]:
+        parts = []
+        if one.adding:
+            done, total = (size_text(size) for size in one.copied)
+            parts.append(f"comes to {_brokers(one.adding)}, {done} of {total} copied")
+        if one.removing:
+            parts.append(f"leaves {_brokers(one.removing)}")
+        found.append(ok("moving", f"partition {one.index}: {'; '.join(parts)}"))
+    if len(topic.moving) > _NAMED_MAX:
+        more = count_text(len(topic.moving) - _NAMED_MAX, "partition")
+        found.append(ok("moving", f"and {more} more; `penstock status` tells how long it takes"))
+    return found
+
+
+def _retired(topic: TopicHealth) -> list[Finding]:
+    found = []
+    for one in topic.retired:
+        left = f"{count_text(one.left, 'offset')} still to be moved" if one.left else "all of it is moved"
+        text = f"partition {one.index}: read here below {one.limit}, from there on in partition {one.into}; {left}"
+        if one.hidden:
+            text += "; hidden: removed when nobody has written to it for penstock.retire.grace.ms"
+        found.append(ok("retired", text))
     return found
 
 
@@ -134,7 +186,7 @@ def _readers(topic: TopicHealth) -> list[Finding]:
 
 
 def _missing(topic: TopicHealth, partitions: Sequence[PartitionInfo]) -> list[int]:
-    return sorted({one for part in partitions for one in part.replicas if one not in part.in_sync})
+    return sorted({one for part in partitions for one in topic.missing(part)})
 
 
 def _places(topic: TopicHealth, partitions: Sequence[PartitionInfo]) -> str:

@@ -34,8 +34,9 @@ def why(
 
     Of a group, looks at members, commits and topics for a few seconds and says what moved and what did not: members
     that do not get on, partitions without an owner, commits that retention has overtaken, members that come and go.
-    Of a topic, says which partitions nobody leads, refuse acks=all, or lack replicas, and who is missed. Where both
-    have the name, it is the group. Changes nothing.
+    Of a topic, says which partitions nobody leads, refuse acks=all, or lack replicas, and who is missed; which of
+    them move to other brokers, and which are retired, and how far that is. Where both have the name, it is the group.
+    Changes nothing.
     """
     seconds = parse_duration("--over", over)
     from penstock.cli.check_group import group_findings
@@ -46,8 +47,10 @@ def why(
     watch = _watch(admin, name, seconds)
     if watch is None:
         from penstock.cli.why_topic import tell
+        from penstock.client.cluster_admin import ClusterAdmin
 
-        tell(admin, name, json=session.json)
+        with ClusterAdmin(session.bootstrap) as cluster:
+            tell(admin, cluster, name, json=session.json)
         return
     findings = group_findings(watch)
     if session.json:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _BROKER_DEFAULT = -1
-_RETIRE_TO = "penstock.retire.to"
+RETIRE_TO = "penstock.retire.to"
 
 
 def topic_id_text(topic_id: Uuid) -> str:
@@ -58,7 +58,7 @@ class TopicInfo:
     @property
     def staying(self) -> int:
         """How many partitions are not being retired."""
-        wanted = (self.configs or {}).get(_RETIRE_TO)
+        wanted = (self.configs or {}).get(RETIRE_TO)
         return len(self.partitions) if wanted is None else min(int(wanted), len(self.partitions))
 
 
@@ -131,7 +131,7 @@ class TopicAdmin:
             for p in sorted(found.partitions, key=lambda one: one.id)
         )
         return TopicInfo(
-            name, partitions, topic_id_text(found.topic_id), self._configs(name), found.is_internal
+            name, partitions, topic_id_text(found.topic_id), self.own_configs(name), found.is_internal
         )
 
     def _description(self, name: str) -> Any:
@@ -172,7 +172,8 @@ class TopicAdmin:
         futures = self._client.describe_configs([resource], request_timeout=REQUEST_SECONDS)
         return self._wait(next(iter(futures.values())), name)
 
-    def _configs(self, name: str) -> dict[str, str]:
+    def own_configs(self, name: str) -> dict[str, str]:
+        """Those that were set on the topic itself."""
         entries = self._config_entries(name)
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {key: entry.value for key, entry in sorted(entries.items()) if entry.source == own}
@@ -185,7 +186,7 @@ class TopicAdmin:
 
     def retire_partitions(self, name: str, staying: int) -> None:
         """Let all but the first partitions go, once nobody has anything left to read or to write there."""
-        self.alter_configs(name, {_RETIRE_TO: str(staying)})
+        self.alter_configs(name, {RETIRE_TO: str(staying)})
 
     def alter_configs(self, name: str, changed: Mapping[str, str], removed: Iterable[str] = ()) -> None:
         entries = [

@@ -17,6 +17,7 @@ from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.link import Link
 from penstock.client.raw.options import RawOptions
+from penstock.client.retired_look import Retired, look_at_retired
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition_reassignments import (
@@ -60,6 +61,12 @@ class ClusterAdmin:
         """The whole cluster as it is now."""
         patience = self._cluster.patience("looking at the cluster")
         return self._tried("looking at the cluster", lambda: look(self._cluster, patience))
+
+    def retired(self, found: ClusterInfo, topic: str, staying: int) -> list[Retired]:
+        """The topic's partitions from number `staying` on that somebody leads."""
+        what = "looking at retired partitions"
+        patience = self._cluster.patience(what)
+        return self._tried(what, lambda: look_at_retired(self._cluster, found, topic, staying, patience))
 
     def set_draining(self, broker: int, address: tuple[str, int], value: bool) -> None:
         """Whether the broker's replicas shall move to others; it must be alive."""

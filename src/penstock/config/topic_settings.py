@@ -199,8 +199,9 @@ _MESSAGES = (
 
 _REPLICATION = (
     _topic("replica.lag.max.messages", SettingType.LONG, -1,
-        "How many records a follower may be behind and stay in sync, whatever `replica.lag.time.max.ms` says; -1 sets "
-        "no limit.", valid=at_least(-1), unit="records"),
+        "How many records a follower may be behind and stay in sync; further behind for half of "
+        "`replica.lag.time.max.ms` takes it out, a burst does not. -1 sets no limit.",
+        valid=at_least(-1), unit="records"),
     _topic("leader.replication.throttled.replicas", SettingType.LIST, (),
         "The replicas whose leaders throttle what they send to followers.", valid=throttled_replicas()),
     _topic("follower.replication.throttled.replicas", SettingType.LIST, (),

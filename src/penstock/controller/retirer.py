@@ -44,6 +44,8 @@ FREEZE = -1001  # show readers no more than now: the offset of it
 LOOK = -1002  # the log's start, and when it was last written to
 CLOSE = -1003  # the same, but take nothing more if you agree that it was long enough ago: then the time is 0
 CLOSED = 0
+# The same way whoever wants to know may ask: how many offsets are left to move, and (as the time) into which partition.
+LEFT = -1004
 
 
 class Retirer:

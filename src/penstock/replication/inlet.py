@@ -95,6 +95,11 @@ def retirement_of(partition: Partition) -> Retirement:
     return partition.retirement
 
 
+def is_retired(partition: Partition) -> bool:
+    """Also in the metadata: nothing takes it back."""
+    return partition.retirement is not None and partition.retirement.epoch is None
+
+
 def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int) -> None:
     """Show no more than what lies below `limit`; without an epoch for good, because the metadata says so."""
     known = partition.retirement
@@ -139,6 +144,13 @@ def seal(partition: Partition) -> None:
             log.roll(retirement.written_ms)
         except ApiError:
             return  # the disk is full: the segment goes later, that is all
+
+
+def left_to_move(partition: Partition) -> int:
+    """Committed offsets that are not known to be in the target; a new leader's relay has to ask for that first."""
+    retirement = retirement_of(partition)
+    moved = max(retirement.moved, retirement.limit, partition.log.start_offset)
+    return max(partition.committed.offset - moved, 0)
 
 
 def is_drained(partition: Partition) -> bool:

@@ -94,9 +94,7 @@ class IsrKeeper:
 
     def _laggards(self, partition: Partition, leading: Leading) -> list[int]:
         lag_s_max = self.config.replica_lag_time_max_ms / 1000
-        topic = self._table.by_id.get(partition.topic_id)
-        lag_records_max = topic.config.replica_lag_max_messages if topic is not None else -1
-        return leading.laggards(partition.log.end_offset, self._loop.time(), lag_s_max, lag_records_max)
+        return leading.laggards(partition.log.end_offset, self._loop.time(), lag_s_max)
 
     # -- proposing -------------------------------------------------------------------------------------------
 

@@ -5,6 +5,10 @@ end among those that might be in sync by now: the in-sync replicas as they were 
 that is under way. So a replica that joins is waited for before anybody can elect it, and one that leaves is waited for
 until nobody can elect it any more. It stands still while fewer than `min.insync.replicas` are in sync, or anybody is
 only eligible (see `controller.election`): those may lead one day, and must have everything that was committed.
+
+Out of sync is who has not had everything for `replica.lag.time.max.ms`, or was further behind than
+`replica.lag.max.messages` for half of that. So a burst, which everybody is behind for a moment, takes nobody out, and a
+new leader gives its followers the time to show where they are.
 """
 
 from collections.abc import Iterable
@@ -13,6 +17,7 @@ from dataclasses import dataclass
 from penstock.coordination.nodes import PartitionState
 
 UNKNOWN = -1
+NO_LIMIT = -1
 
 
 @dataclass(slots=True)
@@ -22,6 +27,7 @@ class Progress:
     end: int = UNKNOWN
     broker_epoch: int = UNKNOWN
     caught_up_at: float = float("-inf")  # when it last had all that there was
+    near_at: float = float("-inf")  # when it was last no further behind than its topic allows
     fetched_at: float = float("-inf")
     leader_end: int = 0  # ours, when it last fetched
     start: int = 0  # where its log begins
@@ -42,19 +48,29 @@ class Proposal:
 
 
 class Leading:
-    __slots__ = ("epoch_start", "min_isr", "node", "pending", "progress", "state", "tells_at_once")
+    __slots__ = (
+        "epoch_start",
+        "lag_records_max",
+        "min_isr",
+        "node",
+        "pending",
+        "progress",
+        "state",
+        "tells_at_once",
+    )
 
     def __init__(self, node: int, state: PartitionState, min_isr: int, epoch_start: int, now: float) -> None:
         """`epoch_start` is where the log ended when this epoch began."""
         self.node = node
         self.state = state
         self.min_isr = min_isr
+        self.lag_records_max = NO_LIMIT  # how far behind a follower may be and count as in sync
         self.epoch_start = epoch_start
         self.pending: Proposal | None = None
         # Whether followers hear at once of a new high watermark: where consumers may read from them.
         self.tells_at_once = False
         self.progress = {
-            one: Progress(caught_up_at=now if one in state.isr else float("-inf"))
+            one: Progress(caught_up_at=now, near_at=now) if one in state.isr else Progress()
             for one in state.replicas
             if one != node
         }
@@ -104,25 +120,34 @@ class Leading:
             one.caught_up_at = now
         elif offset >= one.leader_end and one.fetched_at > one.caught_up_at:
             one.caught_up_at = one.fetched_at  # it has all there was when it asked the last time
+        if self._is_near(offset, leader_end):
+            one.near_at = now
         one.end, one.broker_epoch, one.start = offset, broker_epoch, start
         one.fetched_at, one.leader_end = now, leader_end
         return True
 
     def may_join(self, replica: int, committed: int) -> bool:
-        """Whether a follower outside has all that is committed, and all that was there when this epoch began."""
+        """Whether a follower outside has all that is committed, and all that was there when this epoch began.
+
+        And whether it is near enough: it would be taken out again as soon as it was in.
+        """
         if replica in self.state.isr or self.pending is not None:
             return False
-        return self.progress[replica].end >= max(committed, self.epoch_start)
+        one = self.progress[replica]
+        return one.end >= max(committed, self.epoch_start) and self._is_near(one.end, one.leader_end)
 
-    def laggards(self, leader_end: int, now: float, lag_s_max: float, lag_records_max: int) -> list[int]:
+    def _is_near(self, end: int, leader_end: int) -> bool:
+        return self.lag_records_max == NO_LIMIT or leader_end - end <= self.lag_records_max
+
+    def laggards(self, leader_end: int, now: float, lag_s_max: float) -> list[int]:
         """Members of the in-sync replicas that no longer keep up."""
         found = []
         for one in self.state.isr:
             follower = self.progress.get(one)
             if one == self.node or follower is None or follower.end >= leader_end:
                 continue
-            behind = leader_end - max(follower.end, 0)
-            if now - follower.caught_up_at > lag_s_max or (0 <= lag_records_max < behind):
+            is_far = not self._is_near(follower.end, leader_end) and now - follower.near_at > lag_s_max / 2
+            if is_far or now - follower.caught_up_at > lag_s_max:
                 found.append(one)
         return found
 

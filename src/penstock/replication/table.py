@@ -61,6 +61,7 @@ class Topic:
             partition.log.settings = config
             if partition.leading is not None:
                 partition.leading.min_isr = config.min_insync_replicas
+                partition.leading.lag_records_max = config.replica_lag_max_messages
             partition.set_sync_before_ack(config.syncs_before_ack(partition.assured_count))
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from penstock.replication.inlet import is_retired, left_to_move
 from penstock.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class ClusterCollector:
 
     def collect(self) -> Iterator[Metric]:
         yield from self._replication()
+        yield from self._relays()
         yield from self._controller()
         yield from self._groups()
 
@@ -83,6 +85,29 @@ class ClusterCollector:
             "penstock_isr_expands",
             "Times that in-sync replicas of a partition led here became more.",
             keeper.expands,
+        )
+
+    def _relays(self) -> Iterator[Metric]:
+        lag = GaugeMetricFamily(
+            "penstock_relay_lag_records",
+            "Committed records of a retired partition led here that are still to be moved to another.",
+            labels=["topic", "partition"],
+        )
+        retired = 0
+        for partition in list(self._broker.table.partitions()):
+            if partition.is_leader and is_retired(partition):
+                lag.add_metric([partition.topic, str(partition.index)], left_to_move(partition))
+                retired += 1
+        yield lag
+        yield GaugeMetricFamily(
+            "penstock_retired_partitions", "Led here, and no longer read from as they grow.", value=retired
+        )
+        moved = self._broker.cluster.relays.moved
+        yield CounterMetricFamily(
+            "penstock_relay_moved_records", "Records of retired partitions moved from here.", moved.records
+        )
+        yield CounterMetricFamily(
+            "penstock_relay_moved_bytes", "Bytes of retired partitions moved from here.", moved.size_bytes
         )
 
     def _controller(self) -> Iterator[Metric]:

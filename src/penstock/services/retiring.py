@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from penstock.config.settings import ConfigError
 from penstock.config.topic import TopicConfig
-from penstock.controller.retirer import CLOSE, CLOSED, FREEZE, LOOK
+from penstock.controller.retirer import CLOSE, CLOSED, FREEZE, LEFT, LOOK
 from penstock.controller.retiring import RETIRE_TO, live_count
 from penstock.coordination.image import Topic as TopicImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.replication.inlet import freeze, is_drained
+from penstock.replication.inlet import freeze, is_drained, is_retired, left_to_move, retirement_of
 from penstock.replication.table import PartitionTable
 from penstock.services.offsets import OffsetAnswer, check_exact_epoch
 from penstock.services.topic_names import INTERNAL_TOPICS
@@ -34,9 +34,12 @@ class RetiringService:
             if config.retire_to is None or index < config.retire_to:
                 raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "nobody wishes so, as far as is known here")
             return OffsetAnswer(offset=freeze(partition, now_ms), leader_epoch=leader_epoch)
-        retirement = partition.retirement
-        if retirement is None or retirement.epoch is not None:
+        if not is_retired(partition):
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
+        if question == LEFT:
+            into = self._table.by_name[topic.encode()].relays[index]
+            return OffsetAnswer(into, left_to_move(partition), partition.leader_epoch)
+        retirement = retirement_of(partition)
         drained = is_drained(partition)
         # What is still to be moved counts as if it was written now.
         written_ms = retirement.written_ms if drained else now_ms

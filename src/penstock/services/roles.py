@@ -134,6 +134,7 @@ class Roles:
         if len(state.replicas) > 1:
             end = partition.log.end_offset
             leading = Leading(self._node, state, config.min_insync_replicas, end, self._loop.time())
+            leading.lag_records_max = config.replica_lag_max_messages
             leading.tells_at_once = self.tells_at_once
         partition.lead(state.leader_epoch, leading)
         if partition.retirement is not None:

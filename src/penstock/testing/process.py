@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import IO
 
 from penstock.core.errors import PenstockError
+from penstock.testing.child import Child
 
 _LISTENS = "penstock listens on "
 _CONSOLE = "metrics and health on "
 _READY = "; ready after "
 _START_SECONDS = 120.0
-_STOP_SECONDS = 20.0
 _LOG_SHOWN_CHARACTERS = 4000
 
 
@@ -25,7 +25,7 @@ class BrokerStartError(PenstockError):
     """The broker did not come up; the message has what it said."""
 
 
-class BrokerProcess:
+class BrokerProcess(Child):
     """One data directory, and the broker process on it: start, stop, kill, start again."""
 
     def __init__(
@@ -44,6 +44,7 @@ class BrokerProcess:
         With `zookeeper` (HOST:PORT/path) it is a broker of that cluster, under the number `node_id`. `prefix` is a
         command that runs the command it is given, such as `ip netns exec NAME`, where `host` is an address.
         """
+        super().__init__()
         self._host = host
         self._prefix = list(prefix)
         self._zookeeper = zookeeper
@@ -51,7 +52,6 @@ class BrokerProcess:
         self.data_dir = data_dir
         self._entry = list(entry)
         self._settings = dict(settings or {})
-        self._process: subprocess.Popen[str] | None = None
         self._port = 0
         self._console_url = ""
         self._log: IO[str] | None = None
@@ -73,16 +73,6 @@ class BrokerProcess:
     def console_url(self) -> str:
         """Where `/metrics` and `/healthz` are; another port after every start."""
         return self._console_url
-
-    @property
-    def is_running(self) -> bool:
-        """Started, and neither stopped nor killed by us."""
-        return self._process is not None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "the broker is not running"
-        return self._process.pid
 
     @property
     def log_path(self) -> Path:
@@ -141,40 +131,10 @@ class BrokerProcess:
                 return True
         return False
 
-    def stop(self) -> None:
-        """A clean stop, waited for; nothing to do when it is not running."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """kill -9, waited for."""
-        self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        """SIGSTOP: its connections stay open, and it does nothing."""
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
-    def _end(self, number: signal.Signals) -> None:
-        process = self._process
-        if process is None:
-            return
-        process.send_signal(number)
-        process.send_signal(signal.SIGCONT)  # it may be paused
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-        finally:
-            self._release()
-
     def _release(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and process.stdout is not None:
-            process.stdout.close()
+        if self._process is not None and self._process.stdout is not None:
+            self._process.stdout.close()
+        super()._release()
         if self._log is not None:
             self._log.close()
             self._log = None

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.core.errors import PenstockError
+from penstock.testing.child import Child
 
 HOST = "127.0.0.1"
 JAVA_VERSION_MIN = 17
@@ -22,7 +22,6 @@ _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Tens of brokers need no more; a JVM takes a quarter of the machine unless it is told.
 _JVM_OPTIONS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _START_SECONDS = 120.0
-_STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _LOG_SHOWN_CHARACTERS = 4000
 _LOGGING = """\
@@ -40,19 +39,19 @@ class ZooKeeperStartError(PenstockError):
     """The server cannot be started; the message says what to install, or what the server said."""
 
 
-class ZooKeeperProcess:
+class ZooKeeperProcess(Child):
     """One data directory, and the server process on it: start, stop, kill, pause, start again on the same port."""
 
     def __init__(
         self, data_dir: Path, *, port: int = 0, tick_ms: int = 2000, durable: bool = True, host: str = HOST
     ) -> None:
         """Sessions last 2 ticks or more. `durable=False` spares the syncs, for tests that cut no power."""
+        super().__init__()
         self.data_dir = data_dir
         self._host = host
         self._port = port
         self._tick_ms = tick_ms
         self._durable = durable
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def port(self) -> int:
@@ -62,11 +61,6 @@ class ZooKeeperProcess:
     def connect(self) -> str:
         """What the broker calls `zookeeper.connect`, without a path."""
         return f"{self._host}:{self._port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None, "ZooKeeper is not running"
-        return self._process.pid
 
     @property
     def log_path(self) -> Path:
@@ -113,33 +107,6 @@ class ZooKeeperProcess:
         }
         properties = [f"-D{name}={value}" for name, value in options.items()]
         return [find_java(), *_JVM_OPTIONS, *properties, "-cp", _class_path(), _MAIN_CLASS, str(config)]
-
-    def stop(self) -> None:
-        """A clean stop, waited for; nothing to do when it is not running."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """kill -9, waited for."""
-        self._end(signal.SIGKILL)
-
-    def pause(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
-
-    def _end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(number)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
 
 
 @contextmanager

@@ -138,6 +138,10 @@ def test_a_drain_goes_on_after_ctrl_c_and_is_taken_back(three: ClusterProcesses)
     assert all(one["removing"] == [2] and one["adding"] for one in shown["moves"])
     assert all(0 <= one["done_bytes"] <= one["total_bytes"] > 0 for one in shown["moves"])
     assert (shown["under_replicated"], shown["offline"]) == (0, 0), "those on their way do not count"
+    told = penstock("why", "parcels", "--json", bootstrap=three.bootstrap).json
+    assert told["moving"]
+    assert all(one["removing"] == [2] and one["total_bytes"] > 0 for one in told["moving"])
+    assert told["under_replicated"] == []
     page = penstock("status", bootstrap=three.bootstrap).out
     assert " on the move: " in page
     assert "left" in page

@@ -1,7 +1,8 @@
 """How many replicas partitions have, looked at again and again while they move."""
 
-import threading
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from tests.integration.working import Working
 
 if TYPE_CHECKING:
     from tests.integration.cluster.harness import Cluster
@@ -9,26 +10,17 @@ if TYPE_CHECKING:
 _EVERY_S = 0.02
 
 
-class Watch:
+class Watch(Working):
     """Of all topics. Notes the most replicas and the fewest in sync that any partition had, and what was strange."""
 
     def __init__(self, cluster: "Cluster") -> None:
+        super().__init__()
         self._cluster = cluster
         self.replicas_max = 0
         self.in_sync_min = 1 << 30
         # Partitions that gave up a replica before everybody who stays was in sync.
         self.early: list[str] = []
         self._before: dict[tuple[str, int], tuple[set[int], set[int]]] = {}
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
 
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_S):

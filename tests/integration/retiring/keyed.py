@@ -12,17 +12,18 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Self
+from typing import IO
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.integration.raw import wait_until
+from tests.integration.working import Working
 
 KEYS = 40
 _POLL_S = 0.005
 
 
 @dataclass
-class Writing:
+class Writing(Working):
     """One producer at work in a thread, its queue always full, for as long as the `with` block lasts."""
 
     bootstrap: str
@@ -36,20 +37,8 @@ class Writing:
     by_partition: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def __post_init__(self) -> None:
-        self._stopped = threading.Event()
+        super().__init__()
         self._full = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        raise NotImplementedError
 
     def until_full(self) -> None:
         """Its queue holds all that it can."""
@@ -149,10 +138,11 @@ class ProgramLoad(Writing):
         stdin.close()
 
 
-class GroupReader:
+class GroupReader(Working):
     """One member of a group of its own, in a thread: everything it was given, in the order it came."""
 
     def __init__(self, bootstrap: str, topic: str, group: str) -> None:
+        super().__init__()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -168,16 +158,6 @@ class GroupReader:
         self.count = 0
         self.assigned: list[int] = []
         self.assignments = 0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
 
     def _run(self) -> None:
         self._consumer.subscribe([self.topic], on_assign=self._on_assign)

@@ -85,9 +85,11 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(
             assert partitions(running, topic) == [0, 1, 2]
             assert ends(bootstrap, topic, 2) == (0, old.by_partition[2])
             reader.check(old, retired={2: 0})
+            assert retired(running, topic) == (2, old.by_partition[2], 0, False)
             alter(running, topic, "--config", "retention.ms=60000")
             wait_until(lambda: partitions(running, topic) == [0, 1], "two partitions for everybody")
             new.until_more(500, partition=2)
+            assert retired(running, topic) == (2, old.by_partition[2], 0, True)
             wait_until(lambda: reader.assigned == [0, 1], "the group to share out what is left")
         reader.check(old, new, retired={2: 0})
     inlet = running.data_dir / "topics" / topic / "Partition-2"
@@ -200,6 +202,14 @@ def test_while_partitions_are_retired_none_are_added_or_brought_back(
         (("--config", "cleanup.policy=compact"), "copy it"),
     ]:
         assert says in penstock("topic", "alter", topic, *options, bootstrap=bootstrap).said()
+
+
+def retired(running: BrokerProcess, topic: str) -> tuple[int, int, int, bool]:
+    """What `penstock why` tells of the one that is: its number, where readers stop, its target, and whether hidden."""
+    told = penstock("why", topic, "--json", bootstrap=running.bootstrap).json
+    (one,) = told["retired"]
+    assert one["left"] >= 0
+    return one["partition"], one["limit"], one["into"], one["hidden"]
 
 
 def describe(running: BrokerProcess, topic: str) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """What `penstock why TOPIC` says of replicas in each kind of trouble."""
 
-from penstock.cli.check_topic import TopicHealth, topic_findings
+from penstock.cli.check_topic import Move, TopicHealth, topic_findings
 from penstock.cli.findings import Finding, Level
 from penstock.client.admin_topics import PartitionInfo
+from penstock.client.cluster_info import Progress
+from penstock.client.retired_look import Retired
 
 WHOLE = PartitionInfo(0, 1, (1, 2, 3), (1, 2, 3))
 ALL = frozenset({1, 2, 3})
@@ -48,3 +50,44 @@ def test_who_is_there_but_behind_is_told_apart_from_who_is_gone() -> None:
 def test_leaders_away_from_home_are_mentioned() -> None:
     found = told(PartitionInfo(0, 2, (1, 2, 3), (1, 2, 3)), WHOLE)["preferred"]
     assert (found.level, found.found.startswith("partition 0: not led by the first")) == (Level.OK, True)
+
+
+def test_replicas_on_their_way_are_shown_and_not_missed() -> None:
+    coming = PartitionInfo(0, 1, (1, 2, 3, 4), (1, 2, 3))
+    move = Move(0, (4,), (2,), Progress(512, 2048))
+    topic = TopicHealth("orders", (coming, WHOLE), ALL | {4}, 2, moving=(move,))
+    assert topic.under_replicated == []
+    told = [one for one in topic_findings(topic) if one.check == "moving"]
+    assert [one.found for one in told] == [
+        "partition 0: comes to broker 4, 512 B of 2.0 kB copied; leaves broker 2"
+    ]
+    behind = PartitionInfo(0, 1, (1, 2, 3, 4), (1, 2))
+    lacking = TopicHealth("orders", (behind, WHOLE), ALL | {4}, 2, moving=(move,))
+    (found,) = (one for one in topic_findings(lacking) if one.check == "replicas")
+    assert found.found == "partition 0: broker 3 is there, but not in sync"
+
+
+def test_many_moves_are_counted() -> None:
+    moves = tuple(Move(number, (3,), (), Progress(0, 10)) for number in range(7))
+    topic = TopicHealth("orders", (WHOLE,), ALL, 2, moving=moves)
+    told = [one.found for one in topic_findings(topic) if one.check == "moving"]
+    assert (len(told), told[5].startswith("and 2 partitions more")) == (6, True)
+
+
+def test_retired_partitions_say_where_their_records_are() -> None:
+    retired = (Retired(2, 100, 0, 7, hidden=False), Retired(3, 50, 1, 0, hidden=True))
+    topic = TopicHealth("orders", (WHOLE,), ALL, 2, retired=retired)
+    one, other = (one.found for one in topic_findings(topic) if one.check == "retired")
+    assert (
+        one == "partition 2: read here below 100, from there on in partition 0; 7 offsets still to be moved"
+    )
+    assert other.startswith(
+        "partition 3: read here below 50, from there on in partition 1; all of it is moved"
+    )
+    assert "hidden" in other
+
+
+def test_what_nobody_can_tell_is_said() -> None:
+    topic = TopicHealth("orders", (WHOLE,), ALL, 2, unknown="there is no controller now")
+    (found,) = (one for one in topic_findings(topic) if one.check == "moving")
+    assert (found.level, found.found.endswith("there is no controller now")) == (Level.WARN, True)

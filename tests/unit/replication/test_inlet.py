@@ -7,7 +7,7 @@ from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import read_header
-from penstock.replication.inlet import Inlet, freeze, is_drained, retire, retirement_of, thaw
+from penstock.replication.inlet import Inlet, freeze, is_drained, left_to_move, retire, retirement_of, thaw
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.testing.mem_files import MemFiles
@@ -106,7 +106,11 @@ def test_a_closed_inlet_takes_nothing_and_is_drained_when_all_is_moved() -> None
     assert isinstance(partition, Inlet)
     write(partition, 2)
     assert not is_drained(partition)
+    assert left_to_move(partition) == 2  # nobody knows better yet
+    retirement_of(partition).moved = 2
+    assert left_to_move(partition) == 1
     retirement_of(partition).moved = 3
+    assert left_to_move(partition) == 0
     assert is_drained(partition)
     retirement_of(partition).closed = True
     with pytest.raises(ApiError) as refused:

@@ -80,15 +80,38 @@ def test_a_late_fetch_of_an_earlier_process_does_not_count() -> None:
     assert one.progress[2].end == 20
 
 
-def test_laggards_by_time_and_by_records() -> None:
+def test_laggards_by_time() -> None:
     one = leading()
     one.fetched(2, 7, 40, 40, 9.0)
     one.fetched(3, 7, 20, 40, 9.0)
-    assert one.laggards(45, 10.0, 5.0, -1) == [3]
-    assert one.laggards(45, 10.0, 50.0, 20) == [3]
-    assert one.laggards(45, 10.0, 50.0, -1) == []
+    assert one.laggards(45, 10.0, 5.0) == [3]
+    assert one.laggards(45, 10.0, 50.0) == []
     one.fetched(3, 7, 40, 60, 10.0)  # all there was when it asked before
-    assert one.laggards(60, 11.0, 5.0, -1) == []
+    assert one.laggards(60, 11.0, 5.0) == []
+
+
+def test_too_many_records_behind_for_a_while_is_out_of_sync() -> None:
+    one = leading()
+    one.lag_records_max = 20
+    assert one.laggards(100, 9.0, 20.0) == []  # nobody has shown yet where it is
+    for replica in (2, 3):
+        one.fetched(replica, 7, 80, 100, 9.0)
+    assert one.laggards(150, 10.0, 20.0) == []  # a burst
+    one.fetched(2, 7, 130, 150, 10.0)
+    one.fetched(3, 7, 129, 150, 10.0)
+    assert one.laggards(150, 19.0, 20.0) == []
+    assert one.laggards(150, 19.5, 20.0) == [3]
+    one.fetched(3, 7, 150, 170, 19.8)  # it asks often, has all there was the last time, and is near now
+    assert one.laggards(170, 20.0, 20.0) == []
+
+
+def test_who_is_too_far_behind_does_not_come_in() -> None:
+    one = leading(replace(THREE, isr=(1, 2)))
+    one.lag_records_max = 20
+    one.fetched(3, 7, 30, 51, 1.0)
+    assert not one.may_join(3, 30)
+    one.fetched(3, 7, 31, 51, 1.0)
+    assert one.may_join(3, 30)
 
 
 def test_copies_are_counted_in_sync_or_not() -> None:

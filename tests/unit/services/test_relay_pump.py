@@ -7,9 +7,9 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import check_batch, read_header
 from penstock.records.relay import Relayed, RelayPlace, place_batch, relayed_by
-from penstock.replication.inlet import freeze, retirement_of
+from penstock.replication.inlet import freeze, left_to_move, retirement_of
 from penstock.replication.partition import Partition
-from penstock.services.relay.pump import Pump, prepared, resume_at
+from penstock.services.relay.pump import Moved, Pump, prepared, resume_at
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
 from penstock.testing.mem_files import MemFiles
@@ -109,13 +109,13 @@ def test_every_record_arrives_once_whatever_fails(troubles: list[str]) -> None:
     freeze(partition, NOW_MS)
     target = Target()
     target.troubles = list(troubles)
+    moved = Moved()
     with SimLoop(1) as loop:
-        loop.spawn("source", run_pump(loop, partition, target))
+        loop.spawn("source", Pump(loop, None, partition, target, moved).run())
         for number in range(1, 6):
             write()
             loop.run_until(lambda: retirement_of(partition).moved >= partition.log.end_offset)
             assert [one.first for one in target.moved] == list(range(number))
-
-
-async def run_pump(loop: SimLoop, partition: Partition, target: Target) -> None:
-    await Pump(loop, None, partition, target).run()
+            assert left_to_move(partition) == 0
+    assert moved.records == 5 - troubles.count("after"), "an answer that is lost tells nothing"
+    assert moved.size_bytes == moved.records * len(a_batch())

@@ -32,6 +32,7 @@ _ANSWER_FOLLOWS: list[object] = []
 # Requests up to this size have their records opened on the loop, where they must be: some 100 µs.
 _OPENED_HERE_BYTES_MAX = 2 * 1024
 _ISOLATION_LEVELS = (0, 1)  # read uncommitted, read committed
+_Single = tuple[int, int, bytes, int, int, int, int]  # what `encode_single` takes
 _ZSTD_SINCE = 7  # the Produce version whose clients can be expected to know it
 
 
@@ -143,18 +144,14 @@ class HotPath:
             first, last, append_time = self._produce.append(topic, partition, frame[start:end], hold=True)
         except ApiError as error:
             # Said here, and not found out again the long way: the log may have stamped the batch before it failed.
-            answer = (number, error.code, -1, -1, _log_start_for(error, partition), _why(error))
-            return [produce_codec.encode_response(correlation_id, version, [(name, [answer])])]
+            refusal = (number, error.code, -1, -1, _log_start_for(error, partition), _why(error))
+            return self._produced(correlation_id, version, [(name, [refusal])])
         if partition not in self._held:
             self._held[partition] = None
         log_start = partition.log.start_offset
         if partition.sync_before_ack and last >= partition.committed.offset:
-            partition.wait_for_commit(
-                last,
-                PendingSingle(
-                    asker.defer(), correlation_id, version, name, number, first, append_time, log_start
-                ),
-            )
+            answer = (correlation_id, version, name, number, first, append_time, log_start)
+            partition.wait_for_commit(last, PendingSingle(asker.defer(), self._leader_of, answer))
             return _ANSWER_FOLLOWS
         return [
             produce_codec.encode_single(correlation_id, version, name, number, first, append_time, log_start)
@@ -298,19 +295,22 @@ class HotPath:
 class PendingSingle:
     """One stored batch whose commit is waited for: an `AckWaiter` that answers by itself."""
 
-    __slots__ = ("_answer", "_reply")
+    __slots__ = ("_answer", "_leader_of", "_reply")
 
-    def __init__(self, reply: Reply, *answer: int | bytes) -> None:
+    def __init__(self, reply: Reply, leader_of: produce_codec.LeaderOf, answer: _Single) -> None:
         self._reply = reply
+        self._leader_of = leader_of
         self._answer = answer
 
     def committed(self) -> None:
-        self._reply.send([produce_codec.encode_single(*self._answer)])  # type: ignore[arg-type]
+        self._reply.send([produce_codec.encode_single(*self._answer)])
 
     def failed(self, code: ErrorCode, message: str) -> None:
         correlation_id, version, name, number = self._answer[:4]
-        answer: produce_codec.TopicAnswer = (name, [(number, code, -1, -1, -1, message)])  # type: ignore[assignment,list-item]
-        self._reply.send([produce_codec.encode_response(correlation_id, version, [answer])])  # type: ignore[arg-type]
+        answered: list[produce_codec.TopicAnswer] = [(name, [(number, code, -1, -1, -1, message)])]
+        self._reply.send(
+            [produce_codec.encode_response(correlation_id, version, answered, leader_of=self._leader_of)]
+        )
 
 
 class _Outcome:

@@ -11,6 +11,7 @@ steps costs a repeat at most, which the target knows.
 import asyncio
 import logging
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.core.errors import PenstockError, StorageError
@@ -36,6 +37,14 @@ class Target(Protocol):
     async def deliver(self, batches: bytearray) -> None: ...
 
 
+@dataclass(slots=True)
+class Moved:
+    """What targets said that they have committed, since the process began."""
+
+    records: int = 0
+    size_bytes: int = 0
+
+
 class Pump:
     def __init__(
         self,
@@ -43,6 +52,7 @@ class Pump:
         executor: Executor | None,
         partition: Partition,
         target: Target,
+        moved: Moved,
     ) -> None:
         self._loop = loop
         self._executor = executor
@@ -50,7 +60,7 @@ class Pump:
         self._target = target
         self._more = asyncio.Event()
         self._next = -1
-        self.moved_records = 0
+        self._moved = moved
         retirement_of(partition).advanced = self._more.set
 
     async def run(self) -> None:
@@ -87,7 +97,8 @@ class Pump:
         chunk, following = await self._read()
         if chunk:
             await self._target.deliver(chunk)
-        self.moved_records += following - self._next
+        self._moved.records += following - self._next
+        self._moved.size_bytes += len(chunk)
         self._next = following
         retirement_of(self._partition).moved = following
 

@@ -4,11 +4,12 @@ import asyncio
 from concurrent.futures import Executor
 
 from penstock.coordination.image import ClusterImage
+from penstock.replication.inlet import is_retired
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.controller_link import ControllerLink
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.pump import Pump
+from penstock.services.relay.pump import Moved, Pump
 from penstock.services.relay.routes import Route
 
 
@@ -30,6 +31,7 @@ class Relays:
         self._table = table
         self._link = link
         self.inbox = inbox
+        self.moved = Moved()
         self._wanted: dict[Partition, int] = {}  # the leader epoch of each
         self._changed = asyncio.Event()
 
@@ -37,11 +39,7 @@ class Relays:
         """It began or ceased to lead, or was retired while it led."""
         if partition.retirement is not None or partition in self._wanted:
             self._wanted.pop(partition, None)
-            if (
-                partition.is_leader
-                and partition.retirement is not None
-                and partition.retirement.epoch is None
-            ):
+            if partition.is_leader and is_retired(partition):
                 self._wanted[partition] = partition.leader_epoch
             self._changed.set()
 
@@ -62,7 +60,7 @@ class Relays:
                 for partition, epoch in wanted:
                     route = self._route(partition)
                     if (partition, epoch) not in running and route is not None:
-                        pump = Pump(self._loop, self._executor, partition, route)
+                        pump = Pump(self._loop, self._executor, partition, route, self.moved)
                         name = f"relay of {partition.topic}-{partition.index}"
                         running[partition, epoch] = tasks.create_task(pump.run(), name=name)
                 await self._changed.wait()

@@ -4,9 +4,11 @@ v2 adds the isolation level, v4 leader epochs, v6 is flexible. Names came one by
 the earliest local offset (-4), v9 the latest tiered offset (-5), v10 a timeout (for tiered lookups, which never happen
 here), v11 the earliest offset still to be tiered (-6). Asking for one too early is UNSUPPORTED_VERSION, per partition.
 
-The controller asks leaders of retired partitions the same way, under numbers of its own (`controller.retirer`).
+The controller asks leaders of retired partitions the same way, under numbers of its own (`controller.retirer`); one of
+them is for everybody.
 """
 
+from penstock.controller.retirer import LEFT
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.frontends.kafka.registry import Call, api
@@ -45,8 +47,8 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
                 answer = _refused(index, ErrorCode.INVALID_REQUEST)
             elif request.isolation_level not in _ISOLATION_LEVELS:
                 answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            elif request.replica_id >= 0 and wanted.timestamp in QUESTIONS:
-                answer = _told_controller(services, topic.name, wanted)
+            elif wanted.timestamp == LEFT or (request.replica_id >= 0 and wanted.timestamp in QUESTIONS):
+                answer = _told_of_retired(services, topic.name, wanted)
             else:
                 answer = await _answer(services, topic.name, wanted, call.version)
             partitions[index] = answer
@@ -73,7 +75,7 @@ async def _answer(
     return _found(index, found)
 
 
-def _told_controller(
+def _told_of_retired(
     services: Services, topic: str, wanted: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
     """What becomes of a retired partition."""
