@@ -69,6 +69,10 @@ class NearStory(Story):
         if self.near.from_followers == before:
             raise Violation("nobody reads from followers any more")
 
+    def check_data(self) -> None:
+        self.check_near()
+        super().check_data()
+
 
 def read_near(story: Story, near: NearHistory, partitions: Sequence[int]) -> list[str]:
     """A consumer in the rack of each broker, for one of `partitions` each; their names."""

@@ -95,6 +95,17 @@ class Story:
             name = f"reader-{partition}"
             self.spawn(name, follow(self.history, self.client(name), partition))
 
+    def tell(self) -> None:
+        """From the beginning to the end: a few things happen, all of it heals, and everything is looked at."""
+        with watched(self.history):
+            self.begin()
+            for _ in range(self.rng.randint(3, 7)):
+                self.let_pass(self.rng.uniform(0.05, 1.0))
+                self.misfortune()
+            self.heal()
+            self.check_progress()
+            self.check_data()
+
     # -- faults ----------------------------------------------------------------------------------------------
 
     def let_pass(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.sim.cluster_clients import History
 from tests.sim.cluster_planted import PLANTED, Plant, goes_wrong
-from tests.sim.cluster_story import Story, watched
+from tests.sim.cluster_story import Story
 
 from penstock.testing.sim_loop import SimLoop
 
@@ -29,14 +29,7 @@ REMEMBERED = [
 def run_story(seed: int) -> tuple[str, History]:
     with SimLoop(seed) as loop:
         story = Story(loop)
-        with watched(story.history):
-            story.begin()
-            for _ in range(story.rng.randint(3, 7)):
-                story.let_pass(story.rng.uniform(0.05, 1.0))
-                story.misfortune()
-            story.heal()
-            story.check_progress()
-            story.check_data()
+        story.tell()
         return loop.trace_hash, story.history
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.sim.cluster_near import NEAREST, NearStory, give_racks, rack_of
 from tests.sim.cluster_planted import Plant, goes_wrong
-from tests.sim.cluster_story import watched
 from tests.sim.messages import TOPIC, fetch_request
 from tests.sim.near_planted import PLANTED
 from tests.sim.test_cluster_scenes import Scene
@@ -31,15 +30,7 @@ FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 def run_story(seed: int) -> NearStory:
     with SimLoop(seed) as loop:
         story = NearStory(loop)
-        with watched(story.history):
-            story.begin()
-            for _ in range(story.rng.randint(3, 7)):
-                story.let_pass(story.rng.uniform(0.05, 1.0))
-                story.misfortune()
-            story.heal()
-            story.check_progress()
-            story.check_near()
-            story.check_data()
+        story.tell()
         return story
 
 
