@@ -109,12 +109,12 @@ class Membership:
             return
 
     async def stay(self) -> None:
-        """Whoever was taken for dead says that it is not, until cancelled."""
+        """Whoever was taken for dead says that it is not, until cancelled. Not who is about to leave anyway."""
         while True:
-            await self._metadata.until(lambda: not self._is_registered, None)
+            await self._metadata.until(lambda: self._is_missed, None)
             try:
                 async with self._turn:
-                    if not self._is_registered:
+                    if self._is_missed:
                         log.warning("others took this broker for dead: it registers again")
                         await self._register()
             except PenstockError as error:
@@ -122,8 +122,13 @@ class Membership:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     @property
-    def _is_registered(self) -> bool:
-        return self._registration is None or self._registration.id in self._metadata.image.brokers
+    def _is_missed(self) -> bool:
+        registration = self._registration
+        return (
+            registration is not None
+            and not self.stopping
+            and registration.id not in self._metadata.image.brokers
+        )
 
     async def leave(self, leads_nothing: Callable[[], bool], timeout_s: float) -> None:
         """Let the controller move leaders elsewhere; returns when it has, or will not."""
