@@ -11,6 +11,7 @@ from tests.sim.cluster_clients import ClusterClient, Violation, read_partition
 from tests.sim.cluster_story import Story
 from tests.sim.messages import NETWORK_TROUBLE, PRODUCERS, TOPIC
 
+from penstock.coordination.nodes import InletState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.inlet import is_drained
 from penstock.replication.partition import Partition
@@ -108,10 +109,14 @@ class RetiringStory(Story):
                 _expect(stored, index, offset, value)
 
     @property
-    def limit(self) -> int:
+    def inlet(self) -> InletState:
         inlet = self._state(RETIRED).inlet
         assert inlet is not None
-        return inlet.offset
+        return inlet
+
+    @property
+    def limit(self) -> int:
+        return self.inlet.offset
 
     def check_moved(self, target: list[bytes], source: list[bytes]) -> None:
         if len(source) > self.limit:

@@ -1,9 +1,18 @@
 """Who died is missed at once; who was only taken for dead comes back, and nothing is lost by it (ADR 13)."""
 
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
 import pytest
 from tests.sim.cluster_story import Story
 from tests.sim.test_cluster_scenes import Scene
 
+from penstock.coordination.memory import MemoryStore, MemoryTree
+from penstock.coordination.metadata import MetadataStore
+from penstock.coordination.nodes import BrokerRegistration, broker_path
+from penstock.coordination.tree import Change, ConnectionLostError, Operation
+from penstock.server.lookout import Lookout
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 
@@ -102,3 +111,40 @@ def test_a_broker_that_was_taken_for_dead_registers_again(scene: Scene) -> None:
     assert not scene.do(metadata.expel(registered))
     assert victim.ready
     scene.until_whole()
+
+
+def test_a_broker_whose_registration_went_through_unheard_registers_once_more(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    teller, victim = scene.machines[0], scene.machines[2]
+    assert teller.broker is not None
+    assert victim.broker is not None
+    metadata, membership, tree = teller.broker.metadata, victim.broker.cluster.membership, victim.tree
+    honest, lost = MemoryTree.multi, []
+
+    async def multi(self: MemoryTree, operations: Sequence[Operation]) -> Change:
+        change = await honest(self, operations)
+        if self is tree and not lost and any(one.path == broker_path(3) for one in operations):
+            lost.append(change)
+            raise ConnectionLostError("no answer")
+        return change
+
+    monkeypatch.setattr(MemoryTree, "multi", multi)
+    assert scene.do(metadata.expel(metadata.image.brokers[3]))
+    scene.loop.run_until(lambda: bool(lost))
+    scene.let_pass(1)
+    assert membership.epoch == metadata.image.brokers[3].epoch > lost[0].number
+    scene.until_whole()
+
+
+def test_an_address_that_is_none_ends_no_lookout() -> None:
+    async def watch() -> None:
+        store = MetadataStore(await MemoryStore().connect(), Random(1))
+        lookout = Lookout(1, store)
+        for host in ("bad..host", "x" * 64):
+            watching = asyncio.create_task(lookout._watch(BrokerRegistration(2, "b", host, 9092)))
+            done, _ = await asyncio.wait([watching], timeout=0.05)
+            assert not done
+            watching.cancel()
+
+    asyncio.run(watch())

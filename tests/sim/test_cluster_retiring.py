@@ -8,6 +8,7 @@ from tests.sim.cluster_retiring import RETIRED, RetiringStory
 from tests.sim.cluster_story import watched
 from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
 
+from penstock.replication.inlet import retirement_of
 from penstock.testing.sim_loop import SimLoop
 
 # A fifth of what the cluster itself gets.
@@ -57,6 +58,22 @@ def test_a_writer_finds_the_next_leader_of_a_partition_that_clients_are_not_told
         before = story.written_to(RETIRED)
         loop.run_until(lambda: story.written_to(RETIRED) > before)
         loop.run_until(story.is_hidden)
+
+
+def test_followers_hear_that_a_retired_partition_is_still_written_to() -> None:
+    """One of them may lead later, and must not say that nobody wrote for long."""
+    with SimLoop(2) as loop:
+        story = RetiringStory(loop)
+        story.begin()
+        story.configure({"penstock.retire.grace.ms": "1000"})
+        story.begin_to_retire()
+        loop.run_until(story.is_retired)
+        retired_ms = story.inlet.written_ms
+        story.let_pass(3)
+        noted = story.inlet.written_ms
+        assert noted > retired_ms
+        replicas = [story.replica(machine, RETIRED) for machine in story.machines]
+        assert all(one is not None and retirement_of(one).written_ms >= noted for one in replicas)
 
 
 def test_the_checkers_find_a_source_that_does_not_ask_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,12 @@ class Controller:
         try:
             if self._mandate is not None and self._metadata.image.controller != self._broker:
                 self.resign()
-            if self._mandate is None and self._metadata.image.controller in (NOBODY, self._broker):
+            image = self._metadata.image
+            if (
+                self._mandate is None
+                and image.controller in (NOBODY, self._broker)
+                and self._broker in image.brokers
+            ):
                 await self._stand()
             return self._mandate is None or await self._look()
         except SessionExpiredError:

@@ -82,6 +82,8 @@ class Retirer:
     async def _round(self) -> float | None:
         """Look at everything once; returns after how long to look again, if nothing happens before."""
         retiring = [one.name for one in self._metadata.image.topics.values() if RETIRE_TO in one.configs]
+        if not retiring:
+            self._led_since.clear()
         if not self._is_active() or not retiring:
             return None
         complete = True

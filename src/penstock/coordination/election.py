@@ -11,12 +11,13 @@ from penstock.coordination.tree import Check, ConflictError, Create, Delete, Set
 
 async def stand(tree: Tree, broker: int) -> Check | None:
     """Become controller if nobody is; the guard for every write, or None when another one is."""
-    held = await tree.get(nodes.CONTROLLER)
+    # The epoch first: whoever wins in between has raised it.
     epoch = await tree.get(nodes.CONTROLLER_EPOCH)
+    held = await tree.get(nodes.CONTROLLER)
     if epoch is None or (held is not None and nodes.decode_controller(nodes.CONTROLLER, held) != broker):
         return None
     if held is not None and held.owner == tree.session:
-        # Won before, but the answer was lost: nobody else could raise the epoch while this session holds the place.
+        # Won before, but the answer was lost: nobody else raised the epoch while this session held the place.
         return Check(nodes.CONTROLLER_EPOCH, epoch.version)
     # An earlier process of this broker: it is gone, only its session is not over yet.
     stale = [] if held is None else [Delete(nodes.CONTROLLER, held.version)]

@@ -68,7 +68,7 @@ class ClusterMember:
         )
         self.link.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
-        self._lookout = Lookout(node, metadata, lambda: image.controller == node)
+        self._lookout = Lookout(node, metadata)
         ask = self.link.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
@@ -87,7 +87,7 @@ class ClusterMember:
         )
         self.retiring = RetiringService(seams.clock, table)
         inbox = RelayInbox(loop, seams.clock, table)
-        self.relays = Relays(loop, seams.executor, node, image, table, self.link, inbox)
+        self.relays = Relays(loop, seams.executor, node, image, self.link, inbox)
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None
         self._coordinator: CoordinatorRuntime | None = None

@@ -7,7 +7,6 @@ What does not answer, sleeps or cannot be reached is left to its session.
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
@@ -34,10 +33,9 @@ class _Line(asyncio.Protocol):
 
 
 class Lookout:
-    def __init__(self, node: int, metadata: MetadataStore, is_controller: Callable[[], bool]) -> None:
+    def __init__(self, node: int, metadata: MetadataStore) -> None:
         self._node = node
         self._metadata = metadata
-        self._is_controller = is_controller
         self._news = asyncio.Event()
         # By id and epoch: who comes back is another one.
         self._watched: dict[tuple[int, int], asyncio.Task[None]] = {}
@@ -65,7 +63,7 @@ class Lookout:
         return [
             one
             for one in image.brokers.values()
-            if one.id != self._node and (self._is_controller() or one.id == image.controller)
+            if one.id != self._node and image.controller in (self._node, one.id)
         ]
 
     async def _watch(self, one: BrokerRegistration) -> None:
@@ -80,8 +78,8 @@ class Lookout:
             except ConnectionRefusedError:
                 if was_open:
                     await self._expel(one)
-            except OSError:  # a timeout is one, too
-                pass
+            except (OSError, ValueError, OverflowError):
+                pass  # a timeout, no way to it, or no address at all
             else:
                 was_open = True
                 try:

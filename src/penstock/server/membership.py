@@ -123,12 +123,11 @@ class Membership:
 
     @property
     def _is_missed(self) -> bool:
-        registration = self._registration
-        return (
-            registration is not None
-            and not self.stopping
-            and registration.id not in self._metadata.image.brokers
-        )
+        """Also when another epoch is known than the one this broker goes by: the answer to it was lost."""
+        if self._registration is None or self.stopping:
+            return False
+        known = self._metadata.image.brokers.get(self._registration.id)
+        return known is None or known.epoch != self.epoch
 
     async def leave(self, leads_nothing: Callable[[], bool], timeout_s: float) -> None:
         """Let the controller move leaders elsewhere; returns when it has, or will not."""

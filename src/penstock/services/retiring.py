@@ -37,7 +37,9 @@ class RetiringService:
         if not is_retired(partition):
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
         if question == LEFT:
-            into = self._table.by_name[topic.encode()].relays[index]
+            into = self._table.by_name[topic.encode()].relays.get(index)
+            if into is None:
+                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
             return OffsetAnswer(into, left_to_move(partition), partition.leader_epoch)
         retirement = retirement_of(partition)
         drained = is_drained(partition)

@@ -78,6 +78,9 @@ class Roles:
                 retire(partition, state.inlet.offset, None, state.inlet.written_ms)
                 if self._leads_already(partition, state):
                     self._changed(partition)
+            else:
+                # A follower hears of writes only so; it may lead one day, and must not think that nobody wrote.
+                known.written_ms = max(known.written_ms, state.inlet.written_ms)
         elif known is not None and known.epoch != state.leader_epoch:
             thaw(partition)
 

@@ -6,7 +6,6 @@ from concurrent.futures import Executor
 from penstock.coordination.image import ClusterImage
 from penstock.replication.inlet import is_retired
 from penstock.replication.partition import Partition
-from penstock.replication.table import PartitionTable
 from penstock.services.controller_link import ControllerLink
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.pump import Moved, Pump
@@ -20,7 +19,6 @@ class Relays:
         executor: Executor | None,
         node: int,
         image: ClusterImage,
-        table: PartitionTable,
         link: ControllerLink,
         inbox: RelayInbox,
     ) -> None:
@@ -28,7 +26,6 @@ class Relays:
         self._executor = executor
         self._node = node
         self._image = image
-        self._table = table
         self._link = link
         self.inbox = inbox
         self.moved = Moved()
@@ -66,15 +63,10 @@ class Relays:
                 await self._changed.wait()
 
     def _route(self, partition: Partition) -> Route | None:
-        topic = self._table.by_id.get(partition.topic_id)
-        if topic is None:
+        # Not of the table, which may be about to learn of it.
+        topic = self._image.topics_by_id.get(partition.topic_id)
+        inlets = [] if topic is None else [one.inlet for one in topic.partitions]
+        inlet = inlets[partition.index] if partition.index < len(inlets) else None
+        if topic is None or inlet is None:
             return None  # it was deleted in this moment
-        return Route(
-            self._node,
-            self._image,
-            self._link,
-            self.inbox,
-            topic.id,
-            partition.index,
-            topic.relays[partition.index],
-        )
+        return Route(self._node, self._image, self._link, self.inbox, topic.id, partition.index, inlet.into)

@@ -67,13 +67,14 @@ def _is_share_key(key: str) -> bool:
 async def _after_creation(
     services: Services, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse:
+    is_new = OFFSETS_TOPIC not in services.image.topics
     try:
         await services.coordinator.create_topic(
             machine_count(services.image.brokers, places_of(services.image)) or 1
         )
     except ApiError as error:
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or "", request, call)
-    if len(services.image.brokers) > 1:
+    if is_new and len(services.image.brokers) > 1:
         # Others hear of it in a moment; named at once, a coordinator might not know yet that it is one.
         return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
     return _found(services, request, call)
