@@ -23,7 +23,7 @@ soak: $(VENV)/.dev
 	cluster) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster.py tests/sim/test_cluster_groups.py \
 		tests/sim/test_cluster_retiring.py ;; \
-	faults) $(BIN)/python -m pytest --timeout=3000 -s -v -p no:randomly tests/integration/cluster \
+	faults) $(BIN)/python -m pytest --timeout=3000 -s -vv -p no:randomly tests/integration/cluster \
 		tests/integration/retiring 2>/dev/null ;; \
 	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
 		tests/property/test_log_model.py tests/property/test_compaction_model.py ;; \
