@@ -123,11 +123,13 @@ class Membership:
 
     @property
     def _is_missed(self) -> bool:
-        """Also when another epoch is known than the one this broker goes by: the answer to it was lost."""
-        if self._registration is None or self.stopping:
+        """Also when this process is known by another epoch than it goes by itself: the answer to it was lost."""
+        own = self._registration
+        if own is None or self.stopping:
             return False
-        known = self._metadata.image.brokers.get(self._registration.id)
-        return known is None or known.epoch != self.epoch
+        known = self._metadata.image.brokers.get(own.id)
+        # Not when another process took its place: the two would take turns for ever.
+        return known is None or (known.incarnation == own.incarnation and known.epoch != self.epoch)
 
     async def leave(self, leads_nothing: Callable[[], bool], timeout_s: float) -> None:
         """Let the controller move leaders elsewhere; returns when it has, or will not."""
