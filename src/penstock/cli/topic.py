@@ -59,7 +59,7 @@ def create(
     configs = parse_pairs("--config", config)
     admin = _admin(session)
     admin.create(name, partitions=partitions, replicas=replicas, configs=configs)
-    made = admin.describe(name)
+    made = admin.describe_new(name)
     if session.json:
         print_json(_as_json(made))
     else:

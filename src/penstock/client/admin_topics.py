@@ -1,5 +1,6 @@
 """Topics, administered, over librdkafka's admin client."""
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _BROKER_DEFAULT = -1
 RETIRE_TO = "penstock.retire.to"
+_NEWS_UNDER_WAY = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
+_RETRY_SECONDS = 0.1
 
 
 def topic_id_text(topic_id: Uuid) -> str:
@@ -133,6 +140,17 @@ class TopicAdmin:
         return TopicInfo(
             name, partitions, topic_id_text(found.topic_id), self.own_configs(name), found.is_internal
         )
+
+    def describe_new(self, name: str) -> TopicInfo:
+        """Of a topic that was just made: brokers hear of it one after the other, and any of them may be asked."""
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                return self.describe(name)
+            except ClientError as error:
+                if error.code not in _NEWS_UNDER_WAY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
 
     def _description(self, name: str) -> Any:
         wanted = TopicCollection([name])

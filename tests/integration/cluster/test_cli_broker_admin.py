@@ -59,6 +59,8 @@ def fill(processes: ClusterProcesses, topic: str, replicas: int = 2, count: int 
 
 
 def throttle(processes: ClusterProcesses, rate: str) -> None:
+    # Brokers that were away, and back, are known again.
+    admin_of(processes).list_topics(timeout=60)
     for number in range(1, BROKERS + 1):
         entry = ConfigEntry(
             "follower.replication.throttled.rate", rate, incremental_operation=AlterConfigOpType.SET
