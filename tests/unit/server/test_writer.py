@@ -147,3 +147,13 @@ def test_a_read_error_ends_the_connection_instead_of_leaving_an_answer_out(
 
     assert asyncio.run(send()) == 0
     assert transport.aborted
+
+
+def test_an_answer_from_a_log_that_was_closed_ends_the_connection(tmp_path: Path) -> None:
+    for files in (MemFiles(), OsFiles()):
+        transport = Transport()
+        log = grown(files, tmp_path, SMALL)
+        late = answer(log, 0)
+        log.close()
+        TransportWriter(transport).send([b"head", late])
+        assert transport.aborted
