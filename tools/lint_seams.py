@@ -5,6 +5,9 @@
 Names are resolved through the imports of each file (`from time import monotonic as now` does not hide).
 The second rule is about order: iterating over a set gives another order in another process, and one
 seed would no longer be one story.
+
+The third is about tasks: one that nobody waits for dies in silence. A task is a child of a TaskGroup, or belongs to a
+`core.tasks.Tasks`, or its maker is named in OWNED, with how its end is seen.
 """
 
 import ast
@@ -24,11 +27,24 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("spark/*", "files sockets threads processes random clock", "runs inside Spark, never simulated"),
     (
         "testing/*",
-        "files sockets threads processes random clock",
+        "files sockets threads processes random clock tasks",
         "the fakes, and fixtures with real brokers",
     ),
     ("coordination/embedded*", "sqlite", "the only store on one node; the simulation has its own"),
 )
+
+# Functions that make a task themselves, and who sees its end.
+OWNED: dict[tuple[str, str], str] = {
+    ("core/tasks.py", "Tasks.start"): "its owner is told",
+    ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
+    ("replication/fetchers.py", "Fetcher._ask"): "waited for right there",
+    ("server/listener.py", "Listener.run"): "`_ended` says what went wrong; answers its client itself",
+    ("server/run.py", "_session"): "waited for right there",
+    ("server/run.py", "_first_of"): "waited for right there",
+    ("server/supervisor.py", "Supervisor.run"): "waited for at the end",
+    ("server/supervisor.py", "Supervisor._keep"): "waited for right there",
+    ("services/topics.py", "TopicService._within"): "`_finished` says what went wrong",
+}
 
 # A trailing dot means everything below that module.
 BANNED: dict[str, tuple[str, ...]] = {
@@ -67,6 +83,7 @@ ADVICE = {
     "threads": "use loop.run_in_executor",
     "processes": "only server and cli start or signal processes",
     "sqlite": "only coordination/embedded keeps a database",
+    "tasks": "use core.tasks.Tasks or a TaskGroup, or say in OWNED who sees its end",
 }
 
 # Methods of pathlib.Path that do I/O. `Files` has some of the same names, with the path as an argument:
@@ -91,6 +108,7 @@ PATH_METHODS: dict[str, int | None] = {
     "rename": 1,
 }
 
+_TASK_MAKERS = frozenset({"create_task", "ensure_future"})
 _ORDERED_COPIES = frozenset({"list", "tuple", "enumerate", "iter"})
 _COMPREHENSIONS = (ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
@@ -193,11 +211,43 @@ def _path_calls(tree: ast.AST) -> Iterator[Finding]:
                 yield Finding(node.lineno, "files", f".{node.func.attr}(): {ADVICE['files']}")
 
 
-def check_source(source: str) -> list[Finding]:
-    """Everything in a module that would have to be allowed."""
+def _task_groups(tree: ast.AST) -> set[str]:
+    """The names under which the module enters TaskGroups."""
+    return {
+        item.optional_vars.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncWith)
+        for item in node.items
+        if isinstance(item.optional_vars, ast.Name) and "TaskGroup" in ast.unparse(item.context_expr)
+    }
+
+
+def _makes_a_task(node: ast.AST, groups: set[str]) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    called = ast.unparse(node.func)
+    owner, _, name = called.rpartition(".")
+    return name in _TASK_MAKERS and owner not in groups
+
+
+def _ownerless_tasks(tree: ast.AST, path: str) -> Iterator[Finding]:
+    groups = _task_groups(tree)
+    todo: list[tuple[ast.AST, str]] = [(tree, "")]
+    while todo:
+        node, place = todo.pop()
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            place = f"{place}.{node.name}".lstrip(".")
+        if _makes_a_task(node, groups) and (path, place) not in OWNED:
+            assert isinstance(node, ast.Call)
+            yield Finding(node.lineno, "tasks", f"{ast.unparse(node.func)}: {ADVICE['tasks']}")
+        todo.extend((child, place) for child in ast.iter_child_nodes(node))
+
+
+def check_source(source: str, path: str = "") -> list[Finding]:
+    """Everything in a module that would have to be allowed; `path` is its place below the root."""
     tree = ast.parse(source)
     names = {"open": "open", **_imports(tree)}
-    findings = [*_set_iterations(tree), *_path_calls(tree)]
+    findings = [*_set_iterations(tree), *_path_calls(tree), *_ownerless_tasks(tree, path)]
     for node in _outer_names(tree):
         dotted = _dotted(node, names)
         if dotted is not None:
@@ -212,10 +262,11 @@ def allowed_kinds(path: str) -> set[str]:
 def check_tree(root: Path) -> list[str]:
     lines = []
     for path in sorted(root.rglob("*.py")):
-        allowed = allowed_kinds(path.relative_to(root).as_posix())
+        place = path.relative_to(root).as_posix()
+        allowed = allowed_kinds(place)
         lines += [
             f"{path}:{finding.line}: {finding.message}"
-            for finding in check_source(path.read_text(encoding="utf-8"))
+            for finding in check_source(path.read_text(encoding="utf-8"), place)
             if finding.kind not in allowed
         ]
     return lines

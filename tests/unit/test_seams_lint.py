@@ -36,6 +36,9 @@ from tools.lint_seams import allowed_kinds, check_source, main
         ("import subprocess\nsubprocess.run(['x'])", "processes"),
         ("import os\nos.kill(1, 9)", "processes"),
         ("import sqlite3\nsqlite3.connect('x')", "sqlite"),
+        ("loop.create_task(work())", "tasks"),
+        ("import asyncio\nasyncio.ensure_future(work())", "tasks"),
+        ("async def f():\n  async with asyncio.TaskGroup() as group:\n    loop.create_task(work())", "tasks"),
         ("for x in {1, 2}: pass", "order"),
         ("for x in set(names): pass", "order"),
         ("for x in set(a) - b: pass", "order"),
@@ -92,3 +95,11 @@ def test_findings_are_printed_with_their_place_and_fail_the_run(
     bad.write_text("import time\n\nnow = time.time()\n")
     assert main([str(tmp_path)]) == 1
     assert capsys.readouterr().out.startswith(f"{bad}:3: time.time: ")
+
+
+def test_a_task_of_a_group_or_of_a_named_owner_is_seen_to_its_end() -> None:
+    grouped = "async def f():\n  async with asyncio.TaskGroup() as group:\n    group.create_task(work())"
+    assert not check_source(grouped)
+    owned = "class Tasks:\n  def start(self):\n    self._loop.create_task(work())"
+    assert not check_source(owned, "core/tasks.py")
+    assert check_source(owned, "core/other.py")

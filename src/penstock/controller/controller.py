@@ -27,6 +27,7 @@ from penstock.coordination.tree import Check, ConflictError, CoordinationError, 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
+from penstock.core.tasks import endless
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +85,9 @@ class Controller:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._decide(), name="elections")
-            tasks.create_task(self.care.run(), name="care")
-            tasks.create_task(self.retirer.run(), name="retiring")
+            tasks.create_task(endless(self._decide), name="elections")
+            tasks.create_task(endless(self.care.run), name="care")
+            tasks.create_task(endless(self.retirer.run), name="retiring")
 
     async def _decide(self) -> None:
         while True:

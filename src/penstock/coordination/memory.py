@@ -96,7 +96,7 @@ class MemoryTree:
         self._session = session
         self._session_timeout_s = session_timeout_s
         self._delay_s = delay_s
-        self._faults: deque[Fault] = deque()
+        self._faults: deque[Fault | None] = deque()
         self._expiry: asyncio.TimerHandle | None = None
         self._connected = True
         self._expired = asyncio.Event()
@@ -108,8 +108,9 @@ class MemoryTree:
 
     # -- what a test may do to it --
 
-    def fail_next(self, fault: Fault, times: int = 1) -> None:
-        self._faults.extend([fault] * times)
+    def fail_next(self, fault: Fault, times: int = 1, *, after: int = 0) -> None:
+        """So many calls go wrong, after so many that go well."""
+        self._faults.extend([None] * after + [fault] * times)
 
     def disconnect(self) -> None:
         """Cut the connection, or crash the broker behind it: without `reconnect` in time the session expires."""

@@ -15,6 +15,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
+from penstock.core.tasks import Tasks
 from penstock.replication.fetch_session import SESSION_ERRORS, Key, LeaderSession, Place
 from penstock.replication.following import Follower
 from penstock.replication.partition import Partition
@@ -64,13 +65,15 @@ class Fetchers:
         self.throttle = Throttle(node, image, FOLLOWER_REPLICAS)
         self._by_leader: dict[int, Fetcher] = {}
         self._leader_of: dict[Partition, int] = {}
+        self._tasks = Tasks(loop, self._ended)
+        self._failure: asyncio.Future[None] = loop.create_future()
 
     def follow(self, partition: Partition, leader: int, epoch: int) -> None:
         """The partition must have been released before."""
         fetcher = self._by_leader.get(leader)
         if fetcher is None:
             fetcher = self._by_leader[leader] = Fetcher(self, leader)
-            fetcher.task = self._loop.create_task(fetcher.run(), name=f"fetcher of {leader}")
+            fetcher.task = self._tasks.start(fetcher.run, name=f"fetcher of {leader}")
         self._leader_of[partition] = leader
         fetcher.add(partition, epoch)
 
@@ -86,8 +89,20 @@ class Fetchers:
             fetcher.stop()
 
     async def close(self) -> None:
+        """Returns when no fetcher runs any more, and so nothing writes to any log of theirs."""
         for partition in list(self._leader_of):
             await self.release(partition)
+        await self._tasks.close()
+
+    async def run(self) -> None:
+        """Until a fetcher fails as none should: a replica that nobody fetches for is none, and looks like one."""
+        await asyncio.shield(self._failure)
+
+    def _ended(self, name: str, error: BaseException) -> None:
+        log.error("the %s failed", name, exc_info=error)
+        if not self._failure.done():
+            self._failure.set_exception(error)
+            self._failure.exception()  # `run` may never come to look
 
 
 class Fetcher:

@@ -21,7 +21,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
-from penstock.storage.replicated import append_replicated
+from penstock.storage.replicated import GapError, append_replicated
 from penstock.wire.kafka.generated.fetch import PartitionData
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ class Follower:
         self._executor = executor
         self._clock = clock
         self._group_commit = group_commit
+        # Gaps that a leader showed, by topic id and partition: see `_append`.
+        self._gaps: dict[tuple[bytes, int], tuple[int, int]] = {}
 
     async def take(self, partition: Partition, epoch: int, answer: PartitionData) -> bool:
         """Take over one answer; False when the partition should rest before it is asked for again."""
@@ -57,18 +59,33 @@ class Follower:
         if answer.diverging_epoch.end_offset >= 0:
             await self._cut(partition, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
             return True
+        went_well = True
         try:
             if answer.records:
-                append_replicated(partition.log, memoryview(answer.records), self._clock.now_ms())
+                self._append(partition, epoch, memoryview(answer.records))
+            partition.told_committed(answer.high_watermark)
+            if 0 <= answer.log_start_offset <= partition.log.end_offset:
+                partition.log.advance_start(answer.log_start_offset)
         except (ApiError, StorageError) as error:
             log.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
-            return False
-        partition.told_committed(answer.high_watermark)
-        if 0 <= answer.log_start_offset <= partition.log.end_offset:
-            partition.log.advance_start(answer.log_start_offset)
+            went_well = False
         if partition.sync_before_ack and answer.records:
+            # Also what was taken over before something went wrong: the next fetch says that we have it.
             await self._group_commit.covered(partition)
-        return True
+        return went_well
+
+    def _append(self, partition: Partition, epoch: int, records: memoryview) -> None:
+        """Batches of a later epoch, or behind a gap, are not what the leader that was asked has.
+
+        A topic that compacted once has gaps for ever: one that the leader shows again, when it is asked again, is its.
+        """
+        key = (partition.topic_id, partition.index)
+        gap = self._gaps.pop(key, None)
+        try:
+            append_replicated(partition.log, records, self._clock.now_ms(), epoch=epoch, gap=gap)
+        except GapError as error:
+            self._gaps[key] = error.place
+            raise
 
     async def _cut(self, partition: Partition, epoch: int, end_offset: int) -> None:
         """The leader's largest epoch at or below our last one, and where it ended there: cut to where we part."""

@@ -13,6 +13,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import PenstockError
+from penstock.core.tasks import endless
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
@@ -82,8 +83,8 @@ class IsrKeeper:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._look_for_laggards())
-            tasks.create_task(self._propose())
+            tasks.create_task(endless(self._look_for_laggards))
+            tasks.create_task(endless(self._propose))
 
     async def _look_for_laggards(self) -> None:
         while True:

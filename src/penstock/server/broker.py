@@ -6,15 +6,17 @@ outside, so the same broker runs on uvloop with real files and on the simulated 
 
 import asyncio
 import logging
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
-from penstock.coordination.tree import Tree
+from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
+from penstock.core.tasks import Tasks
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.hot import HotPath
@@ -107,7 +109,8 @@ class Broker:
             self.upkeep.unlink_later,
             seams.round_of,
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(self._loop, self._task_ended)
+        self._may_have_written = False
         self.broken = asyncio.Event()  # something that must never end has
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
@@ -222,46 +225,52 @@ class Broker:
             ),
             clean=data_dir.was_clean,
         )
+        self._may_have_written = True
+        self.services.hosting.look_again()  # now replicas may have roles
         await self.services.hosting.reconcile()
         self.loop_lag.start()
-        self._tasks = [
-            self._loop.create_task(self.cluster.run(), name="cluster"),
-            self._loop.create_task(self.upkeep.run(), name="upkeep"),
-            self._loop.create_task(self.cleaner.run(), name="cleaner"),
-            self._loop.create_task(self.services.coordinator.run(), name="groups"),
-        ]
-        for task in self._tasks:
-            task.add_done_callback(self._task_ended)
+        self._tasks.start(self.cluster.run, name="cluster")
+        self._tasks.start(self.upkeep.run, name="upkeep")
+        if self._config.log_cleaner_enable:
+            self._tasks.start(self.cleaner.run, name="cleaner")
+        self._tasks.start(self.services.coordinator.run, name="groups")
         self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
         await self.listener.serve()
 
-    def abandon(self) -> None:
-        """After a start that failed: nothing was written, so the directory is as clean as it was found."""
-        self._stop_tasks()
-        self._data_dir.close(clean=self._data_dir.was_clean)
+    async def abandon(self) -> None:
+        """After a start that failed: returns when nothing of it is left that could touch what the next one opens.
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        Where it was not registered nothing was written, so the directory is as clean as it was found.
+        """
+        await self._quiet()
+        for partition in self.table.partitions():
+            partition.log.close()
+        with suppress(CoordinationError):
+            await self.metadata.tree.close()  # or a registration whose answer was lost lives on
+        self._data_dir.close(clean=self._data_dir.was_clean and not self._may_have_written)
+
+    def _task_ended(self, name: str, error: BaseException) -> None:
         """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical("the task %s failed, so the broker stops", task.get_name(), exc_info=error)
-            self.broken.set()
+        log.critical("the task %s failed, so the broker stops", name, exc_info=error)
+        self.broken.set()
 
-    def _stop_tasks(self) -> None:
+    async def _quiet(self) -> None:
+        """Nobody is served, nothing runs by itself, no job works on the files."""
         self.loop_lag.stop()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
+        self.services.coordinator.close()
+        self.upkeep.close()
+        await self.listener.close()
+        await self._tasks.close()
+        await self.cluster.close()
+        await self.cleaner.idle()
+        await self._group_commit.idle()
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover, and so that others lead before this one is gone."""
         if self._config.controlled_shutdown_enable:
             await self.cluster.hand_over()
-        self._stop_tasks()
-        self.services.coordinator.close()
-        self.upkeep.close()
-        await self.listener.close()
-        await self.cluster.close()
-        await self.cleaner.idle()
-        await self._group_commit.idle()
+        await self._quiet()
         logs = [partition.log for partition in self.table.partitions()]
         try:
             await self.services.hosting.save_high_watermarks()

@@ -15,6 +15,7 @@ from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.core.tasks import endless
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
@@ -81,6 +82,7 @@ class ClusterMember:
             image,
             self.fetchers,
             self.keeper,
+            self._may_play,
             self._may_lead,
             self._role_changed,
             tells_at_once=bool(config.replica_selector_class),
@@ -100,14 +102,15 @@ class ClusterMember:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.membership.run(), name="membership")
-            tasks.create_task(self.membership.stay(), name="registration")
-            tasks.create_task(self._lookout.run(), name="lookout")
-            tasks.create_task(self.controller.run(), name="controller")
-            tasks.create_task(self.keeper.run(), name="in-sync replicas")
-            tasks.create_task(self._keep_true(), name="hosting")
-            tasks.create_task(self.relays.run(), name="relays")
-            tasks.create_task(self._save_high_watermarks(), name="high watermarks")
+            tasks.create_task(endless(self.membership.run), name="membership")
+            tasks.create_task(endless(self.membership.stay), name="registration")
+            tasks.create_task(endless(self._lookout.run), name="lookout")
+            tasks.create_task(endless(self.controller.run), name="controller")
+            tasks.create_task(endless(self.keeper.run), name="in-sync replicas")
+            tasks.create_task(endless(self.fetchers.run), name="fetchers")
+            tasks.create_task(endless(self._keep_true), name="hosting")
+            tasks.create_task(endless(self.relays.run), name="relays")
+            tasks.create_task(endless(self._save_high_watermarks), name="high watermarks")
 
     def reconfigure(self, config: BrokerConfig) -> None:
         self.config = self.keeper.config = self.fetchers.config = config
@@ -162,6 +165,9 @@ class ClusterMember:
                 log.exception("this broker could not follow a change of the metadata")
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._news.set()
+
+    def _may_play(self) -> bool:
+        return self.membership.is_registered
 
     def _may_lead(self) -> bool:
         return self.membership.is_settled

@@ -162,6 +162,8 @@ class Connection(asyncio.BufferedProtocol):
         """Nothing: `_may_read` looks at the unsent bytes itself."""
 
     def resume_writing(self) -> None:
+        if isinstance(self._writer, TransportWriter):
+            self._writer.resume()
         self._drained()
 
     # -- requests -------------------------------------------------------------------------------------------

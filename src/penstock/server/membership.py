@@ -38,6 +38,11 @@ class Membership:
         self.stopping = False
 
     @property
+    def is_registered(self) -> bool:
+        """Whether it ever was. Before, this process may be given up, and another try begun over the same files."""
+        return self.epoch >= 0
+
+    @property
     def is_settled(self) -> bool:
         """Whether this process may lead."""
         if self._registration is None:

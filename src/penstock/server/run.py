@@ -128,8 +128,7 @@ async def _begin(
     try:
         await broker.start()
     except BaseException:
-        await broker.listener.close()
-        broker.abandon()
+        await broker.abandon()
         raise
     return broker
 

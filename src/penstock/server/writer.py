@@ -2,23 +2,34 @@
 
 Writes bypass the transport: uvloop would hold them back to the end of the loop's turn, and knows no sendfile. A slice
 goes from the page cache to the socket without passing through this process. Where there is no socket (in the
-simulation) the transport is used and slices are read.
+simulation) the transport is used, and slices are read when it has room for them, as a socket does.
+
+A slice that cannot be read, or whose file was cut meanwhile, ends the connection: a client that got less than it was
+announced would take the next answer for the rest.
 """
 
 import asyncio
+import logging
 import os
 import socket
 from collections import deque
 from collections.abc import Callable
 
+from penstock.core.errors import StorageError
 from penstock.storage.segment import Slice
 
+log = logging.getLogger(__name__)
+
 Part = bytes | bytearray | memoryview | Slice
+
+_CUT = "the file ended before the slice did"
 
 # Below this, one read and one joined write beat two system calls.
 _SENDFILE_BYTES_MIN = 32 * 1024
 # As much as one sendfile call may take before others on the loop get their turn.
 _SENDFILE_BYTES_MAX = 4 * 1024 * 1024
+# As much as a transport is given at once: little, so that what waits for room waits as a place in a file.
+_PIECE_BYTES = 512
 
 
 def set_buffers(fd: int, receive_bytes: int, send_bytes: int) -> None:
@@ -32,22 +43,43 @@ def set_buffers(fd: int, receive_bytes: int, send_bytes: int) -> None:
 
 
 class TransportWriter:
-    """For transports without a socket: everything is read and handed over."""
+    """For transports without a socket: a slice is read piece by piece, each when all before it has gone."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        transport.set_write_buffer_limits(high=0)  # `resume` is called when everything has gone
+        self._queue: deque[Part] = deque()
+        self._kept_bytes = 0
 
     @property
     def unsent_bytes(self) -> int:
-        return self._transport.get_write_buffer_size()
+        return self._kept_bytes + self._transport.get_write_buffer_size()
 
     def send(self, parts: list[Part]) -> None:
-        self._transport.write(
-            b"".join(p.file.pread(p.size, p.position) if isinstance(p, Slice) else p for p in parts)
-        )
+        self._kept_bytes += _size(parts)
+        self._queue.extend(parts)
+        self.resume()
+
+    def resume(self) -> None:
+        """Hand over as much as the transport has room for."""
+        queue, transport = self._queue, self._transport
+        try:
+            while queue and not transport.get_write_buffer_size() and not transport.is_closing():
+                part = queue.popleft()
+                if isinstance(part, Slice):
+                    file, position, size = part
+                    taken = min(size, _PIECE_BYTES)
+                    if taken < size:
+                        queue.appendleft(Slice(file, position + taken, size - taken))
+                    part = _read(Slice(file, position, taken))
+                self._kept_bytes -= len(part)
+                transport.write(part)
+        except StorageError as error:
+            _give_up(self, transport, error)
 
     def close(self) -> None:
-        """Nothing of ours to close."""
+        self._queue.clear()
+        self._kept_bytes = 0
 
 
 class SocketWriter:
@@ -72,7 +104,11 @@ class SocketWriter:
         if self._queue:
             self._keep(parts)
             return
-        data = _joined(parts)
+        try:
+            data = _joined(parts)
+        except StorageError as error:
+            _give_up(self, self._transport, error)
+            return
         if data is None:
             self._keep(parts)
             self._pump()
@@ -89,8 +125,7 @@ class SocketWriter:
             self._watch()
 
     def _keep(self, parts: list[Part]) -> None:
-        for part in parts:
-            self.unsent_bytes += part.size if isinstance(part, Slice) else len(part)
+        self.unsent_bytes += _size(parts)
         self._queue.extend(parts)
 
     def _watch(self) -> None:
@@ -120,9 +155,8 @@ class SocketWriter:
         except BlockingIOError:
             queue.appendleft(part)
             self._watch()
-        except OSError:
-            self.close()
-            self._transport.abort()
+        except OSError as error:
+            _give_up(self, self._transport, error)
 
     def close(self) -> None:
         self._queue.clear()
@@ -131,6 +165,24 @@ class SocketWriter:
             self._loop.remove_writer(self._own)
             self._own.close()
             self._own = None
+
+
+def _size(parts: list[Part]) -> int:
+    return sum(part.size if isinstance(part, Slice) else len(part) for part in parts)
+
+
+def _read(part: Slice) -> bytes:
+    data = part.file.pread(part.size, part.position)
+    if len(data) < part.size:
+        raise StorageError(_CUT)
+    return data
+
+
+def _give_up(writer: SocketWriter | TransportWriter, transport: asyncio.Transport, error: Exception) -> None:
+    """Nothing is left out of the row: whoever waits for it finds the connection closed, and asks again."""
+    log.info("a response cannot be sent, so its connection is closed: %s", error)
+    writer.close()
+    transport.abort()
 
 
 def _joined(parts: list[Part]) -> bytes | None:
@@ -142,7 +194,7 @@ def _joined(parts: list[Part]) -> bytes | None:
         if isinstance(part, Slice):
             if part.size >= _SENDFILE_BYTES_MIN:
                 return None
-            pieces.append(part.file.pread(part.size, part.position))
+            pieces.append(_read(part))
         else:
             pieces.append(part)
     return b"".join(pieces)
@@ -156,5 +208,5 @@ def _send_one(own: socket.socket, part: Part, *, more: bool) -> tuple[int, Part 
     file, position, size = part
     sent = os.sendfile(own.fileno(), file.fileno(), position, min(size, _SENDFILE_BYTES_MAX))
     if sent == 0:
-        raise OSError("the file ended before the slice did")
+        raise OSError(_CUT)
     return sent, Slice(file, position + sent, size - sent) if sent < size else None

@@ -1,7 +1,8 @@
 """What a replica here is to its partition: leader, follower, or neither; as the metadata says, never backwards.
 
 A broker that has just started leads nothing before its registration is settled: until then the metadata may still name
-it as the leader that it was before it crashed.
+it as the leader that it was before it crashed. Before it is registered it follows nobody either: a start that comes to
+nothing has changed nothing.
 """
 
 import asyncio
@@ -28,17 +29,20 @@ class Roles:
         image: ClusterImage,
         fetchers: Fetchers,
         keeper: IsrKeeper,
+        may_play: Callable[[], bool],
         may_lead: Callable[[], bool],
         changed: Callable[[Partition], None],
         *,
         tells_at_once: bool,
     ) -> None:
-        """`changed` hears of every replica that began or ceased to lead; the last is for `Leading`."""
+        """`may_play`: whether replicas may have any role yet. `changed` hears of each that began or ceased to lead;
+        the last is for `Leading`."""
         self._loop = loop
         self._node = node
         self._image = image
         self._fetchers = fetchers
         self._keeper = keeper
+        self._may_play = may_play
         self._may_lead = may_lead
         self._changed = changed
         self.tells_at_once = tells_at_once
@@ -46,7 +50,7 @@ class Roles:
 
     async def assume(self, topic: Topic, partition: Partition) -> None:
         """Make the partition's role what the metadata says now."""
-        while True:
+        while self._may_play():
             state = self._state(partition)
             if state is None or state.leader_epoch < partition.leader_epoch:
                 return

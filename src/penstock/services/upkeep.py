@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import StorageError
+from penstock.core.tasks import endless
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -68,9 +69,9 @@ class Upkeep:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._enforce_retention())
-            tasks.create_task(self._flush_by_age())
-            tasks.create_task(self._bring_back_offline_logs())
+            tasks.create_task(endless(self._enforce_retention))
+            tasks.create_task(endless(self._flush_by_age))
+            tasks.create_task(endless(self._bring_back_offline_logs))
 
     async def _enforce_retention(self) -> None:
         await asyncio.sleep(self.config.log_initial_task_delay_ms / 1000)

@@ -380,8 +380,9 @@ class Log:
         )
 
     def truncated(self, done: Truncation) -> None:
-        self._active = active = done.kept[-1]
-        active.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
+        if done.last is not None:
+            done.last.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
+        self._active = done.kept[-1]
         self._row.replace(done.kept)
         self.end_offset = done.end.offset
         self.start_offset = min(self.start_offset, self.end_offset)

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.core.errors import StorageError
 from penstock.core.files import File, Files
 from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
 from penstock.storage import index as index_files
@@ -70,10 +71,12 @@ class Segment:
 
     @classmethod
     def create(cls, files: Files, directory: Path, base_offset: int) -> "Segment":
+        """A new, empty one. StorageError when there are records under its name: nobody may take them for nothing."""
         path = directory / segment_name(base_offset, LOG)
         file = files.open(path, create=True)
-        if file.size():
-            file.truncate(0)  # left over from a roll that a crash undid
+        if size := file.size():
+            file.close()
+            raise StorageError(f"{path} was to be made new, and has {size} bytes")
         segment = cls(files, directory, base_offset, file, 0)
         segment.index = SegmentIndex(base_offset)
         segment.times_known = True

@@ -3,6 +3,10 @@
 The order makes a power cut at any moment harmless. First the recovery point is lowered to the new end, because it may
 vouch for nothing that goes; only then do bytes and names go. Until the job is done a restart may still find some of
 what was to be cut, in one piece; the epochs tell its leader so again.
+
+Bytes that somebody could read are never written over: an answer may wait in its socket, as a place in a file, until
+long after the cut, and would be sent as whatever stands there by then. So a file that was cut does not grow any more.
+The log goes on in a new one, and of the old one such an answer gets what it was promised, or its end.
 """
 
 from bisect import bisect_right
@@ -14,7 +18,14 @@ from penstock.storage.checkpoint import LogEnd, RecoveryPoint
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH
 from penstock.storage.index import SegmentIndex
-from penstock.storage.layout import RECOVERY_POINT_FILE, SNAPSHOT, START, parse_segment_name, segment_name
+from penstock.storage.layout import (
+    DRAFT,
+    RECOVERY_POINT_FILE,
+    SNAPSHOT,
+    START,
+    parse_segment_name,
+    segment_name,
+)
 from penstock.storage.producers import ProducerState, dump_producers
 from penstock.storage.segment import Segment
 
@@ -27,11 +38,13 @@ class Truncation:
         "_epoch",
         "_files",
         "_gone",
+        "_next_base",
         "_offset",
         "_unsynced",
         "end",
         "index",
         "kept",
+        "last",
         "max_timestamp",
         "point",
         "producers",
@@ -55,6 +68,10 @@ class Truncation:
         self.point = point
         keep = bisect_right([segment.base_offset for segment in segments], offset)
         self.kept, self._gone = segments[:keep], segments[keep:]
+        self.last = (
+            self.kept[-1] if self.kept else None
+        )  # where the new end lies; None: in a file made for it
+        self._next_base = offset  # right behind the last batch that stays
         self.end = LogEnd(offset, offset, 0)
         self.index = SegmentIndex(offset)
         self.max_timestamp = -1
@@ -67,9 +84,9 @@ class Truncation:
         self._cut()
 
     def _find_end(self) -> None:
-        if not self.kept:  # it ends before it begins: an empty log, made new when the old one is gone
+        last = self.last
+        if last is None:  # it ends before it begins: an empty log, made new when the old one is gone
             return
-        last = self.kept[-1]
         # A copy: readers below the cut go on using the index in memory until the loop takes this one over.
         self.index = last.index_up_to(last.size)[0] if last.index is None else last.index.copy()
         _, position = self.index.floor(self._offset)
@@ -86,6 +103,7 @@ class Truncation:
         for _, header in last.walk(indexed_to, position, wait=True):
             self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
             self._epoch = header.leader_epoch
+            self._next_base = header.next_offset
         if not position and len(self.kept) > 1:
             self._epoch = _last_epoch(self.kept[-2])
         self.end = LogEnd(end_offset, last.base_offset, position)
@@ -156,14 +174,28 @@ class Truncation:
         for segment in reversed(self._gone):
             for path in segment.paths():
                 self._files.unlink(path)
-        if not self.kept:
+        last = self.last
+        if last is None:
             self.kept = [Segment.create(self._files, self._directory, self.end.offset)]
-        last = self.kept[-1]
-        if last.file.size() > self.end.position:
-            last.file.truncate(self.end.position)
-        for file in (*self._unsynced, last.file):
+        elif last.file.size() > self.end.position:
+            self._cut_last(last)
+        for file in (*self._unsynced, self.kept[-1].file):
             file.sync()
         self._files.sync_dir(self._directory)
+
+    def _cut_last(self, last: Segment) -> None:
+        if self.end.position:
+            last.file.truncate(self.end.position)
+            last.file.sync()
+            self.kept.append(Segment.create(self._files, self._directory, self._next_base))
+            return
+        # Nothing of it stays but its name: an empty file takes its place.
+        path = last.paths()[0]
+        draft = path.with_name(path.name + DRAFT)
+        self._files.open(draft, create=True).close()
+        self._files.rename(draft, path)
+        self.kept[-1] = Segment.create(self._files, self._directory, last.base_offset)
+        self.last = None
 
 
 def _last_epoch(segment: Segment) -> int:

@@ -77,6 +77,8 @@ class MemFile:
             raise DiskFullError(f"{self.path}: No space left on device")
 
     def pread(self, size: int, offset: int) -> bytes:
+        if self._inode is None:  # no bug: an answer may be sent from a log that was closed meanwhile
+            raise DiskFailedError(f"{self.path}: Bad file descriptor")
         inode = self._open_inode("read")
         self._files.warm(inode, size, offset)
         return bytes(inode.content[offset : offset + size])

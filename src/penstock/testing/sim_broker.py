@@ -3,10 +3,11 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordination.memory import MemoryStore, MemoryTree
+from penstock.coordination.memory import Fault, MemoryStore, MemoryTree
 from penstock.coordination.tree import ConnectionLostError, CoordinationError
 from penstock.server.broker import Broker
 from penstock.server.seams import Seams
@@ -46,6 +47,9 @@ class SimBroker:
         self.tree: MemoryTree | None = None
         self._cut_off = False
         self.store_lag_s = 0.0  # what every word from and to the coordination store takes longer
+        # What happens to the next session, and after how many calls that go well.
+        self.store_fault: tuple[int, Fault] | None = None
+        self.may_break = False  # whether a process whose task failed is started again, as a supervisor does
         self._rng = loop.random(name)
 
     def start(self) -> None:
@@ -66,13 +70,19 @@ class SimBroker:
             try:
                 await broker.start()
             except CoordinationError:
-                broker.abandon()
+                await broker.abandon()
                 await asyncio.sleep(_RESTART_SECONDS)
                 continue
             self.broker = broker
             self.ready = True
             await broker.broken.wait()
-            raise AssertionError(f"{self.name}: a task ended that never should")
+            if not self.may_break:
+                raise AssertionError(f"{self.name}: a task ended that never should")
+            await broker.stop()
+            with suppress(CoordinationError):
+                await broker.metadata.tree.close()
+            self.broker, self.ready = None, False
+            await asyncio.sleep(_RESTART_SECONDS)
 
     async def _connect(self) -> MemoryTree:
         if self._cut_off:
@@ -82,6 +92,10 @@ class SimBroker:
             session_timeout_s=SESSION_SECONDS,
             delay_s=lambda: delays.uniform(0.0001, 0.003) + self.store_lag_s,
         )
+        if self.store_fault is not None:
+            after, fault = self.store_fault
+            self.store_fault = None
+            self.tree.fail_next(fault, after=after)
         return self.tree
 
     # -- faults ----------------------------------------------------------------------------------------------

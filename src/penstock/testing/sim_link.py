@@ -40,6 +40,7 @@ class Link:
         self.target = target
         self.latency_seconds = LOOPBACK_SECONDS if source == target else NETWORK_SECONDS
         self.stalled = False
+        self.choked = False  # the target reads nothing: what is sent from now on waits at its sender
         self.pipes: dict[Pipe, None] = {}
         self._waiters: list[Pipe | _Crossing] = []
 
@@ -57,6 +58,10 @@ class Link:
 
     def heal(self) -> None:
         self.stalled = False
+        if self.choked:
+            self.choked = False
+            for pipe in self.pipes:
+                pipe.room_again()
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             waiter.again()
@@ -93,13 +98,18 @@ class Pipe:
         self.number = number
         self.window_bytes = window_bytes
         self.unread_bytes = 0
+        self.source: SimTransport | None = None
         self.target: SimTransport | None = None
         self._items: deque[bytes | Signal] = deque()
         self._last_arrival = 0.0
         link.pipes[self] = None
 
     def room_bytes(self) -> int:
-        return max(0, self.window_bytes - self.unread_bytes)
+        return 0 if self.link.choked else max(0, self.window_bytes - self.unread_bytes)
+
+    def room_again(self) -> None:
+        if self.source is not None:
+            self.source.receive(Signal.WINDOW)
 
     def send(self, data: bytes) -> None:
         self.unread_bytes += len(data)

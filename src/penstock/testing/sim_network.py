@@ -55,6 +55,11 @@ class SimNetwork:
         if not one_way:
             self.link(target, source).stalled = True
 
+    def choke(self, source: str, target: str) -> None:
+        """As when the target does not read and its window is full: what the source sends stays there, until `heal`."""
+        self._loop.note(f"choke {source} {target}")
+        self.link(source, target).choked = True
+
     def heal(self, a: str, b: str) -> None:
         self._loop.note(f"heal {a} {b}")
         for link in (self.link(a, b), self.link(b, a)):

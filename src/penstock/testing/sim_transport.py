@@ -42,6 +42,7 @@ class SimTransport(asyncio.Transport):
         self._outgoing = outgoing
         self._incoming = incoming
         incoming.target = self
+        outgoing.source = self
         self._protocol: Protocol | None = None
         self._server: Any = None
         # Reading.

@@ -54,6 +54,11 @@ class Wire(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
     def write(self, data: object) -> None: ...
 
     def pause_reading(self) -> None: ...

@@ -9,7 +9,7 @@ from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import stamp
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
-from penstock.storage.replicated import append_replicated, end_at
+from penstock.storage.replicated import GapError, append_replicated, end_at, truncate
 from penstock.testing.mem_files import MemFiles
 
 
@@ -52,6 +52,33 @@ def test_a_damaged_batch_and_one_that_does_not_follow_are_refused() -> None:
     assert follower.end_offset == 1
 
 
+def test_batches_of_a_later_epoch_than_the_leader_that_was_asked_are_refused() -> None:
+    follower = opened(MemFiles()).log
+    for offset, epoch in ((0, 1), (1, 2), (2, 3)):
+        batch = a_batch()
+        stamp(memoryview(batch), 0, offset, epoch)
+        if epoch <= 2:
+            append_replicated(follower, memoryview(batch), NOW_MS, epoch=2)
+        else:
+            with pytest.raises(StorageError, match="epoch 3"):
+                append_replicated(follower, memoryview(batch), NOW_MS, epoch=2)
+    assert follower.end_offset == 2
+
+
+def test_a_gap_is_refused_unless_the_topic_compacts_or_the_leader_shows_it_again() -> None:
+    batch = a_batch()
+    stamp(memoryview(batch), 0, 7, 1)
+    follower = opened(MemFiles()).log
+    with pytest.raises(GapError) as refused:
+        append_replicated(follower, memoryview(batch), NOW_MS)
+    assert follower.end_offset == 0
+    append_replicated(follower, memoryview(batch), NOW_MS, gap=refused.value.place)
+    assert follower.end_offset == 8
+    compacted = opened(MemFiles(), Settings(compacts=True)).log
+    append_replicated(compacted, memoryview(batch), NOW_MS)
+    assert compacted.end_offset == 8
+
+
 @pytest.mark.parametrize("segment_bytes", [1 << 20, 150])
 def test_gaps_of_a_compacted_leader_survive_a_crash(segment_bytes: int) -> None:
     files = MemFiles()
@@ -90,3 +117,39 @@ def test_a_log_begins_anew_behind_its_end_and_stays_so() -> None:
     sync(anew)
     log = opened(files.crash(random.Random(2))).log
     assert (log.start_offset, log.end_offset) == (30, 31)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_place_in_a_file_never_shows_records_that_came_after_a_cut(kept: int) -> None:
+    """An answer may wait in its socket while the log is cut, and grows again as another leader has it."""
+    files = MemFiles()
+    log = opened(files).log
+    for _ in range(4):
+        append(log, a_batch((NOW_MS,)), epoch=1)
+    answer = log.read(0, 1 << 20, log.end(), at_least_one=True)
+    assert answer is not None
+    before = answer.file.pread(answer.size, 0)
+    truncate(log, kept)
+    for _ in range(4 - kept):
+        append(log, a_batch((NOW_MS + 5,)), epoch=2)
+    late = answer.file.pread(answer.size, 0)
+    assert late == before[: len(late)]
+    assert [header.leader_epoch for header in read_everything(log)] == [1] * kept + [2] * (4 - kept)
+    sync(log)
+    again = opened(files.crash(random.Random(3))).log
+    assert [header.leader_epoch for header in read_everything(again)] == [1] * kept + [2] * (4 - kept)
+
+
+def test_a_segment_is_never_made_over_records() -> None:
+    """Two logs over one directory, as of a start that was not wholly given up: neither empties the other's files."""
+    files = MemFiles()
+    settings = Settings(segment_bytes=100)
+    one, other = opened(files, settings).log, opened(files, settings).log
+    for log in (one, other):
+        append(log, a_batch())
+    append(one, a_batch())
+    records = everything(one)
+    with pytest.raises(ApiError):
+        append(other, a_batch())
+    assert everything(one) == records
+    assert other.failed

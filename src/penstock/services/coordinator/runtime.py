@@ -15,6 +15,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.core.tasks import endless
 from penstock.groups.classic.requests import ClassicSettings
 from penstock.groups.classic.states import DEAD, GroupState
 from penstock.groups.partitioning import partition_of
@@ -191,8 +192,8 @@ class CoordinatorRuntime:
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._load_shards())
-            tasks.create_task(self._expire_offsets())
+            tasks.create_task(endless(self._load_shards))
+            tasks.create_task(endless(self._expire_offsets))
 
     async def _load_shards(self) -> None:
         while True:

@@ -1,0 +1,77 @@
+"""What is left of a start that failed, and of a read that failed: nothing, whatever word of the store was lost."""
+
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import pytest
+from tests.sim.cluster_hostile import HostileStory
+from tests.sim.test_cluster_scenes import Scene
+
+from penstock.coordination.memory import Fault
+from penstock.replication.fetchers import Fetcher, Fetchers
+from penstock.testing.sim_loop import SimLoop
+
+CALLS = 7  # of a start: four that load the metadata, three that register
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("step", range(CALLS))
+def test_a_start_that_fails_leaves_nothing_that_writes(step: int, fault: Fault) -> None:
+    with SimLoop(step) as loop, ExitStack() as stack:
+        scene = Scene(loop, synced=False)
+        scene.begin()
+        victim = scene.followers()[0]
+        victim.kill()
+        owners: list[Fetchers] = []
+        honest = Fetcher.run
+
+        async def run(fetcher: Fetcher) -> None:
+            owners.append(fetcher._owner)
+            try:
+                await honest(fetcher)
+            finally:
+                owners.remove(fetcher._owner)
+
+        stack.enter_context(patch.object(Fetcher, "run", run))
+        victim.store_fault = (step, fault)
+        victim.start()
+        scene.until_whole()
+        assert victim.broker is not None
+        ours = [owner for owner in owners if owner.node == victim.broker.services.node.id]
+        assert ours
+        assert all(owner is victim.broker.cluster.fetchers for owner in ours)
+
+
+def test_nothing_fetches_before_the_broker_is_registered() -> None:
+    with SimLoop(3) as loop:
+        scene = Scene(loop, synced=False)
+        scene.begin()
+        victim = scene.followers()[0]
+        victim.kill()
+        epochs: list[int] = []
+        honest = Fetchers.follow
+
+        def follow(fetchers: Fetchers, *place: object) -> None:
+            epochs.append(fetchers.broker_epoch())
+            honest(fetchers, *place)  # type: ignore[arg-type]
+
+        with patch.object(Fetchers, "follow", follow):
+            victim.start()
+            scene.until_whole()
+        assert epochs
+        assert min(epochs) > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_read_error_does_not_end_replication(seed: int) -> None:
+    with SimLoop(seed) as loop:
+        story = HostileStory(loop)
+        story.begin()
+        story.let_pass(2)
+        for machine in story.machines:
+            machine.may_break = False  # none of it is a reason to end
+            machine.files.fail_next("read", "*.log", count=2)
+        story.let_pass(2)
+        story.heal()
+        story.check_progress()
+        story.check_data()

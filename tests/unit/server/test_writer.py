@@ -1,0 +1,159 @@
+"""Answers that wait in their socket as places in files: they are sent as they were meant, or the connection ends."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.storage.logs import NOW_MS, a_batch, append, opened
+
+from penstock.core.files import OsFiles
+from penstock.records.batch import BatchHeader, read_header, size_at
+from penstock.server.writer import SocketWriter, TransportWriter
+from penstock.storage.log import Log
+from penstock.storage.replicated import truncate
+from penstock.storage.segment import Slice
+from penstock.testing.mem_files import MemFiles
+
+FILLER = bytes(4 << 20)  # more than a socket takes whose other end does not read
+LARGE, SMALL = 40_000, 10
+
+
+class Transport(asyncio.Transport):
+    """Takes `room` bytes at once, and more when somebody makes room."""
+
+    def __init__(self, room: int = 1 << 30) -> None:
+        super().__init__()
+        self.sent = bytearray()
+        self.room = room
+        self.waiting = b""
+        self.aborted = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.waiting)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        assert not self.waiting
+        self.sent += bytes(data)[: self.room]
+        self.waiting = bytes(data)[self.room :]
+        self.room -= min(self.room, len(data))
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        yield ours, theirs
+
+
+def grown(files: OsFiles | MemFiles, directory: Path, padding: int) -> Log:
+    log = opened(files, directory=directory).log
+    for _ in range(3):
+        append(log, a_batch((NOW_MS,), padding=padding), epoch=1)
+    return log
+
+
+def rewrite(log: Log, padding: int) -> None:
+    """Another one leads: what was not committed goes, and other records of the same size come in its place."""
+    truncate(log, 1)
+    for _ in range(2):
+        append(log, a_batch((NOW_MS + 1,), padding=padding), epoch=2)
+
+
+def answer(log: Log, offset: int) -> Slice:
+    found = log.read(offset, 1 << 20, log.end(), at_least_one=True)
+    assert found is not None
+    return found
+
+
+def batches(data: bytes) -> list[BatchHeader]:
+    headers, at = [], 0
+    while size_at(memoryview(data), at, len(data)) is not None:
+        headers.append(read_header(data, at))
+        at += headers[-1].size_bytes
+    return headers
+
+
+@pytest.mark.parametrize("padding", [LARGE, SMALL])
+def test_an_answer_that_waited_in_its_socket_never_has_what_came_after_a_cut(
+    padding: int, tmp_path: Path, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    log = grown(OsFiles(), tmp_path, padding)
+    got = asyncio.run(_sent_over_a_cut(log, padding, *sockets))
+    assert all(header.leader_epoch == 1 for header in batches(got))
+
+
+async def _sent_over_a_cut(log: Log, padding: int, ours: socket.socket, theirs: socket.socket) -> bytes:
+    """What the other end gets of an answer, behind so much else that it waits while the log is cut and grows."""
+    transport = Transport()
+    writer = SocketWriter(asyncio.get_running_loop(), transport, ours.fileno(), lambda: None)
+    waiting = answer(log, 2)
+    writer.send([FILLER, waiting])
+    assert writer.unsent_bytes >= waiting.size
+    rewrite(log, padding)
+    got = bytearray()
+    while True:
+        try:
+            got += theirs.recv(1 << 20)
+        except BlockingIOError:
+            if transport.aborted or len(got) == len(FILLER) + waiting.size:
+                writer.close()
+                return bytes(got[len(FILLER) :])
+            await asyncio.sleep(0)
+
+
+def test_a_transport_is_given_slices_as_late_as_a_socket(tmp_path: Path) -> None:
+    files = MemFiles()
+    transport = Transport(room=10)
+    writer = TransportWriter(transport)
+    log = grown(files, tmp_path, SMALL)
+    writer.send([bytes(20), answer(log, 2)])
+    rewrite(log, SMALL)
+    assert not transport.aborted
+    transport.waiting, transport.room = b"", 1 << 20
+    writer.resume()
+    assert transport.aborted
+    assert len(transport.sent) == 10
+
+
+@pytest.mark.parametrize("kind", ["socket", "transport"])
+def test_a_read_error_ends_the_connection_instead_of_leaving_an_answer_out(
+    kind: str, tmp_path: Path, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    files = MemFiles()
+    transport = Transport()
+    log = grown(files, tmp_path, SMALL)
+    files.fail_next("read", "*.log")
+
+    async def send() -> int:
+        loop = asyncio.get_running_loop()
+        late = TransportWriter(transport)
+        writer = (
+            late if kind == "transport" else SocketWriter(loop, transport, sockets[0].fileno(), lambda: None)
+        )
+        writer.send([b"head", answer(log, 0)])
+        return writer.unsent_bytes
+
+    assert asyncio.run(send()) == 0
+    assert transport.aborted
+
+
+def test_an_answer_from_a_log_that_was_closed_ends_the_connection(tmp_path: Path) -> None:
+    for files in (MemFiles(), OsFiles()):
+        transport = Transport()
+        log = grown(files, tmp_path, SMALL)
+        late = answer(log, 0)
+        log.close()
+        TransportWriter(transport).send([b"head", late])
+        assert transport.aborted
