@@ -305,7 +305,7 @@ class Story:
     def _check_replicas(self) -> None:
         """Below the high watermark all replicas have the same bytes."""
         for index in range(PARTITIONS):
-            replicas = [_partition(machine, index) for machine in self.machines]
+            replicas = [replica_of(machine, index) for machine in self.machines]
             limit = min(one.high_watermark for one in replicas)
             contents = [bytes_below(one, limit) for one in replicas]
             if any(one != contents[0] for one in contents):
@@ -314,7 +314,7 @@ class Story:
                 raise Violation("there is nothing to compare")
 
 
-def _partition(machine: SimBroker, index: int) -> Partition:
+def replica_of(machine: SimBroker, index: int) -> Partition:
     assert machine.broker is not None
     return machine.broker.table.by_name[TOPIC.encode()].partitions[index]
 
