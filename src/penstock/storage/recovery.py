@@ -85,7 +85,8 @@ def _open(
     names.drop_snapshots_behind(scan.point.offset if scan.point else -1)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
-        # What its producers did stays known: their next batches follow it.
+        # Producers may have written more than is known of them, and would be refused for ever.
+        scan.producers.forget_clients()
         made = _made_new(files, directory, settings, start, scan.producers)
         for segment in scan.segments:
             _remove(files, segment)
@@ -299,6 +300,8 @@ class _Scan:
     def _follows(self, segment: Segment, position: int) -> bool:
         if position or segment.base_offset == self.end_offset:
             return True
+        if self.point is not None and segment.base_offset == self.point.segment:
+            return True  # empty up to the point, which may lie behind a gap
         return self.point is None and segment.base_offset > self.end_offset
 
     def _drop(self, segment: Segment) -> None:
