@@ -76,6 +76,10 @@ class Follower:
             await self._group_commit.covered(partition)
         return True
 
+    async def make_durable(self, partition: Partition) -> bool:
+        await self._group_commit.covered(partition)
+        return not partition.log.failed
+
     async def _advance_start(self, one: Log, offset: int) -> None:
         """What the leader deleted is deleted here, and durably, for the next fetch says so."""
         if one.start_offset < offset <= one.end_offset:
