@@ -158,12 +158,12 @@ def compact(running: BrokerProcess) -> None:
     entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, "keys", incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
-    checkpoint = running.data_dir / "cleaner-offset-checkpoint"
-    active = max(int(path.stem) for path in (running.data_dir / "topics/keys/Partition-0").glob("*.log"))
+    directory = running.data_dir / "topics/keys/Partition-0"
+    checkpoint = directory / "cleaner-offset-checkpoint"
+    active = max(int(path.stem) for path in directory.glob("*.log"))
 
     def cleaned_to() -> int:
-        lines = checkpoint.read_text().splitlines() if checkpoint.exists() else []
-        return int(lines[2].split()[2]) if len(lines) > 3 else 0
+        return int(checkpoint.read_text().split()[1]) if checkpoint.exists() else 0
 
     while cleaned_to() < active:
         time.sleep(POLL_S)

@@ -53,6 +53,7 @@ class History:
         self.seen: dict[tuple[int, int], bytes] = {}
         self.leaders: dict[tuple[str, int, int], int] = {}  # (topic, partition, epoch) -> broker
         self.sent = 0
+        self.wrong: list[str] = []  # what was seen where nobody hears of an error
 
     def acked(self, partition: int, offset: int, value: bytes) -> None:
         before = self.acknowledged.setdefault((partition, offset), value)

@@ -8,6 +8,7 @@ from tests.sim.cluster_clients import Violation
 
 from penstock.controller import controller, election
 from penstock.coordination.nodes import PartitionState
+from penstock.replication.fetchers import Fetcher
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
@@ -67,6 +68,15 @@ def unclean_replica_stays_eligible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "world_of", lambda image: replace(honest(image), unsettled=()))
 
 
+def stands_back_with_an_unsynced_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who led says as a follower that it has what it wrote, although that is not durable yet."""
+
+    async def nothing(fetcher: Fetcher) -> None:
+        pass
+
+    monkeypatch.setattr(Fetcher, "_make_durable", nothing)
+
+
 def goes_wrong(tell: Callable[[int], object], seed: int) -> bool:
     """Whether a checker finds something in the story of that seed."""
     try:
@@ -84,4 +94,5 @@ PLANTED: list[Plant] = [
     elect_outside_the_isr,
     leader_writes_the_isr_itself,
     unclean_replica_stays_eligible,
+    stands_back_with_an_unsynced_end,
 ]

@@ -8,6 +8,7 @@ dark.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from tests.sim.cluster_clients import (
@@ -24,6 +25,7 @@ from tests.sim.messages import PARTITIONS, PRODUCERS, TOPIC
 from penstock.coordination import nodes
 from penstock.coordination.memory import MemoryStore
 from penstock.coordination.nodes import PartitionState
+from penstock.replication.fetchers import Fetcher
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
@@ -305,7 +307,7 @@ class Story:
     def _check_replicas(self) -> None:
         """Below the high watermark all replicas have the same bytes."""
         for index in range(PARTITIONS):
-            replicas = [_partition(machine, index) for machine in self.machines]
+            replicas = [replica_of(machine, index) for machine in self.machines]
             limit = min(one.high_watermark for one in replicas)
             contents = [bytes_below(one, limit) for one in replicas]
             if any(one != contents[0] for one in contents):
@@ -314,7 +316,7 @@ class Story:
                 raise Violation("there is nothing to compare")
 
 
-def _partition(machine: SimBroker, index: int) -> Partition:
+def replica_of(machine: SimBroker, index: int) -> Partition:
     assert machine.broker is not None
     return machine.broker.table.by_name[TOPIC.encode()].partitions[index]
 
@@ -330,7 +332,10 @@ def bytes_below(partition: Partition, limit: int, start: int = 0) -> bytes:
 
 @contextmanager
 def watched(history: History) -> Iterator[None]:
-    """Every leader that begins is told to the history: two of one epoch are a violation."""
+    """Every leader that begins is told to the history: two of one epoch are a violation.
+
+    So is a follower that asks for what comes next before all it has is durable, where the topic wants `synced`.
+    """
     honest = Partition.lead
 
     def lead(partition: Partition, epoch: int, leading: Leading | None) -> None:
@@ -338,5 +343,16 @@ def watched(history: History) -> Iterator[None]:
             history.leads(partition.topic, partition.index, epoch, leading.node)
         honest(partition, epoch, leading)
 
-    with patch.object(Partition, "lead", lead):
+    honest_request = Fetcher._request
+
+    def request(fetcher: Fetcher) -> Any:
+        for partition in fetcher.partitions:
+            log = partition.log
+            if partition.sync_before_ack and not log.failed and log.synced_end.offset < log.end_offset:
+                history.wrong.append(f"{partition.topic}-{partition.index} says it has what is not durable")
+        return honest_request(fetcher)
+
+    with patch.object(Partition, "lead", lead), patch.object(Fetcher, "_request", request):
         yield
+    if history.wrong:
+        raise Violation(history.wrong[0])

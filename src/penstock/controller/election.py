@@ -14,7 +14,9 @@ hardly all the same one. When every one of them is back, the one with the most, 
 `needs_log_ends`.
 
     leader alive and in sync            it stays
-    else, of the live in replica order  in sync, then eligible, then (where the topic allows it) any
+    else, of the live in replica order  in sync, then eligible
+    none of these                       where the topic allows it (`unclean.leader.election.enable`) any other: it alone
+                                        is in sync from then on, and what only the others had is lost
     nobody                              -1, until one comes back
 """
 
@@ -61,10 +63,11 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     suspects = _joined(state.suspects, doubted)
     if leader == NOBODY and not isr and not eligible:
         leader = _lone_suspect(suspects, world)
-        if leader == NOBODY and rules.unclean:
-            leader = _any(state, world)
+    if leader == NOBODY and rules.unclean and (eligible or not _all_are_back(suspects, world)):
+        leader = _any(state, world)
     if leader != NOBODY and leader not in isr:
-        suspects = suspects if leader in eligible else ()
+        if leader not in eligible:
+            eligible = suspects = ()  # what they have and it has not is given up
         isr = (leader,)
         eligible = _without(eligible, isr) if len(isr) < rules.least(state) else ()
     fresh = leader != state.leader or leader in doubted
@@ -125,6 +128,11 @@ def _without_stopping(isr: tuple[int, ...], world: World, least: int) -> tuple[i
 def _lone_suspect(suspects: tuple[int, ...], world: World) -> int:
     """Nobody to compare with: a partition's only replica, or the last that was left."""
     return suspects[0] if len(suspects) == 1 and suspects[0] in world.live else NOBODY
+
+
+def _all_are_back(suspects: tuple[int, ...], world: World) -> bool:
+    """Then the ends of their logs decide, and nothing need be lost."""
+    return bool(suspects) and all(one in world.live for one in suspects)
 
 
 def _any(state: PartitionState, world: World) -> int:

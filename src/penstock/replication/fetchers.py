@@ -7,7 +7,7 @@ something is amiss rests for a while, the others go on.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -186,17 +186,21 @@ class Fetcher:
             async with asyncio.timeout(seconds):
                 await self._added.wait()
 
+    async def _alone(self, partition: Partition, work: Coroutine[None, None, bool]) -> bool:
+        """Whoever would have the partition back waits for it."""
+        self._taking = partition
+        self._busy.clear()
+        try:
+            return await work
+        finally:
+            self._taking = None
+            self._busy.set()
+
     async def _take(self, partition: Partition, epoch: int, answer: PartitionData) -> None:
         followed = self.partitions.get(partition)
         if followed is None or followed.epoch != epoch:
             return
-        self._taking = partition
-        self._busy.clear()
-        try:
-            went_well = await self._owner.follower.take(partition, epoch, answer)
-        finally:
-            self._taking = None
-            self._busy.set()
+        went_well = await self._alone(partition, self._owner.follower.take(partition, epoch, answer))
         size_bytes = len(answer.records or b"")
         if size_bytes and self._is_throttled(partition):
             self._owner.throttle.took(size_bytes, self._rate, asyncio.get_running_loop().time())
@@ -206,7 +210,16 @@ class Fetcher:
             rest_s = min(self._backoff_s, _EARLY_SECONDS) if is_early else self._backoff_s
             followed.rests_until = asyncio.get_running_loop().time() + rest_s
 
+    async def _make_durable(self) -> None:
+        """Asking for what comes next says "I have it", and that means durable where the topic wants `synced`.
+
+        What a follower takes over is. What it wrote as a leader, or under another setting, may not be yet.
+        """
+        while (unsynced := next(filter(_is_unsynced, self.partitions), None)) is not None:
+            await self._alone(unsynced, self._owner.follower.make_durable(unsynced))
+
     async def _ask(self) -> list[tuple[Partition, int, PartitionData]]:
+        await self._make_durable()
         request, asked = self._request()
         peer = self._connected()
         if peer is None:
@@ -285,3 +298,8 @@ class Fetcher:
             forgotten_topics_data=forgotten,
         )
         return request, asked
+
+
+def _is_unsynced(partition: Partition) -> bool:
+    one = partition.log
+    return partition.sync_before_ack and one.synced_end.offset < one.end_offset and not one.failed

@@ -2,7 +2,7 @@
 
     fetch at our end, naming the epoch of the last batch we have
       ├─ records         append them; durable first where the topic wants `synced`, since asking for the next says
-      │                  "I have it"; then note the leader's high watermark and where its log starts
+      │                  "I have it"; then note the leader's high watermark and, durably, where its log starts
       ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
       └─ fenced, moved   leave it: the metadata will say who leads
 
@@ -17,8 +17,10 @@ from concurrent.futures import Executor
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.records.batch import check_batch
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
+from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
 from penstock.storage.replicated import GapError, append_replicated
@@ -62,10 +64,10 @@ class Follower:
         went_well = True
         try:
             if answer.records:
+                await self._begin_with(partition, answer.records)
                 self._append(partition, epoch, memoryview(answer.records))
             partition.told_committed(answer.high_watermark)
-            if 0 <= answer.log_start_offset <= partition.log.end_offset:
-                partition.log.advance_start(answer.log_start_offset)
+            await self._advance_start(partition.log, answer.log_start_offset)
         except (ApiError, StorageError) as error:
             log.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
             went_well = False
@@ -87,11 +89,38 @@ class Follower:
             self._gaps[key] = error.place
             raise
 
+    async def make_durable(self, partition: Partition) -> bool:
+        await self._group_commit.covered(partition)
+        return not partition.log.failed
+
+    async def _advance_start(self, one: Log, offset: int) -> None:
+        """What the leader deleted is deleted here, and durably, for the next fetch says so."""
+        if one.start_offset < offset <= one.end_offset:
+            job = StartJob(one.files, one.directory, offset)
+            await self._loop.run_in_executor(self._executor, job.run)
+            one.advance_start(offset)
+
+    async def _begin_with(self, partition: Partition, records: bytes | memoryview) -> None:
+        """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole."""
+        one = partition.log
+        if one.start_offset == one.end_offset:
+            first = check_batch(memoryview(records))
+            if first.base_offset < one.end_offset <= first.last_offset:
+                await self._quiet(partition)
+                await self._cut_to(partition, first.base_offset)
+                partition.note_committed(one.end())
+
     async def _cut(self, partition: Partition, epoch: int, end_offset: int) -> None:
         """The leader's largest epoch at or below our last one, and where it ended there: cut to where we part."""
         await self._quiet(partition)
         one = partition.log
-        offset = divergence(one, epoch, end_offset)
+        await self._cut_to(partition, divergence(one, epoch, end_offset))
+        if partition.committed.offset > one.end_offset:
+            log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
+            partition.note_committed(one.end())
+
+    async def _cut_to(self, partition: Partition, offset: int) -> None:
+        one = partition.log
         partition.truncating = partition.sync_running = one.saving = True
         try:
             job = one.truncation(offset)
@@ -104,9 +133,6 @@ class Follower:
         finally:
             partition.truncating = partition.sync_running = one.saving = False
         one.epochs.truncate_from(min(offset, one.end_offset))
-        if partition.committed.offset > one.end_offset:
-            log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
-            partition.note_committed(one.end())
 
     async def _begin_at(self, partition: Partition, offset: int) -> None:
         """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there."""

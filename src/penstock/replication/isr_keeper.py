@@ -68,7 +68,9 @@ class IsrKeeper:
     def fetched(self, partition: Partition, replica: int) -> None:
         """A follower's progress was noted: it may be one that has caught up."""
         leading = partition.leading
-        if leading is not None and leading.may_join(replica, partition.committed.offset):
+        if leading is not None and leading.may_join(
+            replica, partition.committed.offset, partition.log.start_offset
+        ):
             self.consider(partition)
 
     def changed(self, before: tuple[int, ...], after: tuple[int, ...]) -> None:
@@ -130,7 +132,7 @@ class IsrKeeper:
         joining = [
             one
             for one in leading.progress
-            if leading.may_join(one, committed) and self._is_current(one, leading)
+            if leading.may_join(one, committed, partition.log.start_offset) and self._is_current(one, leading)
         ]
         members = [one for one in (*leading.state.isr, *joining) if one not in laggards]
         if tuple(members) == leading.state.isr and not leading.state.suspects:

@@ -30,7 +30,7 @@ class Progress:
     near_at: float = float("-inf")  # when it was last no further behind than its topic allows
     fetched_at: float = float("-inf")
     leader_end: int = 0  # ours, when it last fetched
-    start: int = 0  # where its log begins
+    start: int = UNKNOWN  # where its log begins, durably
 
 
 @dataclass(slots=True)
@@ -102,6 +102,17 @@ class Leading:
             return self.state.isr
         return dict.fromkeys((*self.state.isr, *self.pending.members(), *self.pending.also))
 
+    def lowest_start(self, own_start: int) -> int:
+        """What lies below it is deleted wherever anybody may lead one day; UNKNOWN while that cannot be told."""
+        if self.state.eligible or self.state.suspects:
+            return UNKNOWN
+        starts = [own_start]
+        for one in self.waited_for():
+            if one != self.node:
+                follower = self.progress.get(one)
+                starts.append(UNKNOWN if follower is None else follower.start)
+        return min(starts)
+
     def count_with(self, last_offset: int, own_end: int) -> int:
         """How many replicas, this one included, hold everything up to and with that offset."""
         others = sum(one.end > last_offset for one in self.progress.values())
@@ -126,15 +137,17 @@ class Leading:
         one.fetched_at, one.leader_end = now, leader_end
         return True
 
-    def may_join(self, replica: int, committed: int) -> bool:
+    def may_join(self, replica: int, committed: int, own_start: int) -> bool:
         """Whether a follower outside has all that is committed, and all that was there when this epoch began.
 
-        And whether it is near enough: it would be taken out again as soon as it was in.
+        And nothing that was deleted, or that would be back when it leads. And whether it is near enough: it would be
+        taken out again as soon as it was in.
         """
         if replica in self.state.isr or self.pending is not None:
             return False
         one = self.progress[replica]
-        return one.end >= max(committed, self.epoch_start) and self._is_near(one.end, one.leader_end)
+        has_all = one.end >= max(committed, self.epoch_start) and one.start >= own_start
+        return has_all and self._is_near(one.end, one.leader_end)
 
     def _is_near(self, end: int, leader_end: int) -> bool:
         return self.lag_records_max == NO_LIMIT or leader_end - end <= self.lag_records_max

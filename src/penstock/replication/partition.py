@@ -53,6 +53,7 @@ class Partition:
         "assured_count",
         "committed",
         "data_waiters",
+        "deletion_waiters",
         "in_sync",
         "index",
         "is_following",
@@ -102,6 +103,7 @@ class Partition:
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
         self.data_waiters: dict[DataWaiter, None] = {}  # a dict for its order: the simulation repeats exactly
         self.replica_waiters: dict[DataWaiter, None] = {}  # followers, who wait for what is not committed yet
+        self.deletion_waiters: dict[DataWaiter, None] = {}  # for followers to delete what is deleted here
         self._copy_waiters: list[tuple[int, int, AckWaiter]] = []  # (how many replicas, last offset, who)
         self._ack_waiters: deque[tuple[int, AckWaiter]] = deque()
         self._syncer = syncer
@@ -176,6 +178,12 @@ class Partition:
         else:
             self._copy_waiters.append((count, last_offset, waiter))
 
+    @property
+    def low_watermark(self) -> int:
+        """What lies below it is deleted, whoever leads next; -1 while that cannot be told."""
+        start = self.log.start_offset
+        return start if self.leading is None else self.leading.lowest_start(start)
+
     def advance(self) -> None:
         """Something moved that may let the high watermark move: our own end, a follower's, or who is in sync."""
         leading = self.leading
@@ -187,6 +195,8 @@ class Partition:
             if leading.tells_at_once:
                 for fetch in list(self.replica_waiters):
                     fetch.advanced(_PLENTY)
+        for deletion in list(self.deletion_waiters):
+            deletion.advanced(_PLENTY)
         if self._copy_waiters:
             waiting, self._copy_waiters = self._copy_waiters, []
             for count, last_offset, waiter in waiting:
@@ -248,7 +258,7 @@ class Partition:
 
     def wake_readers(self) -> None:
         """Let whoever waits for data look again, and see that it is not to be had here any more."""
-        for reader in (*self.data_waiters, *self.replica_waiters):
+        for reader in (*self.data_waiters, *self.replica_waiters, *self.deletion_waiters):
             reader.advanced(_PLENTY)
 
     def set_sync_before_ack(self, value: bool) -> None:
@@ -276,7 +286,8 @@ class Partition:
                 self._commit(self.log.end())
             elif self.log.unsynced_bytes and not self.sync_running:
                 self._syncer.request(self)
-            else:
+            elif self.log.synced_end.offset > self.committed.offset:
+                # Never back: followers may have made more of it committed than is durable here.
                 self._commit(self.log.synced_end)
             return
         # Known from the beginning, so that followers see where this epoch parts from what they have.

@@ -102,7 +102,6 @@ class Broker:
             seams.executor,
             seams.worker,
             seams.clock,
-            self._data_dir,
             self.table,
             self._group_commit,
             config,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
@@ -24,9 +24,8 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
-from penstock.storage.cleaner_checkpoint import Place, load_cleaned, save_cleaned
+from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
 from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
-from penstock.storage.data_dir import DataDir
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
 from penstock.storage.swap import SegmentSwap, discard_cleaned, prepare_swap
@@ -65,6 +64,15 @@ class _Due:
     found: Cleanable
 
 
+class _Read(NamedTuple):
+    """The log that a round reads, as it is when the round begins: what was cut since is not what was read."""
+
+    topic: Topic
+    partition: Partition
+    log: Log
+    cuts: int
+
+
 class Cleaner:
     def __init__(
         self,
@@ -72,7 +80,6 @@ class Cleaner:
         executor: Executor | None,
         worker: Executor | None,
         clock: Clock,
-        data_dir: DataDir,
         table: PartitionTable,
         group_commit: GroupCommit,
         config: BrokerConfig,
@@ -84,15 +91,12 @@ class Cleaner:
         self._executor = executor
         self._worker = worker or executor
         self._clock = clock
-        self._data_dir = data_dir
         self._table = table
         self._group_commit = group_commit
         self._unlink_later = unlink_later
         self._round_of = round_of
         self.config = config
-        self._cleaned: dict[Place, int] = {}
         self._busy: dict[Partition, None] = {}
-        self._saving = asyncio.Lock()
         self.parked: dict[Partition, Log] = {}
         self.stats = CleanerStats()
 
@@ -100,10 +104,6 @@ class Cleaner:
         """Until cancelled."""
         if not self.config.log_cleaner_enable:
             return
-        data_dir = self._data_dir
-        self._cleaned = await self._loop.run_in_executor(
-            self._executor, load_cleaned, data_dir.files, data_dir.path
-        )
         async with asyncio.TaskGroup() as tasks:
             running: dict[int, asyncio.Task[None]] = {}
             while True:
@@ -208,8 +208,7 @@ class Cleaner:
         limits = CleanLimits(
             partition.high_watermark, summaries[count].base_offset, archived, config.min_compaction_lag_ms
         )
-        cleaned_to = self._cleaned.get((topic.id, partition.index), 0)
-        return cleanable(summaries, one.start_offset, cleaned_to, limits, self._clock.now_ms())
+        return cleanable(summaries, one.start_offset, one.cleaned.offset, limits, self._clock.now_ms())
 
     async def _is_due(self, topic: Topic, partition: Partition, found: Cleanable) -> bool:
         config = topic.config
@@ -233,22 +232,25 @@ class Cleaner:
 
     async def _clean(self, due: _Due) -> bool:
         """Compact the log, in as many rounds as its keys need; False when it changed so that it may not go on."""
-        found = due.found
+        topic, partition, one = due.topic, due.partition, due.partition.log
         while True:
+            # Only now, with nothing to wait for in between: a log that was cut meanwhile is another one.
+            found, cuts = self._cleanable(topic, partition), one.cuts
+            if partition.log is not one or not found.dirty_bytes:
+                return False
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
-            job = self._job(due.topic, due.partition.log, found)
+            job = self._job(topic, one, found)
             one_round = CleanRound(job) if is_small else self._round_of(job)
             executor = self._executor if is_small else self._worker
             try:
-                learned = await self._play(due, one_round, executor)
+                learned = await self._play(_Read(topic, partition, one, cuts), one_round, executor)
             finally:
                 self._loop.run_in_executor(executor, one_round.close)
             if learned is None or learned.complete:
-                return learned is not None
-            found = self._cleanable(due.topic, due.partition)  # the keys did not fit: go on where it ended
+                return learned is not None  # else the keys did not fit: go on where it ended
 
-    async def _play(self, due: _Due, one_round: Round, executor: Executor | None) -> Learned | None:
-        topic, partition, one = due.topic, due.partition, due.partition.log
+    async def _play(self, read: _Read, one_round: Round, executor: Executor | None) -> Learned | None:
+        partition = read.partition
         began = self._loop.time()
         learned = await self._loop.run_in_executor(executor, one_round.learn)
         read_bytes, written_bytes = learned.read_bytes, 0
@@ -256,9 +258,10 @@ class Cleaner:
             read_bytes += cleaned.read_bytes
             if cleaned.changed:
                 written_bytes += cleaned.size_bytes
-                if not await self._exchange(topic, partition, one, cleaned):
+                if not await self._exchange(read, cleaned):
                     return None
-        await self._note(topic, partition, learned.end_offset)
+        if not await self._note(read, Cleaned(learned.end_offset)):
+            return None
         stats = self.stats
         stats.rounds += 1
         stats.read_bytes += read_bytes
@@ -298,14 +301,10 @@ class Cleaner:
             bytes_per_second_max=broker.log_cleaner_io_max_bytes_per_second,
         )
 
-    async def _exchange(self, topic: Topic, partition: Partition, one: Log, cleaned: CleanedSegment) -> bool:
+    async def _exchange(self, read: _Read, cleaned: CleanedSegment) -> bool:
         """Put one compacted segment in place; False when the log has changed so that it may not be."""
-        while one.saving and partition.log is one:  # noqa: ASYNC110 - a few milliseconds, once in a long while
-            await asyncio.sleep(_SAVING_POLL_SECONDS)
-        served = (
-            self._table.by_id.get(topic.id) is topic and topic.partitions.get(partition.index) is partition
-        )
-        if not served or partition.log is not one or not topic.config.compacts:
+        topic, partition, one = read.topic, read.partition, read.log
+        if not await self._may_change(read) or not topic.config.compacts:
             return False
         swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
         if swap is None:
@@ -316,11 +315,23 @@ class Cleaner:
         self.stats.freed_bytes += before - cleaned.size_bytes
         return True
 
+    async def _may_change(self, read: _Read) -> bool:
+        """Wait until nobody else changes the log's files; False when it is not the log any more that was read."""
+        topic, partition, one = read.topic, read.partition, read.log
+        while True:
+            served = (
+                self._table.by_id.get(topic.id) is topic
+                and topic.partitions.get(partition.index) is partition
+            )
+            if not served or partition.log is not one or one.cuts != read.cuts:
+                return False
+            if not one.saving and not partition.truncating:
+                return True
+            await asyncio.sleep(_SAVING_POLL_SECONDS)
+
     async def _run(self, swap: SegmentSwap, partition: Partition, one: Log) -> None:
-        partition.swapping = running = self._loop.run_in_executor(self._executor, swap.run)
-        running.add_done_callback(partial(_swap_ended, partition))
         try:
-            await asyncio.shield(running)
+            await self._alone(partition, swap.run)
         except (StorageError, FileNotFoundError):
             if swap.committed:
                 one.sync_failed()  # only opening it again can tell what is there, and finish the exchange
@@ -328,13 +339,20 @@ class Cleaner:
                 swap.undo()
             raise
 
-    async def _note(self, topic: Topic, partition: Partition, offset: int) -> None:
-        async with self._saving:
-            self._cleaned[topic.id, partition.index] = offset
-            known = self._table.by_id
-            self._cleaned = {place: at for place, at in self._cleaned.items() if place[0] in known}
-            save = partial(save_cleaned, self._data_dir.files, self._data_dir.path, dict(self._cleaned))
-            await self._loop.run_in_executor(self._executor, save)
+    async def _note(self, read: _Read, cleaned: Cleaned) -> bool:
+        """Write down how far it is clean; False when it is not the log any more that was read."""
+        if not await self._may_change(read):
+            return False
+        read.log.cleaned = cleaned
+        save = partial(save_cleaned, read.log.files, read.log.directory, cleaned)
+        await self._alone(read.partition, save)
+        return True
+
+    async def _alone(self, partition: Partition, work: Callable[[], None]) -> None:
+        """In a thread; whoever would cut, move or replace the log waits for it."""
+        partition.swapping = running = self._loop.run_in_executor(self._executor, work)
+        running.add_done_callback(partial(_swap_ended, partition))
+        await asyncio.shield(running)
 
 
 def _swap_ended(partition: Partition, _: object) -> None:

@@ -1,4 +1,9 @@
-"""Deleting the beginning of a partition on demand: gone for readers at once, and answered when that is durable."""
+"""Deleting the beginning of a partition on demand: gone for readers at once, and answered when it stays so.
+
+That is when it is durable here and at every replica that may lead one day: those in sync, and those about to be. They
+hear of it with their next fetch, and say where their logs begin with the one after it. Replicas that are away, or
+behind, do so before they are in sync again (`Leading.may_join`).
+"""
 
 import asyncio
 from concurrent.futures import Executor
@@ -25,8 +30,8 @@ class DeletionService:
         self._executor = executor
         self._table = table
 
-    async def delete_before(self, topic: str, index: int, offset: int) -> int:
-        """The first offset that is left; ApiError when the records may not go."""
+    async def delete_before(self, topic: str, index: int, offset: int, timeout_s: float) -> int:
+        """The first offset that is left; ApiError when the records may not go, or not everywhere in time."""
         partition = self._table.find(topic, index)
         if topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
@@ -44,7 +49,23 @@ class DeletionService:
         if log.start_offset > 0:
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
             await self._loop.run_in_executor(self._executor, log.start_job().run)
-        return max(offset, log.start_offset)
+        await self._deleted_everywhere(partition, offset, timeout_s)
+        return max(offset, partition.low_watermark)
+
+    async def _deleted_everywhere(self, partition: Partition, offset: int, timeout_s: float) -> None:
+        waiter, epoch = _Deletion(), partition.leader_epoch
+        partition.deletion_waiters[waiter] = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while partition.low_watermark < offset:
+                    waiter.moved.clear()
+                    await waiter.moved.wait()
+                    if not partition.is_leader or partition.leader_epoch != epoch:
+                        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        except TimeoutError as error:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all replicas have deleted it in time") from error
+        finally:
+            del partition.deletion_waiters[waiter]
 
     async def _keep_words(self, topic: Topic, partition: Partition, offset: int) -> None:
         """What relays said before `offset` is said again first; ApiError when that cannot be committed."""
@@ -56,3 +77,15 @@ class DeletionService:
             waiter = Committed(self._loop)
             partition.wait_for_commit(last, waiter)
             await waiter.done
+
+
+class _Deletion:
+    """A `DataWaiter` that hears of whatever followers say."""
+
+    __slots__ = ("moved",)
+
+    def __init__(self) -> None:
+        self.moved = asyncio.Event()
+
+    def advanced(self, added_bytes: int) -> None:
+        self.moved.set()

@@ -81,7 +81,8 @@ class FetchSession:
             del self.partitions[topic, answer.partition]
             self.partitions[topic, answer.partition] = cached
         if answer.diverging is not None:
-            cached.high_watermark = -1  # nobody takes note of it beside a divergence: to be told again
+            # Nobody takes note of them beside a divergence: to be told again.
+            cached.high_watermark = cached.log_start_offset = -1
             return True
         return moved or answer.size > 0 or answer.error != 0 or answer.preferred_replica >= 0
 

@@ -1,39 +1,47 @@
-"""Up to where each compacted partition is clean: one file per data dir, as Apache Kafka's, but by topic id.
+"""How far compaction has come in one log: a small file beside its segments, so that it goes where they go.
 
-It may be behind, for cleaning what is clean changes nothing; it is never ahead, being written after the segments are
-in place. One that cannot be read is as good as none.
+A log that is made anew begins without it, and one that is cut has it lowered before anything goes. *Kept by the
+partition's number, as Apache Kafka does, it would tell of a log that is no more: in its successor the tombstones below
+would take no value with them, and go.*
 """
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.storage.layout import CLEANER_FILE
 
-_FILE_VERSION = 0
-
-Place = tuple[bytes, int]  # topic id, partition
+_FILE_VERSION = 1
 
 
-def save_cleaned(files: Files, data_dir: Path, offsets: Mapping[Place, int]) -> None:
-    lines = [str(_FILE_VERSION), str(len(offsets))]
-    lines += [f"{topic_id.hex()} {partition} {offset}" for (topic_id, partition), offset in offsets.items()]
-    text = ("\n".join(lines) + "\n").encode()
-    files.write_atomically(data_dir / CLEANER_FILE, text + b"crc32c %08x\n" % crc32c(text))
+class Cleaned(NamedTuple):
+    # Everything below it is clean. It may be behind, for cleaning what is clean changes nothing, and is never ahead.
+    offset: int = 0
+
+    def cut(self, end_offset: int) -> "Cleaned":
+        """What is left of it in a log that ends there."""
+        return Cleaned(min(self.offset, end_offset))
 
 
-def load_cleaned(files: Files, data_dir: Path) -> dict[Place, int]:
+def save_cleaned(files: Files, directory: Path, cleaned: Cleaned) -> None:
+    text = b"%d\n%s\n" % (_FILE_VERSION, b" ".join(b"%d" % value for value in cleaned))
+    files.write_atomically(directory / CLEANER_FILE, text + b"crc32c %08x\n" % crc32c(text))
+
+
+def load_cleaned(files: Files, directory: Path) -> Cleaned:
+    """One that cannot be read is as good as none."""
     try:
-        text, _, checksum = files.read(data_dir / CLEANER_FILE).rpartition(b"crc32c ")
-        if int(checksum, 16) != crc32c(text):
-            return {}
-        version, count, *lines = text.decode().split("\n")
-        offsets = {}
-        for line in filter(None, lines):
-            topic_id, partition, offset = line.split(" ")
-            offsets[bytes.fromhex(topic_id), int(partition)] = int(offset)
-    except (FileNotFoundError, ValueError, StorageError):
-        return {}
-    return offsets if int(version) == _FILE_VERSION and int(count) == len(offsets) else {}
+        text, _, checksum = files.read(directory / CLEANER_FILE).rpartition(b"crc32c ")
+        version, *values = map(int, text.split())
+        if int(checksum, 16) == crc32c(text) and version == _FILE_VERSION:
+            return Cleaned(*values)
+    except FileNotFoundError:
+        pass
+    except (ValueError, TypeError, StorageError):
+        return _UNREADABLE
+    return _UNREADABLE
+
+
+_UNREADABLE = Cleaned()

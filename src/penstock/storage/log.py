@@ -18,6 +18,7 @@ from penstock.core.errors import ApiError, DiskFullError, StorageError
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
+from penstock.storage.cleaner_checkpoint import Cleaned
 from penstock.storage.deletion import Deletion, StartJob
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.lookup import TimeLookup
@@ -74,6 +75,10 @@ class Log:
         self._held_at = 0
         self.failed = False
         self.saving = False  # whether a checkpoint is being written
+        self.cleaned = Cleaned()
+        self.cuts = (
+            0  # how often its end was cut off: what was read of it before may be another record's by now
+        )
         self.settings = settings
 
     # -- what it is ----------------------------------------------------------------------------------------
@@ -370,13 +375,9 @@ class Log:
         if offset >= self.end_offset:
             return None
         assert not any(segment.pinned for segment in self.segments), "compaction is to be stopped before"
+        unsynced = [segment.file for segment in self._unsynced]
         return Truncation(
-            self.files,
-            self.directory,
-            list(self.segments),
-            offset,
-            point=self._point,
-            unsynced=[segment.file for segment in self._unsynced],
+            self.files, self.directory, list(self.segments), offset, self._point, self.cleaned, unsynced
         )
 
     def truncated(self, done: Truncation) -> None:
@@ -389,7 +390,8 @@ class Log:
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)
         self.producers = done.producers
-        self._point = done.point
+        self._point, self.cleaned = done.point, done.cleaned
+        self.cuts += 1
         self._epochs_saved = None
         self._checkpoint_due = True
         self._unsynced = []

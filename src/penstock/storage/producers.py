@@ -178,6 +178,10 @@ class ProducerState:
             elif now_ms - word.quiet_since_ms >= quiet_ms_max:
                 del self.relays[source]
 
+    def forget_clients(self) -> None:
+        """All but relays: whatever a producer says next is its beginning."""
+        self._entries.clear()
+
     def clear(self) -> None:
         self._entries.clear()
         self.relays.clear()

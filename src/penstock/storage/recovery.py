@@ -18,10 +18,12 @@ from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, check_batch
 from penstock.storage import index as index_files
 from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.cleaner_checkpoint import load_cleaned, save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
+    CLEANER_FILE,
     DAMAGED,
     DELETED,
     DRAFT,
@@ -58,6 +60,15 @@ def open_log(
     did not work, the kernel takes pages for clean that never reached the disk, so they are written once more."""
     finish_swaps(files, directory)
     names = _Names(files, directory)
+    recovered = _open(files, directory, settings, names, rewrite_tail=rewrite_tail)
+    if names.has_cleaned:
+        _load_cleaned(recovered.log)
+    return recovered
+
+
+def _open(
+    files: Files, directory: Path, settings: LogSettings, names: "_Names", *, rewrite_tail: bool
+) -> Recovered:
     point = names.recovery_point()
     start = max(names.starts, default=0)
     if point is not None:
@@ -74,7 +85,8 @@ def open_log(
     names.drop_snapshots_behind(scan.point.offset if scan.point else -1)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
-        # What its producers did stays known: their next batches follow it.
+        # Producers may have written more than is known of them, and would be refused for ever.
+        scan.producers.forget_clients()
         made = _made_new(files, directory, settings, start, scan.producers)
         for segment in scan.segments:
             _remove(files, segment)
@@ -101,6 +113,14 @@ def begin_anew(log: Log, offset: int) -> Log:
     """An empty log that begins at `offset`, behind the end of the one in its place. Blocks."""
     StartJob(log.files, log.directory, offset).run()  # from here on a restart comes to the same
     return open_log(log.files, log.directory, log.settings).log
+
+
+def _load_cleaned(log: Log) -> None:
+    """Where the end was lost, the mark is lowered before anything else can take its place."""
+    known = load_cleaned(log.files, log.directory)
+    log.cleaned = known.cut(log.end_offset)
+    if log.cleaned != known:
+        save_cleaned(log.files, log.directory, log.cleaned)
 
 
 def _replace_point(log: Log) -> None:
@@ -170,12 +190,15 @@ class _Names:
         self.starts: list[int] = []
         self._snapshots: list[int] = []
         self._has_point = False
+        self.has_cleaned = False
         indexes: list[tuple[int, str]] = []
         for name in files.list_dir(directory):
             if name.endswith((DELETED, DRAFT)):
                 files.unlink(directory / name)
             elif name == RECOVERY_POINT_FILE:
                 self._has_point = True
+            elif name == CLEANER_FILE:
+                self.has_cleaned = True
             elif (base := parse_segment_name(name, LOG)) is not None:
                 self.bases.append(base)
             elif (base := parse_segment_name(name, START)) is not None:
@@ -277,6 +300,8 @@ class _Scan:
     def _follows(self, segment: Segment, position: int) -> bool:
         if position or segment.base_offset == self.end_offset:
             return True
+        if self.point is not None and segment.base_offset == self.point.segment:
+            return True  # empty up to the point, which may lie behind a gap
         return self.point is None and segment.base_offset > self.end_offset
 
     def _drop(self, segment: Segment) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock.core.errors import StorageError
 from penstock.core.files import File, Files
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint
+from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH
 from penstock.storage.index import SegmentIndex
@@ -41,6 +42,7 @@ class Truncation:
         "_next_base",
         "_offset",
         "_unsynced",
+        "cleaned",
         "end",
         "index",
         "kept",
@@ -56,8 +58,8 @@ class Truncation:
         directory: Path,
         segments: list[Segment],
         offset: int,
-        *,
         point: RecoveryPoint | None,
+        cleaned: Cleaned,
         unsynced: list[File],
     ) -> None:
         self._files = files
@@ -66,6 +68,7 @@ class Truncation:
         self._unsynced = unsynced
         self._epoch = UNKNOWN_EPOCH  # of the last batch that stays
         self.point = point
+        self.cleaned = cleaned
         keep = bisect_right([segment.base_offset for segment in segments], offset)
         self.kept, self._gone = segments[:keep], segments[keep:]
         self.last = (
@@ -81,6 +84,7 @@ class Truncation:
         self._find_end()
         self._lower_recovery_point()
         self._lower_start()
+        self._lower_cleaned()
         self._cut()
 
     def _find_end(self) -> None:
@@ -160,6 +164,13 @@ class Truncation:
             for name in starts:
                 self._files.unlink(self._directory / name)
             self._files.sync_dir(self._directory)
+
+    def _lower_cleaned(self) -> None:
+        """What takes the place of the end has not been compacted."""
+        left = self.cleaned.cut(self.end.offset)
+        if left != self.cleaned:
+            save_cleaned(self._files, self._directory, left)
+            self.cleaned = left
 
     def _names_behind_end(self, suffix: str) -> list[str]:
         return [

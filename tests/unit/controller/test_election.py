@@ -51,6 +51,25 @@ def test_nobody_outside_leads_unless_the_topic_allows_it() -> None:
     assert react(gone, World(live=(2, 3)), Rules(unclean=True)).leader == 2
 
 
+def test_where_the_topic_allows_it_another_leads_when_all_that_were_in_sync_are_dead() -> None:
+    unclean = Rules(min_isr=2, unclean=True)
+    after = react(replace(THREE, isr=(1,), eligible=(2,)), World(live=(3,)), unclean)
+    assert (after.leader, after.leader_epoch) == (3, 6)
+    assert (after.isr, after.eligible, after.suspects) == ((3,), (), ())
+    back = react(after, World(live=(1, 2, 3)), unclean)
+    assert (back.leader, back.isr, back.eligible) == (3, (3,), ())  # they have lost their claim
+
+
+def test_an_unclean_election_takes_who_has_everything_where_it_can() -> None:
+    unclean = Rules(min_isr=2, unclean=True)
+    eligible = react(replace(THREE, isr=(1,), eligible=(3,)), World(live=(2, 3)), unclean)
+    assert eligible.leader == 3
+    crashed = react(THREE, World(live=(1, 2, 3), unsettled=(1, 2, 3)), unclean)
+    assert crashed.leader == NOBODY
+    assert needs_log_ends(crashed, ALL)
+    assert react(crashed, World(live=(2, 3)), unclean).leader == 2  # one of them does not come back
+
+
 def test_who_crashed_may_not_lead_and_is_suspect_until_a_leader_speaks() -> None:
     after = react(THREE, World(live=(1, 2, 3), unsettled=(1,)), TWO)
     assert (after.leader, after.isr, after.suspects, after.leader_epoch) == (2, (2, 3), (1,), 6)

@@ -37,9 +37,23 @@ def test_who_is_about_to_join_is_waited_for() -> None:
     one.fetched(2, 7, 40, 40, 1.0)
     one.fetched(3, 8, 35, 40, 1.0)
     assert one.high_watermark(40) == 40
-    assert one.may_join(3, 35)
+    assert one.may_join(3, 35, 0)
     one.propose((1, 2, 3), 6)
     assert one.high_watermark(40) == 35
+
+
+def test_what_is_deleted_is_deleted_at_all_that_may_lead() -> None:
+    one = leading(replace(THREE, isr=(1, 2)))
+    assert one.lowest_start(5) == UNKNOWN  # nobody knows yet what 2 has
+    one.fetched(2, 7, 40, 40, 1.0, 5)
+    one.fetched(3, 8, 40, 40, 1.0, 4)
+    assert one.lowest_start(5) == 5
+    assert not one.may_join(3, 35, 5)  # it would bring back what is deleted
+    assert one.may_join(3, 35, 4)
+    one.propose((1, 2, 3), 6)
+    assert one.lowest_start(5) == 4
+    assert leading(replace(THREE, isr=(1,), eligible=(2,))).lowest_start(5) == UNKNOWN
+    assert leading(replace(THREE, isr=(1,), suspects=(2,))).lowest_start(5) == UNKNOWN
 
 
 def test_who_is_about_to_leave_is_waited_for_until_it_has() -> None:
@@ -109,9 +123,9 @@ def test_who_is_too_far_behind_does_not_come_in() -> None:
     one = leading(replace(THREE, isr=(1, 2)))
     one.lag_records_max = 20
     one.fetched(3, 7, 30, 51, 1.0)
-    assert not one.may_join(3, 30)
+    assert not one.may_join(3, 30, 0)
     one.fetched(3, 7, 31, 51, 1.0)
-    assert one.may_join(3, 30)
+    assert one.may_join(3, 30, 0)
 
 
 def test_copies_are_counted_in_sync_or_not() -> None:

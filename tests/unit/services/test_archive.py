@@ -110,7 +110,7 @@ async def test_delete_records_is_an_order_and_does_not_wait() -> None:
     async with Machine().broker() as asked:
         await asked.create("t", EXPIRES)
         fill(asked, 4)
-        assert await asked.services.deletions.delete_before("t", 0, 2) == 2
+        assert await asked.services.deletions.delete_before("t", 0, 2, 1.0) == 2
         assert await start_after_retention(asked) == 2
         assert len(asked.partition("t").log.segments) == 2
         assert (await progress(asked, {0: 1}))[0] == 0  # late, and harmless

@@ -18,9 +18,9 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.cleaner import Cleaner
-from penstock.storage.cleaner_checkpoint import load_cleaned, save_cleaned
-from penstock.storage.data_dir import DataDir
-from penstock.storage.layout import partition_dir
+from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
+from penstock.storage.layout import CLEANER_FILE, RECOVERY_POINT_FILE, partition_dir
+from penstock.storage.replicated import truncate
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_clock import SimClock
 from penstock.testing.sim_loop import SimLoop
@@ -54,7 +54,6 @@ class Bench:
             None,
             None,
             self.clock,
-            DataDir(self.files, DATA, self.loop.random("data")),
             self.table,
             self.group_commit,
             config,
@@ -82,6 +81,17 @@ class Bench:
             batch = keyed([(b"%d" % (number % keys), b"value")], time=self.clock.now_ms())
             partition.append(memoryview(batch), read_header(batch), self.clock.now_ms())
         await self.settled(partition)
+
+    async def put(self, partition: Partition, key: bytes, value: bytes | None) -> None:
+        batch = keyed([(key, value)], time=self.clock.now_ms())
+        partition.append(memoryview(batch), read_header(batch), self.clock.now_ms())
+        await self.settled(partition)
+
+    def restart(self, partition: Partition) -> None:
+        """Another process opens the log, or makes it anew."""
+        partition.log = opened(self.files, None, partition.log.directory).log
+        partition.note_committed(partition.log.end())
+        self.table.by_id[partition.topic_id].configure(self.table.by_id[partition.topic_id].config)
 
     async def settled(self, partition: Partition) -> None:
         """Everything synced and checkpointed, so that all sealed segments may be compacted."""
@@ -260,22 +270,96 @@ def test_a_disk_that_fails_amid_an_exchange_takes_the_log_offline() -> None:
     run(story)
 
 
-def test_what_is_clean_is_remembered_by_topic_id() -> None:
+def test_what_is_clean_is_remembered_with_the_log() -> None:
     async def story(bench: Bench) -> None:
         partition = bench.topic("t")
         await bench.write(partition)
-        save_cleaned(bench.files, DATA, {(b"another topic's.", 0): 7})
-        task = bench.loop.create_task(bench.cleaner.run())
-        while not bench.cleaner.stats.rounds:  # noqa: ASYNC110 - on virtual time
-            await asyncio.sleep(0.1)
-        task.cancel()
-        await bench.cleaner.idle()
-        await asyncio.sleep(1)
-        ((place, offset),) = load_cleaned(bench.files, DATA).items()
-        assert place == (partition.topic_id, 0)
-        assert offset == partition.log.active.base_offset
-        bench.files.open(DATA / "cleaner-offset-checkpoint").pwrite(b"9", 0)
-        assert load_cleaned(bench.files, DATA) == {}
+        assert await bench.cleaner.clean_next()
+        directory = partition.log.directory
+        assert load_cleaned(bench.files, directory) == Cleaned(partition.log.active.base_offset)
+        bench.restart(partition)
+        assert not await bench.cleaner.clean_next()
+        bench.files.open(directory / CLEANER_FILE).pwrite(b"9", 0)
+        bench.restart(partition)
+        assert partition.log.cleaned.offset == 0
+        assert await bench.cleaner.clean_next()
+
+    run(story)
+
+
+def latest(partition: Partition, key: bytes) -> list[tuple[int, bytes | None]]:
+    return [
+        (record.offset, record.value)
+        for segment in partition.log.segments
+        for record in read_all(memoryview(segment.file.pread(segment.size, 0)))
+        if record.key == key
+    ]
+
+
+async def begin_again(bench: Bench, partition: Partition) -> None:
+    """The replica went to another broker and came back: its directory is made anew."""
+    partition.log.close()
+    bench.files.remove_tree(partition.log.directory)
+    bench.restart(partition)
+
+
+async def cut_back(bench: Bench, partition: Partition) -> None:
+    """Its new leader, uncleanly elected, has next to nothing of what it has."""
+    truncate(partition.log, 1)
+    partition.note_committed(partition.log.end())
+
+
+async def lose_the_end(bench: Bench, partition: Partition) -> None:
+    """A segment is damaged, and recovery, which finds no recovery point, keeps what lies before it."""
+    log = partition.log
+    log.close()
+    bench.files.open(log.segments[0].paths()[0]).pwrite(b"!", 5)
+    bench.files.unlink(log.directory / RECOVERY_POINT_FILE)
+    bench.restart(partition)
+    assert partition.log.end_offset < 10
+
+
+@pytest.mark.parametrize("replaced", [begin_again, cut_back, lose_the_end])
+def test_a_deleted_key_stays_deleted_in_a_log_that_takes_the_place_of_one_that_was_clean(
+    replaced: Callable[[Bench, Partition], Coroutine[Any, Any, None]],
+) -> None:
+    """Cleaned from where the old log was clean, the tombstone goes and the value below stays."""
+
+    async def story(bench: Bench) -> None:
+        partition = bench.topic("t", delete_retention_ms="1000")
+        await bench.write(partition, 60)
+        assert await bench.cleaner.clean_next()
+        await replaced(bench, partition)
+        await bench.put(partition, b"gone", b"secret")
+        await bench.write(partition, 20, keys=20)
+        await bench.put(partition, b"gone", None)
+        for _ in range(4):
+            await bench.write(partition, 60, keys=60)
+            assert await bench.cleaner.clean_next()
+            await asyncio.sleep(5)
+        assert latest(partition, b"gone") == []
+
+    run(story)
+
+
+def test_a_log_that_is_cut_under_a_round_is_not_taken_for_clean() -> None:
+    async def story(bench: Bench) -> None:
+        partition = bench.topic("t", delete_retention_ms="1000")
+        await bench.write(partition, 60, keys=60)
+        play = bench.cleaner._may_change
+
+        async def cut_meanwhile(*arguments: Any) -> bool:
+            await cut_back(bench, partition)
+            await bench.write(partition, 70, keys=3)
+            return await play(*arguments)
+
+        bench.cleaner._may_change = cut_meanwhile  # type: ignore[method-assign]
+        assert not await bench.cleaner.clean_next()
+        bench.cleaner._may_change = play  # type: ignore[method-assign]
+        assert partition.log.cleaned.offset <= 1
+        assert bench.count(partition) > 60
+        assert await bench.cleaner.clean_next()
+        assert bench.count(partition) < 20
 
     run(story)
 

@@ -278,15 +278,15 @@ def test_the_name_of_an_empty_segment_is_durable_before_anything_is_written_to_i
     assert after_power_cut.end_offset == reopened.end_offset
 
 
-def test_a_start_behind_the_end_keeps_what_producers_did() -> None:
-    """Records were deleted that had not reached the disk yet: the rest goes with them, the sequences do not."""
+def test_a_start_behind_the_end_forgets_what_producers_did() -> None:
+    """Records were deleted that had not reached the disk yet: nobody knows how far their producers were."""
     files = MemFiles(1)
     log = filled(files)
     files.open(DIRECTORY / segment_name(log.end_offset + 3, ".start"), create=True).close()
     for _ in range(2):
         recovered = opened(files := files.kill(), SETTINGS).log
         assert (recovered.start_offset, recovered.end_offset) == (log.end_offset + 3, log.end_offset + 3)
-        assert [p.producer_id for p in recovered.producers.copy()] == [5]
+        assert recovered.producers.copy() == []
 
 
 @pytest.mark.parametrize("operations", range(10, 60))

@@ -3,10 +3,20 @@
 import random
 
 import pytest
-from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, read_everything, sync
+from tests.unit.storage.logs import (
+    DIRECTORY,
+    NOW_MS,
+    Settings,
+    a_batch,
+    append,
+    opened,
+    read_everything,
+    sync,
+)
 
 from penstock.core.errors import ApiError, StorageError
-from penstock.records.batch import stamp
+from penstock.records.batch import read_header, stamp
+from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
 from penstock.storage.replicated import GapError, append_replicated, end_at, truncate
@@ -153,3 +163,39 @@ def test_a_segment_is_never_made_over_records() -> None:
         append(other, a_batch())
     assert everything(one) == records
     assert other.failed
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_log_that_begins_anew_knows_nothing_of_its_producers(whole: bool) -> None:
+    """What they wrote meanwhile was deleted elsewhere: by what is known here, all they send would have a gap."""
+    files = MemFiles()
+    old = opened(files).log
+    append(old, a_batch([NOW_MS] * 6, producer=(7, 0, 0)))
+    sync(old, checkpoint=True)
+    if whole:
+        anew = begin_anew(old, 100)
+    else:  # it died in between
+        StartJob(files, DIRECTORY, 100).run()
+        anew = opened(files.crash(random.Random(1))).log
+    assert anew.find_repeat(read_header(a_batch(producer=(7, 0, 51)))) is None
+
+
+@pytest.mark.parametrize("before_gap", [0, 2])
+def test_a_log_that_was_cut_back_to_a_gap_can_be_opened(before_gap: int) -> None:
+    """Its recovery point lies at the beginning of a segment whose name is a smaller offset."""
+    files, settings = MemFiles(), Settings(segment_bytes=400, compacts=True)
+    log = opened(files, settings).log
+    for offset in (*range(before_gap), 100):
+        append_replicated(log, batch_at(offset), NOW_MS)
+    truncate(log, 100)
+    sync(log, checkpoint=True)
+    again = opened(files.crash(random.Random(1)), settings).log
+    assert (again.start_offset, again.end_offset) == (0, 100)
+    append_replicated(again, batch_at(100), NOW_MS)
+    assert [header.base_offset for header in read_everything(again)] == [*range(before_gap), 100]
+
+
+def batch_at(offset: int) -> memoryview:
+    batch = memoryview(a_batch(padding=200))
+    stamp(batch, 0, offset, 1)
+    return batch

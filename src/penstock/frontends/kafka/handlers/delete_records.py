@@ -1,7 +1,8 @@
 """DeleteRecords (21), versions 0-2: everything of a partition below an offset (-1: below the high watermark).
 
 v2 is flexible. Partitions are deleted side by side; one named twice gets the last offset given. The timeout is for
-followers to catch up, and a leader without followers never waits for them.
+followers to delete it, too (REQUEST_TIMED_OUT: here it is gone, there it may not be); a leader without followers waits
+for nobody.
 """
 
 import asyncio
@@ -29,7 +30,10 @@ async def handle(services: Services, request: DeleteRecordsRequest, call: Call) 
         for partition in topic.partitions
     }
     results = await asyncio.gather(
-        *(_delete(services, topic, index, offset) for (topic, index), offset in wanted.items())
+        *(
+            _delete(services, topic, index, offset, request.timeout_ms)
+            for (topic, index), offset in wanted.items()
+        )
     )
     by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {topic.name: [] for topic in request.topics}
     for (topic, _), result in zip(wanted, results, strict=True):
@@ -39,10 +43,12 @@ async def handle(services: Services, request: DeleteRecordsRequest, call: Call) 
     )
 
 
-async def _delete(services: Services, topic: str, index: int, offset: int) -> DeleteRecordsPartitionResult:
+async def _delete(
+    services: Services, topic: str, index: int, offset: int, timeout_ms: int
+) -> DeleteRecordsPartitionResult:
     result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=_UNKNOWN_WATERMARK)
     try:
-        result.low_watermark = await services.deletions.delete_before(topic, index, offset)
+        result.low_watermark = await services.deletions.delete_before(topic, index, offset, timeout_ms / 1000)
     except ApiError as error:
         result.error_code = error.code
     except StorageError:
