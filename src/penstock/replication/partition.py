@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader
+from penstock.records.relay import relayed_by
 from penstock.replication.leading import Leading
 from penstock.storage.checkpoint import LogEnd, SyncJob
 from penstock.storage.log import Log
@@ -130,6 +131,9 @@ class Partition:
         log = self.log
         if log.failed:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
+        word = log.producers.relays.get(relayed_by(header).source)
+        if word is not None:
+            word.is_committed(self.committed.offset)  # it remembers that, also when this one takes its place
         repeat = log.producers.check_relayed(header)
         if repeat is not None:
             return repeat.first_offset, repeat.last_offset
