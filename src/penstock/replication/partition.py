@@ -24,6 +24,7 @@ from penstock.storage.segment import Slice
 if TYPE_CHECKING:
     import asyncio
 
+    from penstock.coordination.nodes import Removed
     from penstock.replication.inlet import Retirement
 
 
@@ -54,6 +55,7 @@ class Partition:
         "assured_count",
         "committed",
         "data_waiters",
+        "gap",
         "in_sync",
         "index",
         "is_following",
@@ -91,6 +93,8 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.committed = self.readable = log.end()
         self.retirement: Retirement | None = None  # of an `Inlet`
+        # Between where readers of an earlier partition of this number stopped, and where this one begins.
+        self.gap: Removed | None = None
         self.sync_before_ack = sync_before_ack
         self.sync_running = False
         # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
@@ -317,8 +321,16 @@ class Partition:
         """Committed batches from `offset` on; ApiError when it is not a place in this log."""
         committed = self.committed
         if not self.log.start_offset <= offset <= committed.offset:
-            self._check_place(offset)
+            if self.in_gap(offset):
+                offset = self.log.start_offset
+            else:
+                self._check_place(offset)
         return self.log.read(offset, size_max, committed, at_least_one=at_least_one)
+
+    def in_gap(self, offset: int) -> bool:
+        """Whether a reader stands where nothing ever was for it, before the first record of this log."""
+        gap, start = self.gap, self.log.start_offset
+        return gap is not None and gap.limit <= offset < start == gap.end
 
     def _check_place(self, offset: int) -> None:
         """An offset that is not committed as far as we know: there is none, or only not yet."""
