@@ -6,14 +6,15 @@ import pytest
 from tests.sim.cluster_planted import Plant
 
 from penstock.core.errors import ApiError
+from penstock.frontends.kafka.handlers import describe_producers
 from penstock.records.relay import RelayPlace
 from penstock.replication import inlet
 from penstock.replication.partition import Partition
-from penstock.services import retiring
+from penstock.services import hosting, retiring
 from penstock.services.relay import pump
 from penstock.services.relay.routes import Route
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState
+from penstock.storage.producers import ProducerState, RelayWord
 
 # Of simulated time.
 _LOOK_SECONDS = 0.01
@@ -80,6 +81,22 @@ def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
         return partition.retirement.limit
 
     monkeypatch.setattr(retiring, "freeze", freeze)
+
+
+def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target tells of what it has appended, and may still lose; the source's retention takes that for moved."""
+    monkeypatch.setattr(RelayWord, "is_committed", lambda word, high_watermark: True)
+    monkeypatch.setattr(describe_producers, "_open_since", lambda producer, high_watermark: -1)
+
+
+def begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is made again does not know of the one before it."""
+    monkeypatch.setattr(hosting, "first_offset", lambda image, index: 0)
+
+
+def sends_readers_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who stood where the last one was retired is told that the place is none, and begins wherever it likes."""
+    monkeypatch.setattr(Partition, "in_gap", lambda partition, offset: False)
 
 
 PLANTED: list[Plant] = [

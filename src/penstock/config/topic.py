@@ -99,6 +99,10 @@ class TopicConfig:
             return 0
         return progress.next_offsets.get(partition, 0)
 
+    def archived_epoch(self, partition: int) -> int | None:
+        """The leader epoch of the last archived record, where the archive said it."""
+        return None if self.archive_progress is None else self.archive_progress.epochs.get(partition)
+
     def describe(self, broker: BrokerConfig, names: Iterable[str] | None = None) -> list[Described]:
         """For DescribeConfigs; without `names` everything that is not internal. Unknown names are left out."""
         chosen = TOPIC_SETTINGS if names is None else [name for name in names if name in TOPIC_SETTINGS]

@@ -18,6 +18,7 @@ from penstock.controller.retiring import (
     frozen,
     live_count,
     newly_led,
+    removed,
     seen,
     to_close,
     to_freeze,
@@ -42,7 +43,9 @@ AskLeader = Callable[[int, str, Mapping[int, int], int], Awaitable[Mapping[int, 
 # What leaders are asked, in place of a time in ListOffsets.
 FREEZE = -1001  # show readers no more than now: the offset of it
 LOOK = -1002  # the log's start, and when it was last written to
-CLOSE = -1003  # the same, but take nothing more if you agree that it was long enough ago: then the time is 0
+# Take nothing more, if you agree that it was long enough ago: the log's end, and 0 as the time. (-1003 was the same
+# question in an earlier version, whose leaders did not tell the end.)
+CLOSE = -1005
 CLOSED = 0
 # The same way whoever wants to know may ask: how many offsets are left to move, and (as the time) into which partition.
 LEFT = -1004
@@ -152,7 +155,8 @@ class Retirer:
             leader = topic.partitions[last].leader
             checks = [lives[leader]] if leader in lives else []
             configs = configs_after(topic, last)
-            await self._metadata.drop_partitions(topic.name, topic, last, configs, checks)
+            gone = {last: removed(topic, last, told[last][0])}
+            await self._metadata.drop_partitions(topic, gone, configs, checks)
             log.info("%s-%d: nobody needs it any more, so it is removed", topic.name, last)
 
     async def _ask_leaders(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.coordination.image import Topic
-from penstock.coordination.nodes import InletState, PartitionState
+from penstock.coordination.nodes import InletState, PartitionState, Removed
 
 RETIRE_TO = "penstock.retire.to"
 # What is written down of the time of the last write may be as much too old, as a share of the grace.
@@ -90,6 +90,18 @@ def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now
     if last < topic.shown or sighting is None or now_ms - sighting.written_ms < grace_ms:
         return None
     return last
+
+
+def removed(topic: Topic, number: int, end: int) -> Removed:
+    """What stays known of a partition whose leader takes nothing more, and whose log ends there."""
+    state = topic.partitions[number]
+    assert state.inlet is not None
+    limit, before = state.inlet.offset, topic.removed.get(number)
+    if before is not None and limit == before.end:
+        limit = (
+            before.limit
+        )  # nobody could read anything in this one: who stood in the last one still stands there
+    return Removed(limit, end, state.leader_epoch + 1)
 
 
 def configs_after(topic: Topic, count: int) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The cluster as one broker sees it: the tree's nodes as plain objects, kept current change by change."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.coordination.nodes import (
     BROKER_CONFIGS,
@@ -10,11 +10,13 @@ from penstock.coordination.nodes import (
     CONTROLLER,
     DEFAULT_BROKER,
     LIVES,
+    NONE_REMOVED,
     PARTITIONS,
     TOPICS,
     BrokerRegistration,
     Life,
     PartitionState,
+    Removed,
     TopicRecord,
     decode_broker,
     decode_cluster,
@@ -42,6 +44,8 @@ class Topic:
     first_epoch: int = 0
     # How many of the partitions clients are told of: all, but for inlets nobody reads from any more.
     shown: int = 0
+    # See `TopicRecord`.
+    removed: Mapping[int, Removed] = field(default_factory=lambda: NONE_REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +228,7 @@ class ClusterImage:
             record.version,
             record.first_epoch,
             _shown(partitions),
+            record.removed,
         )
 
 

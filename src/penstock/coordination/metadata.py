@@ -13,7 +13,7 @@ from random import Random
 
 from penstock.coordination import nodes, writes
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
-from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
+from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, Removed, TopicRecord
 from penstock.coordination.tree import (
     Change,
     Check,
@@ -176,22 +176,23 @@ class MetadataStore:
             return self._topic(name)
 
     async def drop_partitions(
-        self, name: str, planned: Topic, count: int, configs: Mapping[str, str], checks: Sequence[Check]
+        self, planned: Topic, gone: Mapping[int, Removed], configs: Mapping[str, str], checks: Sequence[Check]
     ) -> None:
-        """Let the last partitions go, so that `count` stay. ConflictError when any of them is not as planned."""
+        """Let these, the last partitions, go. ConflictError when any of them is not as planned."""
         async with self._turn:
-            gone = range(count, len(planned.partitions))
-            states = [planned.partitions[number] for number in gone]
-            first_epoch = max([planned.first_epoch, *(state.leader_epoch + 1 for state in states)])
+            states = {number: planned.partitions[number] for number in gone}
+            count = len(planned.partitions) - len(gone)
+            first_epoch = max([planned.first_epoch, *(state.leader_epoch + 1 for state in states.values())])
             record = replace(_record(planned), partitions=count, configs=configs, first_epoch=first_epoch)
+            record = replace(record, removed={**planned.removed, **gone})
             await self._write(
                 [
                     *self.guard(),
                     *checks,
-                    Set(nodes.topic_path(name), nodes.encode_topic(record), planned.version),
+                    Set(nodes.topic_path(planned.name), nodes.encode_topic(record), planned.version),
                     *(
                         Delete(nodes.partition_path(planned.id, number), state.partition_epoch)
-                        for number, state in zip(gone, states, strict=True)
+                        for number, state in states.items()
                     ),
                 ]
             )
@@ -392,5 +393,5 @@ class MetadataStore:
 
 def _record(topic: Topic) -> TopicRecord:
     return TopicRecord(
-        topic.id, len(topic.partitions), topic.configs, topic.version, first_epoch=topic.first_epoch
+        topic.id, len(topic.partitions), topic.configs, topic.version, topic.first_epoch, topic.removed
     )

@@ -1,7 +1,7 @@
 """Where things live in the tree, and how each is written: one small codec per kind of node.
 
     /cluster                      the cluster's id
-    /topics/<name>                topic id, number of partitions, config overrides
+    /topics/<name>                topic id, number of partitions, config overrides, ends of removed partitions
     /partitions/<topic id>/<n>    replicas, leader, in-sync replicas, leader epoch; its version is the partition epoch
     /brokers/<id>                 ephemeral registration; its creation number is the broker epoch
     /lives/<id>                   the broker's latest process, and whether what it may have lost is settled
@@ -20,8 +20,9 @@ import base64
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 from penstock.coordination.tree import CoordinationError, Node
@@ -111,6 +112,21 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """What is left of a retired partition that was removed: where a new one of its number goes on; see ADR 15."""
+
+    # Readers have seen everything below it; what was written from it on, others have.
+    limit: int
+    # Where its log ended: no offset below it is ever given to another record.
+    end: int
+    # No leader of it had this epoch or a later one.
+    epoch: int
+
+
+NONE_REMOVED: Mapping[int, Removed] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
 class TopicRecord:
     id: bytes
     partitions: int
@@ -118,6 +134,8 @@ class TopicRecord:
     version: int = 0
     # The leader epoch that partitions to come begin with: none of an earlier partition with the same number had it.
     first_epoch: int = 0
+    # By number: the latest that went, also where there is a new one by now.
+    removed: Mapping[int, Removed] = field(default_factory=lambda: NONE_REMOVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +172,10 @@ def encode_topic(record: TopicRecord) -> bytes:
     fields = {"id": id_text(record.id), "partitions": record.partitions, "configs": dict(record.configs)}
     if record.first_epoch:
         fields["first_epoch"] = record.first_epoch
+    if record.removed:
+        fields["removed"] = {
+            str(number): (one.limit, one.end, one.epoch) for number, one in record.removed.items()
+        }
     return _dump(fields)
 
 
@@ -167,6 +189,8 @@ def decode_topic(path: str, node: Node) -> TopicRecord:
             configs,
             node.version,
             int(fields.get("first_epoch", 0)),
+            # Absent where the last one went under an earlier version, which did not keep it.
+            {int(number): Removed(*map(int, one)) for number, one in fields.get("removed", {}).items()},
         )
 
 

@@ -84,6 +84,8 @@ class Inlet(Partition):
 
     def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
         limit = retirement_of(self).limit
+        if self.in_gap(offset):
+            offset = self.log.start_offset
         if offset > limit or offset < min(self.log.start_offset, limit):
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         return self.log.read(offset, size_max, self.readable, at_least_one=at_least_one)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader
+from penstock.records.relay import relayed_by
 from penstock.replication.leading import Leading
 from penstock.storage.checkpoint import LogEnd, SyncJob
 from penstock.storage.log import Log
@@ -23,6 +24,7 @@ from penstock.storage.segment import Slice
 if TYPE_CHECKING:
     import asyncio
 
+    from penstock.coordination.nodes import Removed
     from penstock.replication.inlet import Retirement
 
 
@@ -54,6 +56,7 @@ class Partition:
         "committed",
         "data_waiters",
         "deletion_waiters",
+        "gap",
         "in_sync",
         "index",
         "is_following",
@@ -91,6 +94,8 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.committed = self.readable = log.end()
         self.retirement: Retirement | None = None  # of an `Inlet`
+        # Between where readers of an earlier partition of this number stopped, and where this one begins.
+        self.gap: Removed | None = None
         self.sync_before_ack = sync_before_ack
         self.sync_running = False
         # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
@@ -132,6 +137,9 @@ class Partition:
         log = self.log
         if log.failed:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
+        word = log.producers.relays.get(relayed_by(header).source)
+        if word is not None:
+            word.is_committed(self.committed.offset)  # it remembers that, also when this one takes its place
         repeat = log.producers.check_relayed(header)
         if repeat is not None:
             return repeat.first_offset, repeat.last_offset
@@ -324,8 +332,16 @@ class Partition:
         """Committed batches from `offset` on; ApiError when it is not a place in this log."""
         committed = self.committed
         if not self.log.start_offset <= offset <= committed.offset:
-            self._check_place(offset)
+            if self.in_gap(offset):
+                offset = self.log.start_offset
+            else:
+                self._check_place(offset)
         return self.log.read(offset, size_max, committed, at_least_one=at_least_one)
+
+    def in_gap(self, offset: int) -> bool:
+        """Whether a reader stands where nothing ever was for it, before the first record of this log."""
+        gap, start = self.gap, self.log.start_offset
+        return gap is not None and gap.limit <= offset < start == gap.end
 
     def _check_place(self, offset: int) -> None:
         """An offset that is not committed as far as we know: there is none, or only not yet."""

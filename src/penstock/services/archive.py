@@ -1,10 +1,13 @@
 """Retention waits for the archive: what progress is believed, and how much is kept for it.
 
-An archive tells how far it is by the topic setting `penstock.archive.progress` (see `core.archive_progress`). Believed
-is only what can be true: it names this topic by its id, partitions that exist, and offsets that readers have been able
-to see. A log can also lose its end afterwards, in a power cut where the topic does not sync before it acknowledges, or
-with a failed disk. Then the offsets between its new end and the progress will be given to other records, which no
-archive has: before such a log serves, the stored progress is lowered to its end.
+An archive tells how far it is by the topic setting `penstock.archive.progress` (see `core.archive_progress`). Refused
+is what cannot be true: it must name this topic by its id, partitions that exist, and offsets that readers have been
+able to see, as far as the broker that is asked leads them. Of the others it cannot tell, so what is stored is only a
+claim: believed is what the leader of a partition finds true of its own log (`vouched`), whenever retention asks.
+
+A log can lose its end afterwards, in a power cut where the topic does not sync before it acknowledges, with a failed
+disk, or by an unclean election. Then the offsets between its new end and the progress will be given to other records,
+which no archive has: before such a log is led, the stored progress is lowered to where it parts from what was archived.
 
 Progress may go back at any time; retention then just keeps more.
 """
@@ -20,7 +23,10 @@ from penstock.coordination.tree import ConflictError, CoordinationError
 from penstock.core.archive_progress import ArchiveProgress, id_text
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
+from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
+from penstock.replication.table import Topic as ServedTopic
+from penstock.storage.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +81,27 @@ class _NothingToLowerError(PenstockError):
     """Ends a change without writing."""
 
 
+def vouched(log: Log, offset: int, epoch: int | None) -> int:
+    """How much of it is archived, as far as this log shows; `epoch` is that of the record before `offset`.
+
+    A leader epoch has one leader, so a record of the same offset and epoch is the same record, and so is all before it.
+    """
+    known = min(offset, log.end_offset)
+    if epoch is None or known <= log.start_offset:
+        return known
+    if known == offset and log.epochs.epoch_at(offset - 1) == epoch:
+        return offset
+    found, end = log.epochs.end_of(epoch, log.end_offset)
+    # Nothing of that epoch is here: then it is not known where the two part, and the archive looks for it anew.
+    return min(known, end) if found == epoch else log.start_offset
+
+
+def archived_end(topic: ServedTopic, partition: Partition) -> int:
+    """Up to where what the leader has here is archived."""
+    offset = topic.config.archived_offset(topic.id, partition.index)
+    return vouched(partition.log, offset, topic.config.archived_epoch(partition.index))
+
+
 def check_progress(
     topic: Topic, before: ArchiveProgress | None, wanted: ArchiveProgress | None, table: PartitionTable
 ) -> None:
@@ -88,18 +115,24 @@ def check_progress(
         )
     for partition, offset in wanted.next_offsets.items():
         if partition >= len(topic.partitions):
+            removed = topic.removed.get(partition)
+            if removed is not None and offset <= removed.end:
+                continue  # it was retired meanwhile
             raise _refused(
                 f"it names partition {partition}, but '{topic.name}' has {len(topic.partitions)} partition(s)"
             )
         known = before.next_offsets.get(partition, 0) if before is not None else 0
         if offset > known:
-            _check_visible(topic, partition, offset, table)
+            _check_visible(topic, partition, offset, wanted.epochs.get(partition), table)
 
 
-def _check_visible(topic: Topic, index: int, offset: int, table: PartitionTable) -> None:
+def _check_visible(topic: Topic, index: int, offset: int, epoch: int | None, table: PartitionTable) -> None:
     served = table.by_id.get(topic.id)
     partition = served.partitions.get(index) if served is not None else None
-    if partition is None or partition.log.failed:
+    alone = len(topic.partitions[index].replicas) == 1
+    if partition is None or not (partition.is_leader or alone):
+        return  # its leader will see
+    if partition.log.failed:
         # Its end will be known when it is back: until then nobody can read from it, so no archive moves on either.
         raise ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR,
@@ -109,6 +142,11 @@ def _check_visible(topic: Topic, index: int, offset: int, table: PartitionTable)
         raise _refused(
             f"it says that partition {index} is archived up to {offset}, but readers can see it only up to "
             f"{partition.readable.offset}"
+        )
+    if vouched(partition.log, offset, epoch) < offset:
+        raise _refused(
+            f"it says that partition {index} is archived up to {offset}, with a last record of leader epoch {epoch}, "
+            "but another one has that offset: the log lost its end since then"
         )
 
 

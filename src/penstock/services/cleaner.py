@@ -23,6 +23,7 @@ from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
+from penstock.services.archive import archived_end
 from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
 from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
 from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
@@ -204,7 +205,7 @@ class Cleaner:
         count = min(wanted, one.checkpointed_count(wanted))
         if one.needs_checkpoint:
             self._group_commit.request(partition)
-        archived = config.archived_offset(topic.id, partition.index) if config.archive_required else None
+        archived = archived_end(topic, partition) if config.archive_required else None
         limits = CleanLimits(
             partition.high_watermark, summaries[count].base_offset, archived, config.min_compaction_lag_ms
         )

@@ -19,7 +19,7 @@ from penstock.core.errors import PenstockError, StorageError
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.archive import ProgressKeeper
+from penstock.services.archive import ProgressKeeper, vouched
 from penstock.services.roles import Roles
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
@@ -104,6 +104,8 @@ class Hosting:
                 topic.configure(config)
         states = enumerate(image.partitions)
         wanted = [index for index, state in states if self._node in state.replicas]
+        if topic is not None:
+            await self._drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
         missing = [index for index in wanted if topic is None or index not in topic.partitions]
         opened: dict[int, Partition] = {}
         for at in range(0, len(missing), _OPENED_AT_ONCE):
@@ -127,9 +129,11 @@ class Hosting:
         topic.relays = {
             index: state.inlet.into for index, state in enumerate(image.partitions) if state.inlet is not None
         }
+        doubtful = await self._doubtful(image, topic)
         for partition in list(topic.partitions.values()):
-            await self._roles.assume(topic, partition)
-        if len(missing) == len(opened):
+            if partition.index not in doubtful:
+                await self._roles.assume(topic, partition)
+        if len(missing) == len(opened) and not doubtful:
             self._hosted[image.id] = image
 
     async def _disbelieve_archive(
@@ -137,11 +141,11 @@ class Hosting:
     ) -> bool:
         """Whether logs that lost what an archive already had made its progress go back, before they serve."""
         ends = {
-            index: partition.log.end_offset
+            index: end
             for index, partition in opened.items()
             # Of several replicas, one that lags is no reason: what it lacks comes back from its leader.
             if len(image.partitions[index].replicas) == 1
-            and config.archived_offset(image.id, index) > partition.log.end_offset
+            and (end := _overstated(image, config, partition)) is not None
         }
         if not ends:
             return False
@@ -154,6 +158,31 @@ class Hosting:
                 opened.pop(index).log.close()
             return False
         return True
+
+    async def _doubtful(self, image: TopicImage, topic: Topic) -> set[int]:
+        """Which replicas must not begin to lead: archived is more than their logs have, and that stays written down.
+
+        So it is after an unclean election: what was archived of the old leader says nothing about this one's records.
+        """
+        if topic.config.archive_progress is None or not self._roles.may_lead():
+            return set()
+        ends = {
+            index: end
+            for index, partition in topic.partitions.items()
+            if index < len(image.partitions)
+            and image.partitions[index].leader == self._node
+            and (end := _overstated(image, topic.config, partition)) is not None
+        }
+        try:
+            if ends:
+                await self._progress.lower(image.name, image.id, ends)
+                now = self._image.topics_by_id.get(image.id, image)
+                topic.configure(TopicConfig.resolve(now.configs, self._config))
+        except PenstockError as error:
+            log.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
+            self._incomplete = True
+            return {index for index in ends if not topic.partitions[index].is_leader}
+        return set()
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         loop = asyncio.get_running_loop()
@@ -184,6 +213,7 @@ class Hosting:
             sync_before_ack=config.syncs_before_ack(state.assured),
         )
         partition.is_leader = False  # until it is told so
+        partition.gap = image.removed.get(index)
         partition.replica_count, partition.assured_count = len(state.replicas), state.assured
         if partition.replica_count > 1:
             known = self._marks.of(image.id, index)
@@ -254,6 +284,7 @@ class Hosting:
             topic.id,
             partition.index,
             topic.config,
+            first_offset=0 if partition.gap is None else partition.gap.end,
             after_failure=True,
         )
         try:
@@ -277,17 +308,41 @@ class Hosting:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
 
 
+def _overstated(image: TopicImage, config: TopicConfig, partition: Partition) -> int | None:
+    """Where the log parts from what is said to be archived of it; None: it does not."""
+    offset = config.archived_offset(image.id, partition.index)
+    end = vouched(partition.log, offset, config.archived_epoch(partition.index))
+    return end if end < offset else None
+
+
+def first_offset(image: TopicImage, index: int) -> int:
+    """Where the log of a new replica begins: behind all offsets that an earlier partition of that number had."""
+    earlier = image.removed.get(index)
+    return 0 if earlier is None else earlier.end
+
+
+def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:
+    """Whether what is open here is of a partition that was removed, and made anew before it was noticed."""
+    known, removed = topic.partitions.get(index), image.removed.get(index)
+    return known is not None and removed is not None and known.leader_epoch < removed.epoch
+
+
 def _open_all(
     data_dir: DataDir, image: TopicImage, config: TopicConfig, indexes: list[int]
 ) -> dict[int, Recovered | StorageError]:
     opened: dict[int, Recovered | StorageError] = {}
     with suppress(StorageError):  # whatever is wrong, opening each will say it
-        data_dir.lay_out(image.name, image.id, indexes)
+        data_dir.lay_out(image.name, image.id, [index for index in indexes if index not in image.removed])
     for index in indexes:
         try:
             # A process that ended uncleanly may have had a failed fsync, which the page cache does not show.
             opened[index] = data_dir.open_partition(
-                image.name, image.id, index, config, after_failure=not data_dir.was_clean
+                image.name,
+                image.id,
+                index,
+                config,
+                first_offset=first_offset(image, index),
+                after_failure=not data_dir.was_clean,
             )
         except StorageError as error:
             opened[index] = error

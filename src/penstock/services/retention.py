@@ -3,6 +3,7 @@
 from penstock.replication.inlet import Retirement
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
+from penstock.services.archive import archived_end
 from penstock.storage.retention import UNLIMITED, RetentionLimits
 
 _AT_ONCE = 0
@@ -27,7 +28,7 @@ def retention_of(topic: Topic, partition: Partition) -> tuple[RetentionLimits, i
 
 def _limits(topic: Topic, partition: Partition) -> RetentionLimits:
     config = topic.config
-    archived = config.archived_offset(topic.id, partition.index) if config.archive_required else None
+    archived = archived_end(topic, partition) if config.archive_required else None
     return RetentionLimits(config.retention_ms, config.retention_bytes, archived)
 
 

@@ -46,7 +46,9 @@ class RetiringService:
         # What is still to be moved counts as if it was written now.
         written_ms = retirement.written_ms if drained else now_ms
         if question == CLOSE and drained and now_ms - written_ms >= config.retire_grace_ms:
-            retirement.closed, written_ms = True, CLOSED
+            # What its end is now stays so: nobody can write any more.
+            retirement.closed = True
+            return OffsetAnswer(CLOSED, partition.log.end_offset, leader_epoch)
         return OffsetAnswer(written_ms, partition.log.start_offset, leader_epoch)
 
 

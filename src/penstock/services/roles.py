@@ -43,7 +43,7 @@ class Roles:
         self._fetchers = fetchers
         self._keeper = keeper
         self._may_play = may_play
-        self._may_lead = may_lead
+        self.may_lead = may_lead
         self._changed = changed
         self.tells_at_once = tells_at_once
         self._following: dict[Partition, tuple[int, int]] = {}  # (leader, epoch)
@@ -55,12 +55,12 @@ class Roles:
             if state is None or state.leader_epoch < partition.leader_epoch:
                 return
             self._retire(partition, state)
-            if state.leader == self._node and self._may_lead():
+            if state.leader == self._node and self.may_lead():
                 if self._leads_already(partition, state):
                     self._learn(topic, partition, state)
                     return
                 await self._let_go(partition)
-                if self._state(partition) == state and self._may_lead():
+                if self._state(partition) == state and self.may_lead():
                     self._lead(topic, partition, state)
                     return
             else:

@@ -96,12 +96,36 @@ class DataDir:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def open_partition(
-        self, topic: str, topic_id: bytes, index: int, settings: LogSettings, *, after_failure: bool = False
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        settings: LogSettings,
+        *,
+        first_offset: int = 0,
+        after_failure: bool = False,
     ) -> Recovered:
-        """The partition's log, recovered, or made new. Blocks.
+        """The partition's log, recovered, or made new from `first_offset` on. Blocks.
 
+        One that starts before it is that of an earlier partition of the same number, which is gone: so are its files.
         `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`.
         """
+        recovered = self._open(topic, topic_id, index, settings, first_offset, after_failure)
+        if recovered.log.start_offset < first_offset:
+            recovered.log.close()
+            self.discard_partition(topic, topic_id, index)
+            recovered = self._open(topic, topic_id, index, settings, first_offset, after_failure)
+        return recovered
+
+    def _open(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        settings: LogSettings,
+        first_offset: int,
+        after_failure: bool,
+    ) -> Recovered:
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
         if owner is not None and owner != topic_id.hex():
@@ -114,7 +138,9 @@ class DataDir:
             self.files.write_atomically(directory / PARTITION_FILE, text)
             self.files.sync_dir(directory.parent)
             self.files.sync_dir(directory.parent.parent)
-        return open_log(self.files, directory, settings, rewrite_tail=after_failure)
+        return open_log(
+            self.files, directory, settings, rewrite_tail=after_failure, first_offset=first_offset
+        )
 
     def lay_out(self, topic: str, topic_id: bytes, indexes: Iterable[int]) -> None:
         """Before `open_partition` of many new partitions: one sync of the file system instead of six for each."""

@@ -57,12 +57,21 @@ class ProducerEntry:
 class RelayWord:
     """The last word of a relay: how far it has moved the source's records, and which of ours say so."""
 
-    __slots__ = ("batch", "place", "quiet_since_ms")
+    __slots__ = ("batch", "committed_at", "place", "quiet_since_ms")
 
-    def __init__(self, place: RelayPlace, batch: AppendedBatch) -> None:
+    def __init__(self, place: RelayPlace, batch: AppendedBatch, committed_at: int | None = None) -> None:
         self.place = place
         self.batch = batch
+        # Where the latest of its words stands that is known to be committed: this one, or one before it.
+        self.committed_at = committed_at
         self.quiet_since_ms = -1
+
+    def is_committed(self, high_watermark: int) -> bool:
+        """Whether no fail-over takes it back any more: only then is what was moved the target's."""
+        if self.batch.last_offset < high_watermark:
+            self.committed_at = self.batch.first_offset
+            return True
+        return False
 
 
 class ProducerState:
@@ -157,7 +166,9 @@ class ProducerState:
             first_offset + header.last_offset_delta,
             header.max_timestamp,
         )
-        self.relays[moved.source] = RelayWord(moved.place, batch)
+        before = self.relays.get(moved.source)
+        committed_at = None if before is None else before.committed_at
+        self.relays[moved.source] = RelayWord(moved.place, batch, committed_at)
 
     def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[int] = ()) -> None:
         """Forget producers that wrote nothing for so long; these `relays` are kept, others are over.

@@ -54,10 +54,13 @@ class Recovered(NamedTuple):
 
 
 def open_log(
-    files: Files, directory: Path, settings: LogSettings, *, rewrite_tail: bool = False
+    files: Files, directory: Path, settings: LogSettings, *, rewrite_tail: bool = False, first_offset: int = 0
 ) -> Recovered:
-    """Open a log, or make a new one. `rewrite_tail` is for a log that failed in this process: after an fsync that
-    did not work, the kernel takes pages for clean that never reached the disk, so they are written once more."""
+    """Open a log, or make a new one that begins at `first_offset`.
+
+    `rewrite_tail` is for a log that failed in this process: after an fsync that
+    did not work, the kernel takes pages for clean that never reached the disk, so they are written once more.
+    """
     finish_swaps(files, directory)
     names = _Names(files, directory)
     recovered = _open(files, directory, settings, names, rewrite_tail=rewrite_tail)
@@ -74,7 +77,7 @@ def _open(
     if point is not None:
         start = max(start, point.start_offset)
     if not names.bases:
-        return _made_new(files, directory, settings, max(start, point.offset if point else 0))
+        return _made_new(files, directory, settings, max(start, point.offset if point else 0, first_offset))
     segments = [_opened(files, directory, base) for base in names.bases]
     unneeded = min(start, point.segment) if point else start
     while len(segments) > 1 and segments[1].base_offset <= unneeded:

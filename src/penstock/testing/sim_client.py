@@ -10,6 +10,7 @@ VERSIONS = {
     ApiKey.PRODUCE: 9,
     ApiKey.FETCH: 12,
     ApiKey.METADATA: 9,
+    ApiKey.CREATE_PARTITIONS: 3,
     ApiKey.CREATE_TOPICS: 7,
     ApiKey.DELETE_RECORDS: 2,
     ApiKey.INIT_PRODUCER_ID: 4,

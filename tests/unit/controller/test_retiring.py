@@ -9,6 +9,7 @@ from penstock.controller.retiring import (
     frozen,
     live_count,
     newly_led,
+    removed,
     seen,
     to_close,
     to_freeze,
@@ -17,6 +18,7 @@ from penstock.coordination.image import Topic
 from penstock.coordination.nodes import (
     InletState,
     PartitionState,
+    Removed,
     TopicRecord,
     decode_partition,
     decode_topic,
@@ -110,5 +112,18 @@ def test_the_wish_is_forgotten_when_it_has_come_true() -> None:
 def test_what_is_retired_is_written_down_and_read_again() -> None:
     state = replace(inlet(2**40, 7, hidden=True), partition_epoch=3)
     assert decode_partition("/", Node(encode_partition(state), version=3, created=0, modified=0)) == state
-    record = TopicRecord(bytes(16), 2, {}, version=4, first_epoch=9)
+    record = TopicRecord(bytes(16), 2, {}, version=4, first_epoch=9, removed={2: Removed(5, 7, 3)})
     assert decode_topic("/", Node(encode_topic(record), version=4, created=0, modified=0)) == record
+
+
+def test_a_topic_written_down_before_ends_were_kept_is_read() -> None:
+    record = TopicRecord(bytes(16), 2, {}, first_epoch=9)
+    old = encode_topic(record)
+    assert b"removed" not in old
+    assert decode_topic("/", Node(old, version=0, created=0, modified=0)) == record
+
+
+def test_who_read_nothing_of_a_partition_still_stands_where_the_one_before_it_was_retired() -> None:
+    topic = replace(a_topic(LIVE, inlet(7), to=1), removed={1: Removed(5, 7, 1)})
+    assert removed(topic, 1, end=9) == Removed(5, 9, 6)
+    assert removed(replace(topic, removed={1: Removed(5, 6, 1)}), 1, end=9) == Removed(7, 9, 6)

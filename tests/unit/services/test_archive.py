@@ -6,13 +6,15 @@ from collections.abc import Mapping
 import pytest
 from tests.unit.frontends.in_memory import NOW_MS, Asked, Machine
 from tests.unit.frontends.test_configs import DELETE, SET, TOPIC, alter, change, value
-from tests.unit.storage.logs import a_batch
+from tests.unit.storage.logs import a_batch, append, opened
 
 from penstock.coordination.tree import ConnectionLostError
 from penstock.core.archive_progress import ArchiveProgress, id_text
 from penstock.core.error_codes import ErrorCode
+from penstock.services.archive import vouched
 from penstock.services.archive_watch import ArchiveWatch, Held
 from penstock.storage.replicated import truncate
+from penstock.testing.mem_files import MemFiles
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_topics
 
@@ -270,3 +272,48 @@ def test_each_crossing_of_the_limit_is_told_once(caplog: pytest.LogCaptureFixtur
     assert watch.alarms() == []
     watch.keep_only([])
     assert watch.topics == {}
+
+
+# -- which log was archived ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "believed"),
+    [
+        (4, 1, 4),
+        (6, 3, 6),
+        (6, None, 6),
+        (9, None, 7),  # it has no more
+        (6, 1, 4),  # of that epoch it has less: the rest was lost, and others were written
+        (9, 3, 7),
+        (6, 2, 1),  # of an epoch that left nothing here: all that is still there is in doubt
+        (6, 5, 1),
+        (1, 0, 1),  # what is gone from the log is beyond doubt
+    ],
+)
+def test_a_leader_vouches_for_what_its_own_log_has(offset: int, epoch: int | None, believed: int) -> None:
+    log = opened(MemFiles()).log
+    for written_under in (1, 1, 1, 1, 3, 3, 3):
+        append(log, a_batch(), epoch=written_under)
+    log.advance_start(1)
+    assert vouched(log, offset, epoch) == believed
+
+
+async def test_what_was_archived_of_another_history_counts_no_more() -> None:
+    """As after an unclean election: the same offsets, written under another leader epoch."""
+    async with Machine().broker() as asked:
+        await asked.create("t", EXPIRES)
+        fill(asked, 4)
+        partition = asked.partition("t")
+        claim = ArchiveProgress(topic_id(asked), {0: 4}, {0: partition.leader_epoch})
+        assert (await change(asked, TOPIC, "t", (PROGRESS, SET, str(claim))))[0] == 0
+        truncate(partition.log, 2)
+        partition.leader_epoch += 1
+        partition.note_committed(partition.log.end())
+        fill(asked, 2)
+        assert await start_after_retention(asked) == 2
+        again = await change(asked, TOPIC, "t", (PROGRESS, SET, str(ArchiveProgress(claim.topic_id, {0: 1}))))
+        assert again[0] == 0
+        code, message = await change(asked, TOPIC, "t", (PROGRESS, SET, str(claim)))
+        assert code == ErrorCode.INVALID_CONFIG
+        assert "leader epoch" in (message or "")

@@ -97,6 +97,22 @@ def test_the_last_word_of_a_relay_is_said_again_before_it_goes() -> None:
     assert again.producers.relays[RETIRED].place == RelayPlace(1, 0)
 
 
+def test_a_word_stays_until_the_one_that_says_it_again_is_committed() -> None:
+    """Else a replica that is built anew meanwhile, and then elected, knows of no relay, and takes everything again."""
+    topic, partition = a_topic(0)
+    append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
+    fill(partition, 3)
+    limits, limit_offset = retention_of(topic, partition)
+    committed = partition.committed
+    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
+    end = partition.log.end_offset
+    partition.note_committed(committed)  # its followers are away
+    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
+    assert partition.log.end_offset == end  # nor is it said a third time
+    partition.note_committed(partition.log.end())
+    assert keep_words(topic, partition, *retention_of(topic, partition), LATER_MS) == 4
+
+
 def test_relays_that_are_over_hold_nothing_back() -> None:
     topic, partition = a_topic(0)
     append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))

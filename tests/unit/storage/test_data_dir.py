@@ -184,3 +184,25 @@ def test_a_deleted_topic_leaves_nothing() -> None:
     data_dir.empty_trash()
     assert files.list_dir(PATH / "trash") == []
     assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
+
+
+@pytest.mark.parametrize("records", [0, 2, 7])
+def test_a_partition_that_is_made_again_begins_behind_the_one_before_it(records: int) -> None:
+    """Also where the old one's files are still there: the broker was away when it was removed."""
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    old = data_dir.open_partition("orders", ID, 1, Settings()).log
+    for _ in range(records):
+        append(old, a_batch(), epoch=3)
+    sync(old, checkpoint=True)
+    old.close()
+    for _ in range(2):  # and again after a restart
+        new = data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5).log
+        assert (new.start_offset, new.end_offset, new.epochs.latest) == (5, 5, -1)
+        new.close()
+    new = data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5).log
+    assert append(new, a_batch(), epoch=4) == 5
+    sync(new, checkpoint=True)
+    new.close()
+    again = data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5).log
+    assert (again.start_offset, again.end_offset, again.epochs.latest) == (5, 6, 4)

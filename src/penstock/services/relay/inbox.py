@@ -26,8 +26,11 @@ class RelayInbox:
         self._table = table
 
     def place(self, topic_id: bytes, index: int, source: int) -> RelayPlace | None:
-        """How far the relay from `source` is, as far as the leader here knows."""
-        word = self._find(topic_id, index)[1].log.producers.relays.get(source)
+        """How far the relay from `source` is here; ApiError while a fail-over could still take that back."""
+        partition = self._find(topic_id, index)[1]
+        word = partition.log.producers.relays.get(source)
+        if word is not None and not word.is_committed(partition.high_watermark):
+            raise not_committed()
         return None if word is None else word.place
 
     async def take(self, topic_id: bytes, index: int, batches: memoryview, timeout_s: float) -> int:
@@ -72,6 +75,11 @@ class RelayInbox:
                 await waiter.done
         except TimeoutError as error:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too few replicas have it in time") from error
+
+
+def not_committed() -> ApiError:
+    """The source keeps its records until then: what the target has only appended it may still lose."""
+    return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "what was moved last is not committed yet")
 
 
 class Committed:

@@ -6,7 +6,7 @@ from penstock.core.errors import ApiError
 from penstock.records.relay import RELAY_IDS, RelayPlace, relay_place
 from penstock.replication.peer import Peer, PeerError
 from penstock.services.controller_link import ControllerLink
-from penstock.services.relay.inbox import RELAYED, RelayInbox
+from penstock.services.relay.inbox import RELAYED, RelayInbox, not_committed
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.kafka.generated.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -39,7 +39,7 @@ class Route:
         self._into = into
 
     async def place(self) -> RelayPlace | None:
-        """How far the target has it. PenstockError: nobody can tell now."""
+        """How far the target has it committed. PenstockError: nobody can tell now."""
         name, leader = self._leader()
         if leader == self._node:
             return self._inbox.place(self._topic_id, self._into, self._source)
@@ -53,6 +53,8 @@ class Route:
             if one.producer_id >= RELAY_IDS:
                 source, place = relay_place(one.producer_id, one.producer_epoch, one.last_sequence)
                 if source == self._source:
+                    if one.current_txn_start_offset >= 0:
+                        raise not_committed()
                     return place
         return None
 

@@ -13,16 +13,20 @@ from penstock.records.batch import read_header
 from penstock.records.relay import place_batch
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
+from penstock.storage.producers import RelayWord
 from penstock.storage.retention import RetentionLimits, expired_segments
 
 
 def oldest_word(topic: Topic, partition: Partition) -> int | None:
-    """Where the oldest word of a living relay into this partition stands."""
-    known = partition.log.producers.relays
-    return min(
-        (known[source].batch.first_offset for source in _sources(topic, partition) if source in known),
-        default=None,
-    )
+    """Where the oldest word of a living relay into this partition stands, of those that are committed.
+
+    One that was said again and is not committed is as good as unsaid: the one before it must stay.
+    """
+    places = []
+    for word in _words(topic, partition):
+        word.is_committed(partition.high_watermark)
+        places.append(partition.log.start_offset if word.committed_at is None else word.committed_at)
+    return min(places, default=None)
 
 
 def keep_words(
@@ -35,7 +39,10 @@ def keep_words(
     log = partition.log
     wanted = expired_segments(log.summaries(), limits, log.start_offset, limit_offset, now_ms)
     allowed = expired_segments(log.summaries(), limits, log.start_offset, oldest, now_ms)
-    if allowed < wanted:
+    # One that is under way is waited for: where nothing can be committed, each round would say it once more.
+    if allowed < wanted and all(
+        one.is_committed(partition.high_watermark) for one in _words(topic, partition)
+    ):
         with suppress(ApiError):  # the disk does not take it: then nothing goes yet
             say_again(topic, partition, now_ms)
     return oldest
@@ -53,6 +60,11 @@ def say_again(topic: Topic, partition: Partition, now_ms: int) -> int:
             last = log.append(memoryview(batch), read_header(batch), partition.leader_epoch, now_ms)
     partition.settle()
     return last
+
+
+def _words(topic: Topic, partition: Partition) -> list[RelayWord]:
+    known = partition.log.producers.relays
+    return [known[source] for source in _sources(topic, partition) if source in known]
 
 
 def _sources(topic: Topic, partition: Partition) -> list[int]:

@@ -1,10 +1,16 @@
-"""DescribeProducers (61), version 0: which idempotent producers a partition remembers, and where each of them is."""
+"""DescribeProducers (61), version 0: which idempotent producers a partition remembers, and where each of them is.
+
+A relay (`records.relay`) is shown as a producer. While its last batch is not committed, that is shown as a transaction
+which is open since that batch: the source asks this way how far the target is, and must not believe what is not.
+"""
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
+from penstock.records.relay import RELAY_IDS
 from penstock.services.services import Services
 from penstock.services.topic_names import check_topic_name
+from penstock.storage.producers import ProducerCopy
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (
     DescribeProducersRequest,
@@ -47,6 +53,7 @@ def _partition(services: Services, topic: TopicRequest, index: int) -> Partition
 
 
 def _producers(services: Services, topic: str, index: int) -> list[ProducerState]:
+    partition = services.table.find(topic, index)
     return [
         ProducerState(
             producer_id=one.producer_id,
@@ -54,7 +61,13 @@ def _producers(services: Services, topic: str, index: int) -> list[ProducerState
             last_sequence=one.batches[-1].last_sequence if one.batches else -1,
             last_timestamp=one.last_timestamp,
             coordinator_epoch=_NO_TRANSACTION,
-            current_txn_start_offset=_NO_TRANSACTION,
+            current_txn_start_offset=_open_since(one, partition.high_watermark),
         )
-        for one in services.table.find(topic, index).log.producers.copy()
+        for one in partition.log.producers.copy()
     ]
+
+
+def _open_since(producer: ProducerCopy, high_watermark: int) -> int:
+    if producer.producer_id >= RELAY_IDS and producer.batches[-1].last_offset >= high_watermark:
+        return producer.batches[-1].first_offset
+    return _NO_TRANSACTION

@@ -1,0 +1,158 @@
+"""A simulated cluster whose last partition is retired, removed and made again, while an archive is required.
+
+Its offsets never go back: not for producers, not for a reader that keeps its place through all of it, and not for what
+the archive said of the partition before. Retention takes nothing that is not archived.
+"""
+
+from contextlib import suppress
+
+from tests.sim.cluster_clients import Violation, create_topic, send_until_acknowledged
+from tests.sim.cluster_retiring import RETIRED, RetiringStory
+from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.messages import NETWORK_TROUBLE, TOPIC, batch_of, fetch_request, records_of
+
+from penstock.core.archive_progress import ArchiveProgress
+from penstock.core.error_codes import ErrorCode
+from penstock.replication.partition import Partition
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import create_partitions
+
+SETTINGS = {
+    "penstock.retire.check.interval.ms": "200",
+    "log.retention.check.interval.ms": "100",
+    "log.initial.task.delay.ms": "0",
+    "penstock.heal.grace.ms": "600000",
+}
+CONFIGS = {
+    "internal.segment.bytes": "200",
+    "min.insync.replicas": "2",
+    "penstock.archive.required": "true",
+    "penstock.retire.grace.ms": "1000",
+    "retention.ms": "1",
+}
+
+
+class RegrownStory(RetiringStory):
+    def __init__(self, loop: SimLoop) -> None:
+        Story.__init__(self, loop, SETTINGS, synced=False)
+        self.told: dict[int, bytes] = {}  # what was acknowledged and is to be read here, by offset
+        self.highest = -1  # offset that was ever given to a record
+        self.written = 0
+        self.place = 0  # of the reader, and of the archive, which reads the same
+        self.epoch = 0  # of the record before it
+
+    def begin(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
+        self.run(create_topic(self.client("admin"), BROKERS, CONFIGS))
+        self.let_pass(1)
+
+    def run(self, work: object) -> object:
+        return self.loop.run_until_complete(self.loop.spawn("client", work))  # type: ignore[arg-type]
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            value = b"record-%d" % self.written
+            self.written += 1
+            client, leader = self.client("writer"), self.leader(RETIRED)
+            if self.is_retired() and leader is not None:
+                client.knows(RETIRED, leader.name)  # metadata may not show it any more
+            offset = self.run(send_until_acknowledged(client, RETIRED, batch_of([value])))
+            assert isinstance(offset, int)
+            if offset <= self.highest:
+                raise Violation(f"offset {offset} is given again, {self.highest} was the highest")
+            self.highest = offset
+            self.told[offset] = value
+
+    def read(self, up_to: int) -> None:
+        """A reader that keeps its place takes all there is below `up_to`."""
+        missing = {offset for offset in self.told if self.place <= offset < up_to}
+        while missing:
+            for offset, value in self._fetched():
+                if self.told.get(offset, value) != value:
+                    raise Violation(f"a reader at {offset} was given {value!r}, not {self.told[offset]!r}")
+                missing.discard(offset)
+            self.let_pass(0.05)
+
+    def _fetched(self) -> list[tuple[int, bytes]]:
+        client = self.client("reader")
+        try:
+            answered = self.run(client.ask_leader(RETIRED, ApiKey.FETCH, fetch_request(RETIRED, self.place)))
+        except NETWORK_TROUBLE:
+            return []
+        answer = answered.responses[0].partitions[0]  # type: ignore[attr-defined]
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise Violation(f"a reader that kept its place is told that {self.place} is none")
+        records = [] if answer.error_code else records_of(answer, self.place)
+        if records:
+            self.place = records[-1].offset + 1
+            self.epoch = self.leading().log.epochs.epoch_at(self.place - 1)
+        return [(record.offset, record.value or b"") for record in records]
+
+    def leading(self) -> Partition:
+        leader = self.leader(RETIRED)
+        partition = None if leader is None else self.replica(leader, RETIRED)
+        assert partition is not None
+        return partition
+
+    def archive(self) -> None:
+        """Everything that was read is archived, and said to be."""
+        topic_id = next(
+            machine.broker.metadata.image.topics[TOPIC].id for machine in self.machines if machine.broker
+        )
+        progress = ArchiveProgress(topic_id, {RETIRED: self.place}, {RETIRED: self.epoch})
+        self.configure({"penstock.archive.progress": str(progress)})
+        self.let_pass(0.5)
+
+    def check_kept(self) -> None:
+        """Of what is not archived everything is there, and the archive is believed to have no more than it has."""
+        self.let_pass(1)
+        start = self.leading().log.start_offset
+        lost = [offset for offset in self.told if self.place <= offset < start and offset >= self.first]
+        if lost:
+            raise Violation(f"retention took {lost}, and the archive has only what is below {self.place}")
+
+    @property
+    def first(self) -> int:
+        gap = self.leading().gap
+        return 0 if gap is None else gap.end
+
+    def count(self) -> int:
+        return len(list(self.states()))
+
+    def shrink_and_grow(self) -> None:
+        """With a broker that hears late, or is away for a part of it."""
+        self.begin_to_retire()
+        self.loop.run_until(self.is_retired)
+        self.write(self.rng.randrange(3))  # moved, never to be read here
+        limit = self.limit
+        self.read(limit)
+        self.archive()
+        late, victim = self.rng.sample(self.machines, 2)
+        late.store_lag_s = self.rng.choice([0.0, 0.3])
+        if self.rng.random() < 0.5:
+            self.turn_off(victim, power=False)
+        for _ in range(400):
+            self.let_pass(0.1)
+            if self.count() == 1:
+                break
+        else:
+            raise Violation(f"it is never removed: {self._state(RETIRED)}")
+        self.told = {offset: value for offset, value in self.told.items() if offset < limit}
+        self._grow()
+        late.store_lag_s = 0.0
+        self.let_pass(1)
+
+    def _grow(self) -> None:
+        wanted = create_partitions.CreatePartitionsTopic(name=TOPIC, count=2, assignments=None)
+        request = create_partitions.CreatePartitionsRequest(topics=[wanted], timeout_ms=5000)
+        admin = self.client("growing")
+        for _ in range(100):
+            with suppress(*NETWORK_TROUBLE):
+                self.run(admin.ask_any(ApiKey.CREATE_PARTITIONS, request))
+            self.let_pass(0.2)
+            if self.count() == 2 and self._state(RETIRED).leader > 0:
+                return
+        raise Violation("it cannot be made again")

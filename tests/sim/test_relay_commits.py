@@ -1,0 +1,125 @@
+"""The target of a relay cannot commit, and the source's retention takes at once what is moved: nothing may be lost.
+
+The retired partition is led by a broker of its own. Whatever becomes of the target's leader, what was acknowledged is
+in the source until it is committed, and not only appended, in the target.
+"""
+
+import os
+
+import pytest
+from tests.sim.cluster_clients import Violation, write
+from tests.sim.cluster_planted import Plant, goes_wrong
+from tests.sim.cluster_retiring import INTO, RETIRED, WRITER, RetiringStory
+from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.messages import create_request
+from tests.sim.retiring_planted import believes_what_is_appended
+
+from penstock.core.error_codes import ErrorCode
+from penstock.replication.partition import Partition
+from penstock.testing.sim_broker import SESSION_SECONDS
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import create_topics
+
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 30
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+SETTINGS = {
+    "penstock.retire.check.interval.ms": "200",
+    "log.retention.check.interval.ms": "100",
+    "log.initial.task.delay.ms": "0",
+    "penstock.fill.empty.brokers": "false",
+    "auto.leader.rebalance.enable": "false",
+    "penstock.heal.grace.ms": "600000",
+}
+TARGET_REPLICAS, SOURCE_REPLICAS = (1, 2, 3), (4, 2, 3)
+
+
+class CommitStory(RetiringStory):
+    def __init__(self, loop: SimLoop) -> None:
+        Story.__init__(self, loop, SETTINGS, synced=False, brokers=4)
+
+    def begin(self) -> None:
+        """Until readers have nothing left in the retired partition: from then on what is moved goes at once."""
+        for machine in self.machines:
+            machine.start()
+        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
+        self.loop.run_until_complete(self.loop.spawn("admin", self._create()))
+        self.let_pass(1)
+        self.begin_to_retire()
+        self.loop.run_until(self.is_retired)
+        client = self.client("producer")
+        self.spawn("producer", write(self.history, client, WRITER, self.loop.random("producer")))
+        self.loop.run_until(lambda: self.source().log.start_offset > self.limit)
+
+    async def _create(self) -> None:
+        configs = {"internal.segment.bytes": "500", "min.insync.replicas": "2", "retention.ms": "-1"}
+        wanted = create_request(configs).topics[0]
+        wanted.num_partitions = wanted.replication_factor = -1
+        wanted.assignments = [
+            create_topics.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+            for index, brokers in enumerate((TARGET_REPLICAS, SOURCE_REPLICAS))
+        ]
+        request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
+        answer = await self.client("admin").ask_any(ApiKey.CREATE_TOPICS, request)
+        assert answer.topics[0].error_code == ErrorCode.NONE, answer.topics[0].error_message
+
+    def source(self) -> Partition:
+        leader = self.leader(RETIRED)
+        partition = None if leader is None else self.replica(leader, RETIRED)
+        assert partition is not None
+        return partition
+
+    def leave_target_alone(self) -> None:
+        """Its leader reaches no follower, but is still reached by the source; then it loses what is not committed."""
+        leader = self.leader(INTO)
+        assert leader is not None
+        for number in TARGET_REPLICAS:
+            other = self.machines[number - 1]
+            if other is not leader:
+                self.loop.network.stall(leader.name, other.name)
+        # Longer than one try of the relay: it asks again how far the target is.
+        self.let_pass(self.rng.uniform(4, 14))
+        leader.power_cut()
+        self.loop.network.heal_all()
+        self.let_pass(self.rng.uniform(0, 2 * SESSION_SECONDS))
+        leader.start()
+        self.let_pass(self.rng.uniform(0, 2))
+
+    def _is_whole(self) -> bool:
+        if not all(machine.ready and self._is_settled(machine) for machine in self.machines):
+            return False
+        return all(len(state.isr) == BROKERS for state in self.states())
+
+    def check_data(self) -> None:
+        self.loop.crash("producer")
+        self.until_moved()
+        values = self._read(INTO)
+        lost = [place for place, value in self.history.acknowledged.items() if value not in values]
+        if lost:
+            raise Violation(f"acknowledged, and in no log: {lost}, retired at {self.limit}")
+        if len(set(values)) != len(values):
+            raise Violation("something is there twice")
+
+
+def run_story(seed: int) -> None:
+    with SimLoop(seed) as loop:
+        story = CommitStory(loop)
+        story.begin()
+        for _ in range(story.rng.randint(1, 2)):
+            story.let_pass(story.rng.uniform(0.05, 1))
+            story.leave_target_alone()
+            story.check_progress()
+        story.check_data()
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_the_source_keeps_what_its_target_may_still_lose(seed: int) -> None:
+    run_story(seed)
+
+
+@pytest.mark.parametrize("plant", [believes_what_is_appended], ids=lambda plant: plant.__name__)
+def test_the_checkers_find_a_relay_that_takes_appended_for_committed(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(goes_wrong(run_story, seed) for seed in range(5))
