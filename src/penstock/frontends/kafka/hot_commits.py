@@ -64,10 +64,10 @@ class _Known(NamedTuple):
 
 class CommitPath:
     def __init__(self, services: Services) -> None:
-        self._services = services
         self._commit = services.group_offsets.commit
+        self._image = services.image  # one object for as long as the broker runs, changed in place
         self._known: dict[tuple[int, bytes], _Known] = {}
-        self._image: object = None  # the one in which `_known` holds
+        self._known_at = -1  # after how many changes of the image `_known` holds
 
     def commit(
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
@@ -77,7 +77,7 @@ class CommitPath:
             return None
         data = bytes(frame)
         last = codec.split_last(data, position)
-        if last is not None and self._services.image is self._image:
+        if last is not None and self._image.changes == self._known_at:
             first, offset, leader_epoch, metadata = last
             known = self._known.get((version, first))
             if known is not None:
@@ -93,7 +93,7 @@ class CommitPath:
     def _commit_decoded(
         self, asker: Asker, request: codec.OneTopic, version: int, correlation_id: int, first: bytes | None
     ) -> list[object] | None:
-        image = self._services.image
+        image = self._image
         wanted = request.topic
         if version >= codec.TOPIC_IDS_SINCE:
             topic = image.topics_by_id.get(wanted)
@@ -108,13 +108,13 @@ class CommitPath:
         by = Committer(request.group, request.member, request.instance, request.generation, version)
         # Metadata may look like the end of a request without any: then the first part is another one.
         if first is not None and len(numbers) == 1 and not request.offsets[0][3]:
-            self._remember(image, (version, first), _Known(by, wanted, name, numbers[0]))
+            self._remember((version, first), _Known(by, wanted, name, numbers[0]))
         later = CommitReply(asker.defer(), correlation_id, version, wanted, numbers)
         self._commit(by, [(name, *one) for one in request.offsets], NO_RETENTION, later)
         return _ANSWER_FOLLOWS
 
-    def _remember(self, image: object, first: tuple[int, bytes], known: _Known) -> None:
-        if self._image is not image or len(self._known) >= _KNOWN_MAX:
-            self._image = image
+    def _remember(self, first: tuple[int, bytes], known: _Known) -> None:
+        if self._known_at != self._image.changes or len(self._known) >= _KNOWN_MAX:
+            self._known_at = self._image.changes
             self._known.clear()
         self._known[first] = known
