@@ -9,7 +9,12 @@ from penstock.groups.decision import Now
 from penstock.groups.offsets.commit import Committer, check_committer, expiry
 from penstock.groups.partitioning import java_hash, partition_of
 from penstock.groups.records.keys import encode_offset_key
-from penstock.groups.records.offset_value import NO_EXPIRY, CommittedOffset, encode_offset_value
+from penstock.groups.records.offset_value import (
+    NO_EXPIRY,
+    CommittedOffset,
+    decode_offset_value,
+    encode_offset_value,
+)
 from penstock.groups.state import CoordinatorState
 
 DAY_MS = 24 * 3600 * 1000
@@ -109,6 +114,13 @@ def test_a_clients_own_retention_counts_instead() -> None:
     state.offsets_of("g").set("t", 0, CommittedOffset(5, committed_ms=0, expires_ms=expiry(50 * DAY_MS, 0)))
     assert remaining(state, 10 * DAY_MS) == ["t"]
     assert remaining(state, 50 * DAY_MS) == ["(gone)"]
+
+
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**62, 0, -2, -(2**63)])
+def test_any_retention_a_client_may_ask_for_can_be_stored(retention_ms: int) -> None:
+    value = CommittedOffset(5, committed_ms=1000, expires_ms=expiry(retention_ms, 1000))
+    assert decode_offset_value(encode_offset_value(value)) == value
+    assert (value.expires_ms > 100 * DAY_MS) == (retention_ms > 0)
 
 
 def test_a_group_that_somebody_is_about_to_join_is_kept() -> None:

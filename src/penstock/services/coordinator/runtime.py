@@ -202,12 +202,17 @@ class CoordinatorRuntime:
                     shard.restart()
                 if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
                     await self._load(shard)
+                    self._let_rest(shard)
             offline = any(shard.status is not Status.ACTIVE for shard in self.shards())
             try:
                 async with asyncio.timeout(_RETRY_SECONDS if offline else None):
                     await self._work.wait()
             except TimeoutError:
                 pass
+
+    def _let_rest(self, shard: Shard) -> None:
+        if shard.status is Status.OFFLINE:
+            self._work.clear()  # it failed again, and asked for the next attempt by that
 
     async def _load(self, shard: Shard) -> None:
         partition, source, state = shard.partition, shard.partition.log, CoordinatorState()
