@@ -1,21 +1,19 @@
 """What nobody foresaw, between a change of a group in memory and its append: memory never runs ahead of the log."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.frontends.group_requests import commit, fetch, join, machine, prepared
+from tests.unit.frontends.group_requests import active, commit, fetch, join, machine, prepared
 from tests.unit.frontends.in_memory import Asked
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.builder import BatchBuilder
 from penstock.services.coordinator import shard as shards
-from penstock.services.coordinator.shard import Status
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_groups, offset_delete
 
 
-class Bug(Exception):
+class PlantedError(Exception):
     pass
 
 
@@ -28,7 +26,7 @@ class Faults:
     def reach(self, step: str) -> None:
         if self.step == step:
             self.step = ""
-            raise Bug(step)
+            raise PlantedError(step)
 
 
 @pytest.fixture
@@ -46,12 +44,6 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
 
     monkeypatch.setattr(shards, "BatchBuilder", FaultyBuilder)
     return planted
-
-
-async def active(asked: Asked) -> None:
-    """The shard of the group is back."""
-    while any(shard.status is not Status.ACTIVE for shard in asked.services.coordinator.shards()):
-        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
@@ -120,7 +112,7 @@ async def test_a_rule_that_fails_takes_its_groups_offline_and_they_come_back(
         with monkeypatch.context() as planted:
 
             def broken(*arguments: object) -> None:
-                raise Bug
+                raise PlantedError
 
             planted.setattr("penstock.services.coordinator.memberships.join", broken)
             assert await _join(asked) == ErrorCode.UNKNOWN_SERVER_ERROR

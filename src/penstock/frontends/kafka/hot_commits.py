@@ -59,6 +59,7 @@ class _Known(NamedTuple):
     by: Committer
     wanted: bytes
     name: str
+    topic_id: bytes
     partition: int
 
 
@@ -81,9 +82,10 @@ class CommitPath:
             first, offset, leader_epoch, metadata = last
             known = self._known.get((version, first))
             if known is not None:
-                by, wanted, name, partition = known
+                by, wanted, name, topic_id, partition = known
                 later = CommitReply(asker.defer(), correlation_id, version, wanted, (partition,))
-                self._commit(by, [(name, partition, offset, leader_epoch, metadata)], NO_RETENTION, later)
+                entry = (name, topic_id, partition, offset, leader_epoch, metadata)
+                self._commit(by, [entry], NO_RETENTION, later)
                 return _ANSWER_FOLLOWS
         request = codec.decode_single(data, position, version)
         if request is None:
@@ -101,16 +103,16 @@ class CommitPath:
             topic = image.topics.get(str(wanted, "utf-8", "replace"))
         if topic is None:
             return None
-        name, count = topic.name, len(topic.partitions)
+        name, topic_id, count = topic.name, topic.id, len(topic.partitions)
         numbers = [one[0] for one in request.offsets]
         if min(numbers) < 0 or max(numbers) >= count:
             return None
         by = Committer(request.group, request.member, request.instance, request.generation, version)
         # Metadata may look like the end of a request without any: then the first part is another one.
         if first is not None and len(numbers) == 1 and not request.offsets[0][3]:
-            self._remember((version, first), _Known(by, wanted, name, numbers[0]))
+            self._remember((version, first), _Known(by, wanted, name, topic_id, numbers[0]))
         later = CommitReply(asker.defer(), correlation_id, version, wanted, numbers)
-        self._commit(by, [(name, *one) for one in request.offsets], NO_RETENTION, later)
+        self._commit(by, [(name, topic_id, *one) for one in request.offsets], NO_RETENTION, later)
         return _ANSWER_FOLLOWS
 
     def _remember(self, first: tuple[int, bytes], known: _Known) -> None:

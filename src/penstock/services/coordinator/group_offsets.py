@@ -20,8 +20,8 @@ from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.coordinator.shard import Shard
 
-# (topic, partition, offset, leader epoch, metadata)
-Entry = tuple[str, int, int, int, str | None]
+# (topic, its id, partition, offset, leader epoch, metadata)
+Entry = tuple[str, bytes, int, int, int, str | None]
 _NAME_BYTES_MAX = 0x7FFF
 NOTHING = OffsetTable()
 _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that is done with it
@@ -54,11 +54,11 @@ class GroupOffsetService:
             elif by.member_id:
                 keep_session(group, by.member_id, shard.now())
             offsets = shard.state.offsets_of(by.group_id)
-            for topic, partition, offset, leader_epoch, metadata in entries:
+            for topic, topic_id, partition, offset, leader_epoch, metadata in entries:
                 if metadata and not self._takes_metadata(metadata):
                     codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                     continue
-                value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms)
+                value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms, topic_id)
                 # Encoded first: what cannot be stored must not be in memory either.
                 key, encoded = encode_offset_key(by.group_id, topic, partition), encode_offset_value(value)
                 offsets.set(topic, partition, value)
