@@ -20,6 +20,7 @@ from penstock.groups.records.keys import (
 )
 from penstock.groups.records.offset_value import (
     NO_EXPIRY,
+    NO_TOPIC_ID,
     CommittedOffset,
     decode_offset_value,
     encode_offset_value,
@@ -58,6 +59,7 @@ OFFSETS = st.builds(
     metadata=TEXT,
     committed_ms=INT64,
     expires_ms=st.just(NO_EXPIRY),
+    topic_id=st.just(NO_TOPIC_ID) | st.binary(min_size=16, max_size=16),
 )
 
 
@@ -73,10 +75,13 @@ def test_offsets_are_read_back(value: CommittedOffset) -> None:
 
 
 @given(OFFSETS, st.integers(0, 2**62))
-def test_offsets_with_an_expiry_lose_only_their_epoch(value: CommittedOffset, expires_ms: int) -> None:
+def test_offsets_with_an_expiry_of_no_topic_lose_only_their_epoch(
+    value: CommittedOffset, expires_ms: int
+) -> None:
     value.expires_ms = expires_ms
     read = decode_offset_value(encode_offset_value(value))
-    value.leader_epoch = -1
+    if value.topic_id == NO_TOPIC_ID:
+        value.leader_epoch = -1
     assert read == value
 
 
@@ -124,6 +129,11 @@ def test_bytes_as_kafka_writes_them() -> None:
     assert decode_offset_value(old) == CommittedOffset(5, -1, "m", 7)
     flexible = bytes.fromhex("0004 0000000000000005 00000002 02 6d 0000000000000007 00")
     assert decode_offset_value(flexible) == CommittedOffset(5, 2, "m", 7)
+    topic_id = bytes(range(16))
+    bound = flexible[:-1] + bytes.fromhex("01 00 10") + topic_id
+    assert encode_offset_value(CommittedOffset(5, 2, "m", 7, topic_id=topic_id)) == bound
+    unknown = flexible[:-1] + bytes.fromhex("02 00 10") + topic_id + bytes.fromhex("05 01 ff")
+    assert decode_offset_value(unknown) == CommittedOffset(5, 2, "m", 7, topic_id=topic_id)
     member = StoredMember("m", None, "c", "h", 2, 1, b"s", b"a")
     group = StoredGroup("consumer", 4, "range", "m", 9, [member])
     assert encode_group_value(group) == bytes.fromhex(

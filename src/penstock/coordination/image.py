@@ -67,6 +67,9 @@ class ClusterImage:
 
     def __init__(self) -> None:
         self.number = 0
+        # Raised by every change, whatever it says and wherever it comes from: what was concluded from the image holds
+        # as long as this is the same. (`number` may stay, when a snapshot turns out to be ahead of it.)
+        self.changes = 0
         self.cluster_id = ""
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
@@ -82,6 +85,7 @@ class ClusterImage:
 
     def replace(self, snapshot: Snapshot) -> ImageDelta:
         """Start over from a snapshot; the delta says what that changed."""
+        self.changes += 1
         old = dict(self.topics)
         # Cleared in place: readers hold on to these dictionaries.
         for each in (
@@ -114,6 +118,7 @@ class ClusterImage:
             raise FeedGapError(
                 f"change {change.number} follows {change.previous}, but {self.number} was the last"
             )
+        self.changes += 1
         dirty = _Dirty()
         for event in change.events:
             # A snapshot may have been ahead of its number here.

@@ -5,7 +5,7 @@ when it is read back, so that a restart arrives where the broker was. (A classic
 while it is in service: its members in memory are ahead of what is stored of them.)
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
@@ -16,7 +16,10 @@ from penstock.groups.offsets.retention import expired_offsets
 from penstock.groups.offsets.table import OffsetTable
 from penstock.groups.records.group_value import decode_group_value
 from penstock.groups.records.keys import GroupKey, OffsetKey, decode_key, encode_group_key
-from penstock.groups.records.offset_value import decode_offset_value
+from penstock.groups.records.offset_value import NO_TOPIC_ID, decode_offset_value
+
+# The id of the topic that has a name, and how many partitions it has.
+KnownTopics = Callable[[str], tuple[bytes, int] | None]
 
 
 class CoordinatorState:
@@ -90,16 +93,25 @@ class CoordinatorState:
         gone = [offset_tombstone(group_id, t, p) for t, p, _ in table.all()] if table is not None else []
         return [*gone, CoordinatorRecord(encode_group_key(group_id), None)]
 
-    def tombstones_of_topics(self, topics: Iterable[str], since: int = 0) -> list[CoordinatorRecord]:
-        """The topics' partitions from `since` on are gone, and with them what any group committed for them."""
-        names = dict.fromkeys(topics)
-        return [
-            offset_tombstone(group_id, topic, partition)
-            for group_id, table in self.offsets.items()
-            for topic in names
-            for partition in table.topics.get(topic, ())
-            if partition >= since
-        ]
+    def bind_offsets(
+        self, topics: KnownTopics, names: Iterable[str] | None = None
+    ) -> list[CoordinatorRecord]:
+        """Tombstones of what was committed for topics (of these names; for all) and partitions that are no more.
+
+        A topic that was made again is another one. Offsets that do not say of which topic they are (older brokers
+        wrote them) are taken to be of the one that has the name now.
+        """
+        chosen = None if names is None else dict.fromkeys(names)
+        gone = []
+        for group_id, table in self.offsets.items():
+            for name in table.topics if chosen is None else chosen.keys() & table.topics.keys():
+                topic_id, count = topics(name) or (NO_TOPIC_ID, 0)
+                for partition, value in table.topics[name].items():
+                    if partition < count and value.topic_id == NO_TOPIC_ID:
+                        value.topic_id = topic_id
+                    if partition >= count or value.topic_id != topic_id:
+                        gone.append(offset_tombstone(group_id, name, partition))
+        return gone
 
     def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> list[CoordinatorRecord]:
         """What retention takes from a group now, itself included when nothing of it is left."""

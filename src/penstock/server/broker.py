@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordination.catching_up import catch_up
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
@@ -130,7 +131,15 @@ class Broker:
         )
         topics = TopicService(self.metadata, hosting.reconcile, config.node_id, cluster.link)
         coordinator = CoordinatorRuntime(
-            loop, seams.executor, seams.clock, seams.rng, self.table, topics, self.metadata.image, config
+            loop,
+            seams.executor,
+            seams.clock,
+            seams.rng,
+            self.table,
+            topics,
+            self.metadata.image,
+            partial(catch_up, self.metadata),
+            config,
         )
         return Services(
             node=Node(config.node_id, *self._advertised, config.broker_rack),

@@ -134,11 +134,9 @@ class ClusterMember:
         assert self._configs is not None
         assert self._coordinator is not None
         image = self._metadata.image
-        gone = [topic.name for topic in delta.topics_gone if topic.name not in image.topics]
-        if gone:
-            self._coordinator.topics_deleted(gone)
-        for topic in delta.topics_shrunk:
-            self._coordinator.partitions_gone(topic.name, len(topic.partitions))
+        less = [topic.name for topic in (*delta.topics_gone, *delta.topics_shrunk)]
+        if less:
+            self._coordinator.topics_gone(less)
         for topic in delta.topics_gone:
             self.relays.topic_deleted(topic.id)
         if delta.brokers:

@@ -1,11 +1,13 @@
 """Group requests as tests ask them, through the codecs, at any version."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.error_codes import ErrorCode
+from penstock.services.coordinator.shard import Status
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     find_coordinator,
@@ -27,6 +29,12 @@ async def prepared(asked: Asked) -> None:
     request = find_coordinator.FindCoordinatorRequest(key="g")
     assert (await asked.ask(ApiKey.FIND_COORDINATOR, request, 3)).error_code == 0
     await asked.create("orders", partitions=2)
+
+
+async def active(asked: Asked) -> None:
+    """All groups are loaded."""
+    while any(shard.status is not Status.ACTIVE for shard in asked.services.coordinator.shards()):  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 async def join(asked: Asked, version: int = 9, **fields: Any) -> Any:

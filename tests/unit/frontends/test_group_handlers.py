@@ -316,7 +316,7 @@ async def test_names_and_notes_that_cannot_be_stored_are_refused() -> None:
         await prepared(asked)
         long = "\N{REPLACEMENT CHARACTER}" * 20_000
         services, later = asked.services, Later(lambda code: code, lambda reply: reply)
-        entry = ("orders", 0, 5, -1, long)
+        entry = ("orders", bytes(16), 0, 5, -1, long)
         services.group_offsets.commit(Committer("g", "", None, -1, 9), [entry], -1, later)
         assert later.rendered() == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
         later = Later(lambda code: code, lambda reply: reply)

@@ -9,7 +9,12 @@ from penstock.groups.decision import Now
 from penstock.groups.offsets.commit import Committer, check_committer, expiry
 from penstock.groups.partitioning import java_hash, partition_of
 from penstock.groups.records.keys import encode_offset_key
-from penstock.groups.records.offset_value import NO_EXPIRY, CommittedOffset, encode_offset_value
+from penstock.groups.records.offset_value import (
+    NO_EXPIRY,
+    CommittedOffset,
+    decode_offset_value,
+    encode_offset_value,
+)
 from penstock.groups.state import CoordinatorState
 
 DAY_MS = 24 * 3600 * 1000
@@ -111,6 +116,13 @@ def test_a_clients_own_retention_counts_instead() -> None:
     assert remaining(state, 50 * DAY_MS) == ["(gone)"]
 
 
+@pytest.mark.parametrize("retention_ms", [2**63 - 1, 2**62, 0, -2, -(2**63)])
+def test_any_retention_a_client_may_ask_for_can_be_stored(retention_ms: int) -> None:
+    value = CommittedOffset(5, committed_ms=1000, expires_ms=expiry(retention_ms, 1000))
+    assert decode_offset_value(encode_offset_value(value)) == value
+    assert (value.expires_ms > 100 * DAY_MS) == (retention_ms > 0)
+
+
 def test_a_group_that_somebody_is_about_to_join_is_kept() -> None:
     lab = Lab()
     lab.ask(id_required=True)
@@ -134,7 +146,7 @@ def test_replay_arrives_where_the_records_end() -> None:
         assert state.apply(encode_offset_key("g", "t", 1), encode_offset_value(each))
     assert state.offsets_of("g").get("t", 1) == value
     assert state.groups["g"].is_simple
-    for record in state.tombstones_of_topics(["t", "another"]):
+    for record in state.bind_offsets(lambda _: None, ["t", "another"]):
         state.apply(record.key, record.value)
     assert not state.groups
     assert not state.offsets
@@ -178,3 +190,32 @@ def test_the_hash_is_javas(text: str, expected: int | None) -> None:
 
 def test_now_is_two_clocks() -> None:
     assert Now(1.5, 9).after_ms(500) == 2.0
+
+
+def bound(state: CoordinatorState, *names: str, **topics: tuple[bytes, int]) -> list[tuple[str, int]]:
+    """What is left, once offsets are held against the topics there are."""
+    for record in state.bind_offsets(topics.get, names or None):
+        state.apply(record.key, record.value)
+    return sorted((topic, partition) for topic, partition, _ in state.offsets_of("g").all())
+
+
+def test_an_offset_is_of_the_topic_that_it_was_committed_for_and_of_no_other_of_that_name() -> None:
+    state, old, new = CoordinatorState(), b"o" * 16, b"n" * 16
+    for topic, partition in (("t", 0), ("t", 3), ("u", 0)):
+        state.offsets_of("g").set(topic, partition, CommittedOffset(5, topic_id=old))
+    assert bound(state, "u", t=(new, 4), u=(old, 1)) == [("t", 0), ("t", 3), ("u", 0)], (
+        "others are not looked at"
+    )
+    assert bound(state, t=(old, 4), u=(old, 1)) == [("t", 0), ("t", 3), ("u", 0)]
+    assert bound(state, t=(old, 3), u=(old, 1)) == [("t", 0), ("u", 0)], "a partition that is gone"
+    assert bound(state, t=(new, 3), u=(old, 1)) == [("u", 0)], "made again"
+    assert bound(state) == []
+
+
+def test_offsets_of_older_brokers_are_of_the_topic_that_has_the_name_when_they_are_loaded() -> None:
+    state = CoordinatorState()
+    state.offsets_of("g").set("t", 0, CommittedOffset(5))
+    assert bound(state, t=(b"o" * 16, 1)) == [("t", 0)]
+    assert bound(state, t=(b"n" * 16, 1)) == []
+    state.offsets_of("g").set("t", 0, CommittedOffset(5))
+    assert bound(state) == []

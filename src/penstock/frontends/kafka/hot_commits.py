@@ -59,15 +59,16 @@ class _Known(NamedTuple):
     by: Committer
     wanted: bytes
     name: str
+    topic_id: bytes
     partition: int
 
 
 class CommitPath:
     def __init__(self, services: Services) -> None:
-        self._services = services
         self._commit = services.group_offsets.commit
+        self._image = services.image  # one object for as long as the broker runs, changed in place
         self._known: dict[tuple[int, bytes], _Known] = {}
-        self._image: object = None  # the one in which `_known` holds
+        self._known_at = -1  # after how many changes of the image `_known` holds
 
     def commit(
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
@@ -77,13 +78,14 @@ class CommitPath:
             return None
         data = bytes(frame)
         last = codec.split_last(data, position)
-        if last is not None and self._services.image is self._image:
+        if last is not None and self._image.changes == self._known_at:
             first, offset, leader_epoch, metadata = last
             known = self._known.get((version, first))
             if known is not None:
-                by, wanted, name, partition = known
+                by, wanted, name, topic_id, partition = known
                 later = CommitReply(asker.defer(), correlation_id, version, wanted, (partition,))
-                self._commit(by, [(name, partition, offset, leader_epoch, metadata)], NO_RETENTION, later)
+                entry = (name, topic_id, partition, offset, leader_epoch, metadata)
+                self._commit(by, [entry], NO_RETENTION, later)
                 return _ANSWER_FOLLOWS
         request = codec.decode_single(data, position, version)
         if request is None:
@@ -93,7 +95,7 @@ class CommitPath:
     def _commit_decoded(
         self, asker: Asker, request: codec.OneTopic, version: int, correlation_id: int, first: bytes | None
     ) -> list[object] | None:
-        image = self._services.image
+        image = self._image
         wanted = request.topic
         if version >= codec.TOPIC_IDS_SINCE:
             topic = image.topics_by_id.get(wanted)
@@ -101,20 +103,20 @@ class CommitPath:
             topic = image.topics.get(str(wanted, "utf-8", "replace"))
         if topic is None:
             return None
-        name, count = topic.name, len(topic.partitions)
+        name, topic_id, count = topic.name, topic.id, len(topic.partitions)
         numbers = [one[0] for one in request.offsets]
         if min(numbers) < 0 or max(numbers) >= count:
             return None
         by = Committer(request.group, request.member, request.instance, request.generation, version)
         # Metadata may look like the end of a request without any: then the first part is another one.
         if first is not None and len(numbers) == 1 and not request.offsets[0][3]:
-            self._remember(image, (version, first), _Known(by, wanted, name, numbers[0]))
+            self._remember((version, first), _Known(by, wanted, name, topic_id, numbers[0]))
         later = CommitReply(asker.defer(), correlation_id, version, wanted, numbers)
-        self._commit(by, [(name, *one) for one in request.offsets], NO_RETENTION, later)
+        self._commit(by, [(name, topic_id, *one) for one in request.offsets], NO_RETENTION, later)
         return _ANSWER_FOLLOWS
 
-    def _remember(self, image: object, first: tuple[int, bytes], known: _Known) -> None:
-        if self._image is not image or len(self._known) >= _KNOWN_MAX:
-            self._image = image
+    def _remember(self, first: tuple[int, bytes], known: _Known) -> None:
+        if self._known_at != self._image.changes or len(self._known) >= _KNOWN_MAX:
+            self._known_at = self._image.changes
             self._known.clear()
         self._known[first] = known

@@ -18,6 +18,7 @@ NO_RETENTION = -1
 # Versions that tell a client of an unknown group so, instead of naming its generation wrong.
 _UNKNOWN_GROUP_SINCE = 9
 _NONE = ErrorCode.NONE
+_LATEST_MS = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -69,4 +70,7 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> CoordinatorRe
 
 def expiry(retention_ms: int, now_ms: int) -> int:
     """What a client's own wish for retention (until version 4) means for its offsets."""
-    return NO_EXPIRY if retention_ms == NO_RETENTION else now_ms + retention_ms
+    if retention_ms == NO_RETENTION:
+        return NO_EXPIRY
+    # Some ask for the longest there is, meaning "for ever"; a negative one means "not at all".
+    return min(max(now_ms + retention_ms, 0), _LATEST_MS)

@@ -20,8 +20,8 @@ from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.coordinator.shard import Shard
 
-# (topic, partition, offset, leader epoch, metadata)
-Entry = tuple[str, int, int, int, str | None]
+# (topic, its id, partition, offset, leader epoch, metadata)
+Entry = tuple[str, bytes, int, int, int, str | None]
 _NAME_BYTES_MAX = 0x7FFF
 NOTHING = OffsetTable()
 _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that is done with it
@@ -38,30 +38,35 @@ class GroupOffsetService:
         if shard is None:
             return
         group = shard.state.groups.get(by.group_id)
-        error = check_committer(group, by)
-        if error is not _NONE:
-            shard.answer_refused(later, error)
+        code = check_committer(group, by)
+        if code is not _NONE:
+            shard.answer_refused(later, code)
             return
-        if group is None:
-            if not _is_storable(by.group_id):
-                shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
-                return
-            shard.state.get_or_create(by.group_id, shard.now())
-        elif by.member_id:
-            keep_session(group, by.member_id, shard.now())
+        if group is None and not _is_storable(by.group_id):
+            shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
+            return
         now_ms = shard.wall_ms()
-        offsets = shard.state.offsets_of(by.group_id)
         expires_ms = expiry(retention_ms, now_ms)
         codes = []
-        for topic, partition, offset, leader_epoch, metadata in entries:
-            if metadata and not self._takes_metadata(metadata):
-                codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms)
-            offsets.set(topic, partition, value)
-            key = encode_offset_key(by.group_id, topic, partition)
-            shard.append_applied(key, encode_offset_value(value), now_ms)
-            codes.append(_NONE)
+        try:
+            if group is None:
+                shard.state.get_or_create(by.group_id, shard.now())
+            elif by.member_id:
+                keep_session(group, by.member_id, shard.now())
+            offsets = shard.state.offsets_of(by.group_id)
+            for topic, topic_id, partition, offset, leader_epoch, metadata in entries:
+                if metadata and not self._takes_metadata(metadata):
+                    codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                    continue
+                value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms, topic_id)
+                # Encoded first: what cannot be stored must not be in memory either.
+                key, encoded = encode_offset_key(by.group_id, topic, partition), encode_offset_value(value)
+                offsets.set(topic, partition, value)
+                shard.append_applied(key, encoded, now_ms)
+                codes.append(_NONE)
+        except Exception as error:
+            shard.fail(error, later)
+            return
         self.commits += len(codes)
         shard.answer(later, codes)
 

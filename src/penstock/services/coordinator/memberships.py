@@ -61,7 +61,7 @@ class MembershipService:
                 shard.answer(later, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
                 return
             group = known
-        shard.carry_out(group, join(group, request, later, settings, now))
+        shard.decide(group, lambda: join(group, request, later, settings, now), later)
 
     def sync(self, request: Sync, later: Later) -> None:
         shard = self._shard(request.group_id, later)
@@ -71,7 +71,7 @@ class MembershipService:
         if group is None:
             shard.answer(later, SyncReply(ErrorCode.UNKNOWN_MEMBER_ID))
         else:
-            shard.carry_out(group, sync(group, request, later, shard.settings, shard.now()))
+            shard.decide(group, lambda: sync(group, request, later, shard.settings, shard.now()), later)
 
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int, later: Later
@@ -96,7 +96,7 @@ class MembershipService:
             ]
             shard.answer(later, unknown)
         else:
-            shard.carry_out(group, leave(group, leavers, later, shard.settings, shard.now()))
+            shard.decide(group, lambda: leave(group, leavers, later, shard.settings, shard.now()), later)
 
     def _shard(self, group_id: str, later: Later) -> Shard | None:
         if not group_id:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 
 from penstock.config.broker import BrokerConfig
+from penstock.coordination.catching_up import CatchUp
 from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # How long a shard that cannot be loaded rests before the next attempt.
 _RETRY_SECONDS = 1.0
+# How long the metadata may take to be what it is elsewhere; then the shard rests, too.
+_CATCH_UP_SECONDS = 5.0
 # As long as clients wait for FindCoordinator.
 _CREATION_MS = 30_000
 # Groups looked at for expired offsets before others get their turn.
@@ -48,6 +51,7 @@ class CoordinatorRuntime:
         table: PartitionTable,
         topics: TopicService,
         image: ClusterImage,
+        catch_up: CatchUp,
         config: BrokerConfig,
     ) -> None:
         self._loop = loop
@@ -57,6 +61,7 @@ class CoordinatorRuntime:
         self._table = table
         self._topics = topics
         self._image = image
+        self._catch_up = catch_up
         self.config = config
         self._shards: dict[int, Shard] = {}
         self._work = asyncio.Event()  # some shard waits to be loaded
@@ -175,17 +180,18 @@ class CoordinatorRuntime:
                 log.warning("%s cannot be created: %s", OFFSETS_TOPIC, created)
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, created.message)
 
-    def topics_deleted(self, names: Sequence[str]) -> None:
-        """Nobody goes on reading a topic that is gone, least of all in another one of its name."""
-        for shard in self._shards.values():
-            if shard.status is Status.ACTIVE:
-                shard.store(shard.state.tombstones_of_topics(names))
+    def topics_gone(self, names: Sequence[str]) -> None:
+        """Nobody goes on reading a topic that is gone, or its last partitions, least of all in another of its name.
 
-    def partitions_gone(self, topic: str, since: int) -> None:
-        """The same for the last partitions of a topic: one that gets such a number again is another."""
+        Shards that are not in service get to know when they are loaded.
+        """
         for shard in self._shards.values():
             if shard.status is Status.ACTIVE:
-                shard.store(shard.state.tombstones_of_topics([topic], since))
+                shard.store(shard.state.bind_offsets(self._known_topic, names))
+
+    def _known_topic(self, name: str) -> tuple[bytes, int] | None:
+        topic = self._image.topics.get(name)
+        return None if topic is None else (topic.id, len(topic.partitions))
 
     # -- by the clock ----------------------------------------------------------------------------------------
 
@@ -203,12 +209,17 @@ class CoordinatorRuntime:
                     shard.restart()
                 if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
                     await self._load(shard)
+                    self._let_rest(shard)
             offline = any(shard.status is not Status.ACTIVE for shard in self.shards())
             try:
                 async with asyncio.timeout(_RETRY_SECONDS if offline else None):
                     await self._work.wait()
             except TimeoutError:
                 pass
+
+    def _let_rest(self, shard: Shard) -> None:
+        if shard.status is Status.OFFLINE:
+            self._work.clear()  # it failed again, and asked for the next attempt by that
 
     async def _load(self, shard: Shard) -> None:
         partition, source, state = shard.partition, shard.partition.log, CoordinatorState()
@@ -219,6 +230,9 @@ class CoordinatorRuntime:
         except StorageError as error:
             shard.go_offline(f"its log cannot be read: {error}")
             return
+        # Offsets were committed under metadata that may be newer than ours: what is not known here may be yet to come.
+        if state.bind_offsets(self._known_topic) and not await self._catch_up(_CATCH_UP_SECONDS):
+            return  # the next look finds out
         if self._shards.get(partition.index) is not shard:
             return  # no longer ours
         if shard.status is not Status.LOADING or partition.log is not source or source.failed:
@@ -227,6 +241,7 @@ class CoordinatorRuntime:
         self.damaged_records += report.damaged
         shard.state = state
         shard.go_active()
+        shard.store(state.bind_offsets(self._known_topic))
         if report.records or report.damaged:
             log.info(
                 "%s-%d: %d groups from %d records, %d of other kinds, %d damaged",

@@ -2,8 +2,9 @@
 
 State in memory changes as soon as something is decided, so that the next decision builds on it; nobody is told before
 the records are committed. That holds for readers too: whatever is asked while records are under way is answered behind
-them, since the answer may rest on what a crash could still take. When records cannot be committed, memory is ahead of
-the log: the shard goes offline, everyone who waits is turned away, and it is read anew from the log.
+them, since the answer may rest on what a crash could still take. When records cannot be committed, or anything goes
+wrong between a change in memory and its append, memory is ahead of the log: the shard goes offline, everyone who waits
+is turned away, and it is read anew from the log.
 
 Records of one turn of the loop share a batch, and batches share a sync: no task, no timer, no future per request.
 """
@@ -12,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import partial
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -91,19 +93,26 @@ class Shard:
 
     # -- decisions -------------------------------------------------------------------------------------------
 
-    def carry_out(self, group: ClassicGroup, decision: Decision) -> None:
+    def decide(self, group: ClassicGroup, rule: Callable[[], Decision], later: Later | None = None) -> None:
         """A group's own decision: its members in memory are what the records say, or further on."""
-        for key, value in decision.records:
-            self.append_applied(key, value, self._clock.now_ms())
-        for later, reply in decision.replies:
-            self.answer(later, reply)
-        self.watch(group)
+        try:
+            decision = rule()
+            for key, value in decision.records:
+                self.append_applied(key, value, self._clock.now_ms())
+            for waiting, reply in decision.replies:
+                self.answer(waiting, reply)
+            self.watch(group)
+        except Exception as error:
+            self.fail(error, later)
 
     def store(self, records: list[CoordinatorRecord]) -> None:
         """Records that change the state by being applied, as they will when they are read back."""
-        for key, value in records:
-            self.state.apply(key, value)
-            self.append_applied(key, value, self._clock.now_ms())
+        try:
+            for key, value in records:
+                self.state.apply(key, value)
+                self.append_applied(key, value, self._clock.now_ms())
+        except Exception as error:
+            self.fail(error)
 
     def answer(self, later: Later, reply: object) -> None:
         """Once everything the reply may rest on is committed: at once, where nothing is under way."""
@@ -144,13 +153,16 @@ class Shard:
         if builder is None or batch is None:
             return
         self._builder = self._gathering = None
-        data = builder.build()
         self._under_way[batch] = None
         partition = self.partition
         try:
+            data = builder.build()
             _, last = partition.append(memoryview(data), read_header(data), self._clock.now_ms())
         except ApiError as error:
             self.go_offline(str(error))
+            return
+        except Exception as error:
+            self.fail(error)
             return
         if partition.is_committed(last):
             self.batch_committed(batch)
@@ -178,7 +190,7 @@ class Shard:
         group.armed_at = NEVER
         self._timers.pop(group.id, None)
         if self.status is Status.ACTIVE and self.state.groups.get(group.id) is group:
-            self.carry_out(group, expire(group, self.settings, self.now()))
+            self.decide(group, lambda: expire(group, self.settings, self.now()))
 
     # -- lifecycle -------------------------------------------------------------------------------------------
 
@@ -187,11 +199,19 @@ class Shard:
         self.status = Status.ACTIVE
         now = self.now()
         for group in list(self.state.groups.values()):
-            self.carry_out(group, begin_sessions(group, self.settings, now))
+            self.decide(group, partial(begin_sessions, group, self.settings, now))
 
     def restart(self) -> None:
         """The log can be written again: to be loaded anew."""
         self.status = Status.LOADING
+
+    def fail(self, error: Exception, later: Later | None = None) -> None:
+        """A bug of ours, behind a change in memory: nobody knows what of it will be in the log."""
+        log.error("a change of groups failed unexpectedly", exc_info=error)
+        self.go_offline(f"unforeseen: {error!r}")
+        if later is not None:
+            # Whoever asked shall not ask the same again and again; the others may.
+            later.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def go_offline(self, reason: str) -> None:
         """Memory may be ahead of the log: nothing of it counts any more."""

@@ -49,7 +49,9 @@ class _Answer:
     __slots__ = ("_open", "entries", "response")
 
     def __init__(self, image: ClusterImage, request: OffsetCommitRequest, *, by_id: bool) -> None:
-        self.entries: list[tuple[str, int, int, int, str | None]] = []  # see `GroupOffsetService.commit`
+        self.entries: list[
+            tuple[str, bytes, int, int, int, str | None]
+        ] = []  # see `GroupOffsetService.commit`
         self._open: list[OffsetCommitResponsePartition] = []  # of each entry, in order
         topics = []
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -70,6 +72,7 @@ class _Answer:
                     self.entries.append(
                         (
                             topic.name,
+                            topic.id,
                             number,
                             one.committed_offset,
                             one.committed_leader_epoch,
