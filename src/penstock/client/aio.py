@@ -12,6 +12,7 @@ that does not wait is called as it is. Arguments are those of `Producer` and `Co
 """
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from penstock.client.consumer import Consumer
 from penstock.client.delivery import Delivery, DeliveryBatch
 from penstock.client.errors import ClientError
+from penstock.client.gathering import Gathering
 from penstock.client.message import Message
 from penstock.client.producer import BufferFullError, Producer
 from penstock.client.reader import WAIT_SECONDS
@@ -28,6 +30,8 @@ from penstock.client.stopping import Stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+log = logging.getLogger("penstock.client")
 
 _ROOM_SECONDS = 0.005
 
@@ -112,11 +116,25 @@ class AsyncConsumer:
         self._stop = Stop(stop_on, then=self._stop_taking)
         # One thread for the life of the consumer: its reader is used by one thread at a time, in order.
         self._thread = ThreadPoolExecutor(1, "penstock-consumer")
+        self._at_work: asyncio.Future[Any] | None = None
 
     async def _call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        await self._idle()
         loop = asyncio.get_running_loop()
-        # A cancelled wait must not leave the thread at work on the reader while somebody else closes it.
-        return await asyncio.shield(loop.run_in_executor(self._thread, lambda: work(*args, **kwargs)))
+        self._at_work = at_work = loop.run_in_executor(self._thread, lambda: work(*args, **kwargs))
+        await self._idle()
+        return at_work.result()
+
+    async def _idle(self) -> None:
+        """Until the thread is at rest. It cannot be stopped in the middle, so a cancelled wait leaves it at work: what
+        it takes then is for who asks next, and so is what it raises. Nobody else may touch the reader before."""
+        while self._at_work is not None:
+            at_work = self._at_work
+            try:
+                await asyncio.shield(at_work)
+            finally:
+                if at_work.done() and self._at_work is at_work:
+                    self._at_work = None
 
     async def __aenter__(self) -> Self:
         self._consumer = await self._call(self._make)
@@ -125,9 +143,18 @@ class AsyncConsumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.restore()
+        try:
+            await self._leave(kind)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _leave(self, kind: type[BaseException] | None) -> None:
+        try:
+            await self._idle()
+        except ClientError as error:
+            log.warning("the consumer was closed before anybody heard of this: %s", error)
         if self._consumer is not None:
             await self._call(self._consumer.__exit__, kind, None, None)
-        self._thread.shutdown(wait=False)
 
     @property
     def _open(self) -> Consumer:
@@ -137,6 +164,7 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         consumer = self._open
+        await self._idle()
         while not self._stop.wanted:
             message = None if consumer.busy else consumer.next_taken()
             if message is not None:
@@ -146,12 +174,18 @@ class AsyncConsumer:
 
     async def batches(self, size: int = 500, wait: float = 1.0) -> AsyncIterator[list[Message]]:
         """As `Consumer.batches`."""
-        found = self._open.batches(size, wait)
+        consumer = self._open
+        consumer.check_batch(size)
+        await self._call(consumer.gather, 0)  # asking says that those before are done
+        gathering = Gathering(size, wait)
         while not self._stop.wanted:
-            batch = await self._call(next, found, None)
-            if batch is None:
-                return
-            yield batch
+            left = gathering.wait_left(consumer.taken)
+            if left is None:
+                # Handed out here, not by the thread: a wait that is cancelled must not take a batch with it.
+                yield consumer.next_batch(size)
+                gathering = Gathering(size, wait)
+                left = 0
+            await self._call(consumer.gather, left)
 
     def handling(self, message: Message) -> AbstractContextManager[None]:
         """As `Consumer.handling`: a plain `with`, also around a body that awaits."""

@@ -3,18 +3,20 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import TopicPartition
 
+from penstock.client.commits import Plan
 from penstock.client.encryption import Encryption
 from penstock.client.errors import ClientError
+from penstock.client.gathering import Gathering
 from penstock.client.message import Message
 from penstock.client.profiles import Delivery, Profile, check_delivery, consumer_settings
-from penstock.client.reader import ATTEND_SECONDS, WAIT_SECONDS, Plan, Reader
+from penstock.client.reader import ATTEND_SECONDS, WAIT_SECONDS, Reader
 from penstock.client.retry import Retry
 from penstock.client.retry_flow import RetryFlow, retry_flow
 from penstock.client.serializers import Deserializer
@@ -76,9 +78,11 @@ class Consumer:
         self._commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
         self._in_hand = 0
         self._flow: RetryFlow | None = None
+        self._retries: Collection[str] | None = None
         settings = consumer_settings(profile, config)
         if retry is not None and group is not None:
             self._flow = retry_flow(bootstrap, names, group, retry)
+            self._retries = self._flow.retry_topics
             settings |= self._flow.settings
         self._reader = Reader(
             Plan(
@@ -103,6 +107,7 @@ class Consumer:
         """Messages until `stop()` or SIGTERM; waits for new ones."""
         self._stop.listen()
         reader, window, read, stop = self._reader, self._reader.window, self._read, self._stop
+        retries = self._retries
         gate = None if self._flow is None else self._flow.gate
         monotonic = time.monotonic
         self._in_hand = 1
@@ -115,10 +120,11 @@ class Consumer:
                 attend_at = monotonic() + ATTEND_SECONDS
                 continue
             raw = raws[index]
+            passed_on = gate is not None and gate(reader, raw)  # what raises there has not been handed out
             window.index = index + 1
-            if gate is not None and gate(reader, raw):
+            if passed_on:
                 continue
-            yield Message(raw, read)
+            yield Message(raw, read, retries)
             if self._commit_each:
                 window.finish()
                 reader.commit()
@@ -149,7 +155,7 @@ class Consumer:
 
         Asking says that those before are done. `batches` waits until a batch has filled up.
         """
-        self._check_batch(most)
+        self.check_batch(most)
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         self._stop.listen()
         while not self._stop.wanted:
@@ -166,7 +172,7 @@ class Consumer:
         self._end(unfinished=0)
         return []
 
-    def _check_batch(self, size: int) -> None:
+    def check_batch(self, size: int) -> None:
         if size < 1:
             raise ClientError(f"size={size}: a batch has at least one message")
         if self._flow is not None and self._flow.ordered:
@@ -183,10 +189,11 @@ class Consumer:
         window = self._reader.window
         while window.index < len(window.raws):
             raw = window.raws[window.index]
+            passed_on = self._flow is not None and self._flow.gate(self._reader, raw)
             window.index += 1
-            if self._flow is None or not self._flow.gate(self._reader, raw):
+            if not passed_on:
                 self._in_hand = 1
-                return Message(raw, self._read)
+                return Message(raw, self._read, self._retries)
         return None
 
     def take(self, wait: float) -> None:
@@ -204,7 +211,7 @@ class Consumer:
         """Lists of up to `size` messages, gathered for at most `wait` seconds; committed whole."""
         read = self._read
         for raws in self._raw_batches(size, wait):
-            yield [Message(raw, read) for raw in raws]
+            yield [Message(raw, read, self._retries) for raw in raws]
 
     def tables(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> "Generator[pa.Table, None, None]":
         """Batches as Arrow tables; needs `pip install 'penstock[arrow]'`."""
@@ -215,35 +222,41 @@ class Consumer:
             yield table_of([Message(raw, read) for raw in raws], decoded=read is not None)
 
     def _raw_batches(self, size: int, wait: float) -> Iterator[list[Any]]:
-        self._check_batch(size)
+        self.check_batch(size)
         self._stop.listen()
-        reader, window = self._reader, self._reader.window
+        gathering = Gathering(size, wait)
         while not self._stop.wanted:
-            self._gather(size, wait)
-            count = min(size, len(window.raws) - window.index)
-            if not count:
-                continue
-            batch = window.raws[window.index : window.index + count]
-            window.index += count
-            self._in_hand = count
-            yield batch
-            if self._commit_each:
-                window.finish()
-                reader.commit()
+            left = gathering.wait_left(self.taken)
+            if left is None:
+                yield self._next_raws(size)
+                gathering = Gathering(size, wait)
+                self.gather(0)
+            else:
+                self.gather(left)
         self._end(unfinished=0)
 
-    def _gather(self, size: int, wait: float) -> None:
+    @property
+    def taken(self) -> int:
+        """How many messages need no waiting for."""
+        return len(self._reader.window.raws) - self._reader.window.index
+
+    def gather(self, wait: float) -> None:
+        """A step towards a batch: those handed out are done; take more, however many are there."""
+        self._reader.window.finish()
+        if self._commit_each:
+            self._reader.commit()
+        self._reader.refill(wait)
+
+    def next_batch(self, size: int) -> list[Message]:
+        """The next messages that need no waiting for."""
+        return [Message(raw, self._read, self._retries) for raw in self._next_raws(size)]
+
+    def _next_raws(self, size: int) -> list[Any]:
         window = self._reader.window
-        window.finish()
-        deadline = float("inf")
-        while not self._stop.wanted:
-            here = len(window.raws) - window.index
-            now = time.monotonic()
-            if here and deadline == float("inf"):
-                deadline = now + wait
-            if here >= size or now >= deadline:
-                return
-            self._reader.refill(min(WAIT_SECONDS, max(0.0, deadline - now)))
+        batch = window.raws[window.index : window.index + size]
+        window.index += len(batch)
+        self._in_hand = len(batch)
+        return batch
 
     # Failing
 
@@ -287,12 +300,13 @@ class Consumer:
         self._reader.pause(self._chosen(topic, partition))
 
     def resume(self, topic: str | None = None, partition: int | None = None) -> None:
-        self._reader.resume(self._chosen(topic, partition))
+        # Also what was paused before another member took it: it may come back.
+        self._reader.resume(self._chosen(topic, partition, self._reader.holding.paused))
 
-    def _chosen(self, topic: str | None, partition: int | None) -> list[Where]:
+    def _chosen(self, topic: str | None, partition: int | None, beside: Iterable[Where] = ()) -> list[Where]:
         if topic is not None and partition is not None:
             return [(topic, partition)]
-        return [place for place in self._reader.owned if topic in (None, place[0])]
+        return [place for place in {*self._reader.owned, *beside} if topic in (None, place[0])]
 
     @property
     def assignment(self) -> list[Where]:

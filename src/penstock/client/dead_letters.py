@@ -17,6 +17,8 @@ from penstock.client.retry import dead_letter_topic
 
 _SUFFIX = ".dlq"
 _UNACKNOWLEDGED_MAX = 500
+# Another replay may have taken the rest: looked at so often.
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,13 @@ class DeadLetterBox:
                     yield message
 
     def replay(self, topic: str, group: str, *, most: int | None = None) -> int:
-        """Send them back to their topics as they were first sent. Gives how many."""
+        """Send them back to their topic as they were first sent. Gives how many.
+
+        Not more than there were at first: those that fail again meanwhile are for another replay. Several may run at
+        once; they share the partitions.
+        """
         name = self._existing(topic, group)
-        ends = self._left(name)
-        left = sum(end - at for at, end in ends.values())
+        left = self._waiting(name)
         left = left if most is None else min(left, most)
         done = 0
         if not left:
@@ -88,20 +93,30 @@ class DeadLetterBox:
             Consumer(self._bootstrap, name, group=_replay_group(name)) as consumer,
         ):
             while done < left:
-                message = consumer.receive()
-                if message is None:
-                    break
-                home = message.origin.topic if message.origin.topic != name else topic
-                headers = retry_headers.without_ours(message.headers)
-                producer.pass_on(home, message.raw_value, message.key, -1, list(headers))
-                done += 1
-                if not done % _UNACKNOWLEDGED_MAX:
-                    producer.flush()
+                batch = consumer.receive_many(min(_UNACKNOWLEDGED_MAX, left - done), timeout=_LOOK_SECONDS)
+                if not batch:
                     consumer.commit()
-            # Acknowledged first, committed second: an interruption repeats messages rather than losing them.
-            producer.flush()
-            consumer.commit()
+                    if consumer.stopped or not self._waiting(name):
+                        break
+                    continue
+                # Acknowledged first; asking for more commits. What raises leaves the whole batch to be replayed.
+                deliveries = [
+                    producer.pass_on(
+                        topic,
+                        message.raw_value,
+                        message.key,
+                        -1,
+                        list(retry_headers.without_ours(message.headers)),
+                    )
+                    for message in batch
+                ]
+                for delivery in deliveries:
+                    delivery.result()
+                done += len(batch)
         return done
+
+    def _waiting(self, name: str) -> int:
+        return sum(end - at for at, end in self._left(name).values())
 
     def _left(self, name: str) -> dict[int, tuple[int, int]]:
         """From where to where, in each partition."""

@@ -67,13 +67,13 @@ class Encryption:
 
         encryption = Encryption(StaticKeys({"2026-01": key}))
 
-    A consumer also takes messages that are not sealed, so that a topic can be moved over; with `required=True`
-    it does not.
+    A consumer takes nothing that is not sealed: whoever may write to the topic could otherwise slip in values of
+    their own. `migrating=True` takes both, for as long as a topic is moved over.
     """
 
-    def __init__(self, keys: KeyProvider, *, required: bool = False) -> None:
+    def __init__(self, keys: KeyProvider, *, migrating: bool = False) -> None:
         self._keys = keys
-        self.required = required
+        self.migrating = migrating
         self._aead = _aead_class()
         self._ciphers: dict[bytes, Any] = {}
 

@@ -1,6 +1,6 @@
 """A message as the consumer sees it. Everything but its place is worked out when it is asked for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,11 +26,15 @@ class Place(NamedTuple):
 class Message:
     """One message. `value` is what the consumer's deserializer makes of it, bytes by default."""
 
-    __slots__ = ("_raw", "_read")
+    __slots__ = ("_raw", "_read", "_retries")
 
-    def __init__(self, raw: "RawMessage", read: ValueReader | None) -> None:
+    def __init__(
+        self, raw: "RawMessage", read: ValueReader | None, retries: Collection[str] | None = None
+    ) -> None:
+        """`retries` are the topics in which the consumer's own retries wait."""
         self._raw = raw
         self._read = read
+        self._retries = retries
 
     @property
     def value(self) -> Any:
@@ -98,12 +102,18 @@ class Message:
     @property
     def attempt(self) -> int:
         """Which try this is: 1, or more when it comes from a retry topic."""
-        return retry_headers.failures(self.headers) + 1
+        # Whoever passes headers on passes these on, too: they count where a retry has written them.
+        if self._retries is None:
+            believed = retry_headers.origin_in(self.topic, self.headers) is not None
+        else:
+            believed = self.topic in self._retries
+        return retry_headers.failures(self.headers) + 1 if believed else 1
 
     @property
     def origin(self) -> Place:
         """Where it was first stored: itself, unless it comes from a retry or dead-letter topic."""
-        return Place(*(retry_headers.origin(self.headers) or (self.topic, self.partition, self.offset)))
+        found = retry_headers.origin_in(self.topic, self.headers)
+        return Place(*(found or (self.topic, self.partition, self.offset)))
 
     def __repr__(self) -> str:
         return f"<Message {self.topic}[{self.partition}]@{self.offset} key={self.key!r}>"

@@ -10,73 +10,36 @@ A step of the loop, and what a crash at that point means:
 
 When partitions are revoked, exactly what was worked on is committed, also under at-most-once, where that takes a
 commit back. When they are lost (this member was expelled), nothing is: another member owns them by then.
+
+An exception (an error of the broker's, Ctrl-C) may come out of any step. Who goes on afterwards misses nothing: what
+was taken stays in the intake, positions stay until their commit was sent, and a partition whose assignment went wrong
+is not read before it was put right.
 One thread at a time may use a reader.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock.client.commits import Commits, Plan
 from penstock.client.connect import handle_settings, reach
 from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.holding import Holding
-from penstock.client.profiles import Delivery
-from penstock.client.starting import Start, begin_at, is_simple, reset_policy
-from penstock.client.window import Where, Window, where
+from penstock.client.intake import Intake
+from penstock.client.reader_errors import PASSING
+from penstock.client.starting import begin_at, is_simple, reset_policy
+from penstock.client.window import Where, Window, place_of, where
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
-
-log = logging.getLogger("penstock.client")
 
 # Signals are noticed between waits: librdkafka does not let Python run while it waits.
 WAIT_SECONDS = 0.2
 # While a batch is worked on for long, the group is attended to so often.
 ATTEND_SECONDS = 0.5
-
-# What librdkafka mends by itself; it says so and goes on.
-_PASSING = {
-    KafkaError._PARTITION_EOF,  # noqa: SLF001
-    KafkaError._TRANSPORT,  # noqa: SLF001
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
-    KafkaError._TIMED_OUT,  # noqa: SLF001
-    KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001 - the partitions are lost, and will be assigned again
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-}
-# A commit that came too late: the partition is another member's now, or will be in a moment.
-_NOT_OURS = {
-    KafkaError._NO_OFFSET,  # noqa: SLF001
-    KafkaError.UNKNOWN_MEMBER_ID,
-    KafkaError.ILLEGAL_GENERATION,
-    KafkaError.REBALANCE_IN_PROGRESS,
-    KafkaError.FENCED_INSTANCE_ID,
-    KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001
-    KafkaError._STATE,  # noqa: SLF001
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a consumer was asked to do."""
-
-    bootstrap: str
-    topics: tuple[str, ...]
-    group: str | None
-    delivery: Delivery
-    start: Start
-    batch_messages: int
-    commit_seconds: float
-    settings: dict[str, Any]
 
 
 class Reader:
@@ -92,18 +55,19 @@ class Reader:
         sees partitions before their first message."""
         self._plan = plan
         self._admit = admit
-        self._before_commit = before_commit
         self._assigned = assigned
         self._ahead = plan.delivery == "at-most-once"
         self._owned: set[Where] = set()
         # Those that met their end since they are ours; known where `enable.partition.eof` is set.
         self.at_end: set[Where] = set()
         self.window = Window(self._owned)
+        self.commits = Commits(plan, self._owned, self.window, before_commit)
         self._rebalances = 0
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
-        self._metadata: dict[Where, str] = {}
-        self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
+        self._unready: set[Where] = set()  # ours, but where to begin is not known yet
+        # At-most-once: the first offset that was, or may have been, committed and then not handed out.
+        self._returned: dict[Where, int] = {}
         self.closed = False
         reach(plan.bootstrap)
         with kafka_errors(plan.bootstrap, "the consumer's config"):
@@ -115,12 +79,13 @@ class Reader:
                         # Without a group nothing is joined or committed; librdkafka wants a name all the same.
                         "group.id": plan.group or "penstock-no-group",
                         "auto.offset.reset": reset_policy(plan.start),
-                        "on_commit": self._on_commit,
+                        "on_commit": self.commits.ended,
                         **plan.settings,
                     },
                 )
             )
-        self.holding = Holding(self.raw, self._owned)
+        self.intake = Intake(self.raw, self._owned, self.window)
+        self.holding = Holding(self.raw, self._owned, self.intake)
         strategy = str(plan.settings.get("partition.assignment.strategy", ""))
         self._cooperative = "cooperative" in strategy or plan.settings.get("group.protocol") == "consumer"
 
@@ -141,30 +106,58 @@ class Reader:
         admin = Admin(self._plan.bootstrap)
         found = [TopicPartition(topic, index) for topic in topics for index in admin.partition_indexes(topic)]
         with kafka_errors(self._plan.bootstrap, ", ".join(topics)):
-            self.raw.assign(begin_at(self.raw, self._plan.start, found))
-        self._owned.update((one.topic, one.partition) for one in found)
+            begun = begin_at(self.raw, self._plan.start, found)
+            self.raw.assign(begun)
+        self._owned.update(map(place_of, found))
+        for one in begun:
+            self.window.moved(place_of(one), one.offset)
 
     def _on_assign(self, raw: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
-        self._owned.update((one.topic, one.partition) for one in partitions)
+        places = [place_of(one) for one in partitions]
+        self._owned.update(places)
+        self.intake.rebalanced()
         chosen = partitions
-        try:
-            if not is_simple(self._plan.start):
-                chosen = self._begin(raw, partitions)
-            if self._assigned is not None:
-                self._assigned(self, partitions)
-        except (KafkaException, ClientError) as error:
-            # Raised in a callback it would be lost: it is told by the loop.
-            self._failure = (
-                error
-                if isinstance(error, ClientError)
-                else explained(error, bootstrap=self._plan.bootstrap, subject="the assignment")
-            )
+        if self._assigned is not None or not is_simple(self._plan.start):
+            self._unready.update(places)
+            try:
+                chosen = self._prepared(raw, partitions)
+            except (KafkaException, ClientError) as error:
+                # Raised in a callback it would be lost: it is told by the loop, which then tries again.
+                self.fail(error, "the assignment")
         if self._cooperative:
             raw.incremental_assign(chosen)
         else:
             raw.assign(chosen)
-        self.holding.assigned(partitions)
+        self.holding.assigned(places)
+
+    def fail(self, error: KafkaException | ClientError, subject: str = "") -> None:
+        """The next step of the loop says so."""
+        if isinstance(error, KafkaException):
+            error = explained(error, bootstrap=self._plan.bootstrap, subject=subject)
+        self._failure = self._failure or error
+
+    def _prepared(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Partitions with the offset where they begin; ready to be read."""
+        chosen = partitions if is_simple(self._plan.start) else self._begin(raw, partitions)
+        if self._assigned is not None:
+            self._assigned(self, partitions)
+        self._unready.difference_update(map(place_of, partitions))
+        return chosen
+
+    def _make_ready(self) -> None:
+        """What went wrong when partitions were assigned, or where a poll was cut short, is done again."""
+        self._unready |= self.intake.mend()
+        self._unready &= self._owned
+        if not self._unready:
+            return
+        partitions = [TopicPartition(*place) for place in sorted(self._unready)]
+        with kafka_errors(self._plan.bootstrap, "the assignment"):
+            begun = self._begin(self.raw, partitions)
+            self.intake.drop(self._unready)
+            for one in begun:
+                self.intake.read_again(place_of(one), one.offset)
+            self._prepared(self.raw, partitions)
 
     def _begin(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         committed = raw.committed(partitions, timeout=30)
@@ -174,34 +167,45 @@ class Reader:
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
-        gone = [(one.topic, one.partition) for one in partitions]
-        if not self.closed:
-            self._leave(gone)
-        self._forget(gone)
+        gone = [place_of(one) for one in partitions]
+        try:
+            if not self.closed:
+                self._leave(gone)
+        except ClientError as error:
+            self.fail(error, "the revocation")
+        finally:
+            self._forget(gone)
 
     def _on_lost(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
-        gone = [(one.topic, one.partition) for one in partitions]
+        gone = [place_of(one) for one in partitions]
         self.window.finish()
-        self.window.drop(gone)
-        self.window.take_positions(gone)
         self._forget(gone)
 
     def _forget(self, gone: list[Where]) -> None:
         self._owned.difference_update(gone)
+        self._unready.difference_update(gone)
         self.at_end.difference_update(gone)
+        self.intake.rebalanced(gone)
         self.holding.forget(gone)
+        self.window.forget(gone)
         for place in gone:
-            self.window.unpin(place)
-            self._metadata.pop(place, None)
+            self.commits.forget(place)
+            self._returned.pop(place, None)
 
     def _leave(self, gone: Iterable[Where]) -> None:
         """Commit exactly what was worked on. Runs between two bodies: what was handed out is finished."""
-        gone = list(gone)
+        gone = set(gone)
         self.window.finish()
-        pending = self.window.drop(gone)
-        finished = self.window.take_positions(gone)
-        self._commit(pending if self._ahead else finished)
+        positions = self._not_handed_out() if self._ahead else self.window.positions
+        self.commits.send(self.raw, {place: offset for place, offset in positions.items() if place in gone})
+
+    def _not_handed_out(self) -> dict[Where, int]:
+        """At-most-once: where partitions stand of which more was committed than handed out."""
+        pending = self.window.pending()
+        return pending | {
+            place: min(offset, pending.get(place, offset)) for place, offset in self._returned.items()
+        }
 
     # Taking messages
 
@@ -210,11 +214,7 @@ class Reader:
         self.window.finish()
         if not self._ahead and self._commit_due():
             self.commit(asynchronous=self._plan.commit_seconds > 0)
-        fresh = self._take(self._plan.batch_messages, wait)
-        if self._ahead and fresh:
-            fresh = self._precommit(fresh)
-        self.window.refill(fresh)
-        return bool(fresh)
+        return self._take(self._plan.batch_messages, wait)
 
     @property
     def attend_due(self) -> bool:
@@ -228,41 +228,42 @@ class Reader:
         if not self._ahead:
             if self._commit_due():
                 self.commit(asynchronous=True)
-            self.window.refill(self._take(1, 0))
+            self._take(1, 0)
         elif self._plan.group is not None:
             # One message at most, and committed before it joins the others.
-            self.window.refill(self._precommit(self._take(1, 0)))
+            self._take(1, 0)
 
-    def _take(self, most: int, wait: float) -> "list[RawMessage]":
+    def _take(self, most: int, wait: float) -> bool:
+        """From librdkafka into the window, by way of the inbox: what raises on the way is told, and nothing is lost."""
         self._raise_failure()
-        before = self._rebalances
-        wait = self.holding.resume_due(wait)
+        self._make_ready()
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
-            first = self.raw.poll(wait)
-            taken = [] if first is None else [first]
-            if first is not None and most > 1:
-                # consume(n, wait) would wait for all n; what is here already is enough.
-                taken += self.raw.consume(most - 1, 0)
+            self.intake.return_back()
+            wait = self.holding.resume_due(wait)
+            self.intake.poll(most, wait)
         self._attended_at = time.monotonic()
+        for raw in self.intake.take_errors():
+            self._note_error(raw)
         self._raise_failure()
-        good = [raw for raw in taken if raw.error() is None]
-        if len(good) != len(taken):
-            for raw in taken:
-                self._check(raw)
-        if self._rebalances != before and self._plan.group is not None:
-            good = [raw for raw in good if where(raw) in self._owned]
+        self._make_ready()  # a rebalance may have come with the messages
+        fresh = self.intake.inbox
         if self.holding.active:
-            good = self.holding.without_held(good)
-        return good if self._admit is None else self._admit(self, good)
+            fresh = self.holding.without_held(fresh)
+        if self._admit is not None:
+            fresh = self._admit(self, fresh)
+        taken = bool(fresh) and (not self._ahead or self._precommit(fresh))
+        if taken:
+            self.window.refill(fresh)
+        self.intake.inbox = []
+        return taken
 
-    def _check(self, raw: "RawMessage") -> None:
+    def _note_error(self, raw: "RawMessage") -> None:
         error = raw.error()
-        if error is None or error.code() in _PASSING:
-            if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                self.at_end.add(where(raw))
-            return
-        subject = raw.topic() or ", ".join(self._plan.topics)
-        raise explained(error, bootstrap=self._plan.bootstrap, subject=subject)
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            self.at_end.add(where(raw))
+        elif error.code() not in PASSING:
+            self.fail(KafkaException(error), raw.topic() or ", ".join(self._plan.topics))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -271,10 +272,10 @@ class Reader:
 
     # Committing
 
-    def _precommit(self, fresh: "list[RawMessage]") -> "list[RawMessage]":
+    def _precommit(self, fresh: "list[RawMessage]") -> bool:
         """At-most-once: the commit comes first. What could not be committed is not worked on but read again."""
-        if self._plan.group is None or not fresh:
-            return fresh
+        if self._plan.group is None:
+            return True
         ends: dict[Where, int] = {}
         starts: dict[Where, int] = {}
         for raw in fresh:
@@ -282,85 +283,57 @@ class Reader:
             assert offset is not None
             starts.setdefault(place, offset)
             ends[place] = offset + 1
-        if self._commit(ends):
-            return fresh
-        for (topic, partition), offset in starts.items():
-            if (topic, partition) in self._owned:
-                self.raw.seek(TopicPartition(topic, partition, offset))
-        return []
+        # Until they are in the window: a commit that raises may have been made.
+        self._returned = starts | self._returned
+        if self.commits.send(self.raw, ends):
+            for place in ends:
+                del self._returned[place]
+            return True
+        for place, offset in starts.items():
+            if place in self._owned:
+                self.intake.read_again(place, offset)
+        return False
 
     def _commit_due(self) -> bool:
         return time.monotonic() - self._committed_at >= self._plan.commit_seconds
 
-    def note(self, place: Where, text: str) -> None:
-        """Metadata that goes with the next commit of a partition."""
-        self._metadata[place] = text
-
     def commit(self, *, asynchronous: bool = False) -> None:
         """Commit what is finished. At-most-once has committed it before: a commit now could only go back."""
         self._committed_at = time.monotonic()
-        positions = self.window.take_positions()
-        if not self._ahead and not self._commit(positions, asynchronous=asynchronous):
-            self._give_back(positions)
-
-    def _give_back(self, positions: dict[Where, int]) -> None:
-        """A commit that came to nothing is made again, unless the partition has gone or a later one was sent."""
-        for place, offset in positions.items():
-            if place in self._owned and self._sent.get(place) == offset:
-                self.window.positions.setdefault(place, offset)
-
-    def _commit(self, positions: dict[Where, int], *, asynchronous: bool = False) -> bool:
-        """False when the partitions are not ours any more."""
-        if not positions or self._plan.group is None:
-            return True
-        if self._before_commit is not None:
-            self._before_commit()
-        offsets = [
-            TopicPartition(topic, partition, offset, self._metadata.pop((topic, partition), ""))
-            for (topic, partition), offset in positions.items()
-        ]
-        self._sent.update(positions)
-        try:
-            self._send_commit(offsets, asynchronous=asynchronous)
-        except KafkaException as error:
-            if error.args[0].code() not in _NOT_OURS:
-                raise explained(
-                    error, bootstrap=self._plan.bootstrap, subject=f"group {self._plan.group}"
-                ) from error
-            return False
-        return True
-
-    def _send_commit(self, offsets: list[TopicPartition], *, asynchronous: bool) -> None:
-        if asynchronous:
-            self.raw.commit(offsets=offsets, asynchronous=True)
-            return
-        for one in self.raw.commit(offsets=offsets, asynchronous=False) or ():
-            if one.error is not None:
-                raise KafkaException(one.error)
-
-    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-        """How asynchronous commits ended."""
-        failed = [one for one in offsets if error is not None or one.error is not None]
-        self._give_back({(one.topic, one.partition): one.offset for one in failed})
-        if error is not None and error.code() not in _NOT_OURS:
-            log.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
+        positions = dict(self.window.positions)
+        # What could not be committed stays to be committed, unless its partition goes.
+        if self._ahead or self.commits.send(self.raw, positions, asynchronous=asynchronous):
+            self.window.sent(positions)
 
     # Moving about
 
     def seek(self, one: TopicPartition) -> None:
-        self.window.drop([(one.topic, one.partition)])
+        place = place_of(one)
+        self._read_again([place])
         with kafka_errors(self._plan.bootstrap, f"{one.topic}, partition {one.partition}"):
-            self.raw.seek(one)
+            self.intake.seek(place, one.offset)
+
+    def _read_again(self, places: Iterable[Where]) -> None:
+        """What was taken of these and not handed out is not, until it is read again."""
+        for place, offset in self.window.pending_of(places).items():
+            if self._ahead:
+                self._returned.setdefault(place, offset)
+            self.intake.read_again(place, offset)
+        self.window.drop(places)
 
     def try_again(self, place: Where, offset: int, wait_seconds: float) -> None:
         """Hand out a message again after a while, and nothing of its partition before; its position stays."""
         self.window.pin(place, offset)
+        if self._ahead:
+            self._returned[place] = offset
+        self.intake.read_again(place, offset)
         self.window.drop([place])
         self.holding.until(place, offset, wait_seconds)
 
-    def pause(self, places: Iterable[Where]) -> None:
+    def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""
-        self.holding.pause(places, self.window)
+        self._read_again(places)
+        self.holding.pause(places)
 
     def resume(self, places: Iterable[Where]) -> None:
         self.holding.resume(places)
@@ -381,7 +354,7 @@ class Reader:
         self.window.finish(unfinished)
         try:
             if self._ahead:
-                self._commit(self.window.pending())
+                self.commits.send(self.raw, self._not_handed_out())
             else:
                 self.commit()
         finally:

@@ -3,13 +3,18 @@
 Each wait of the back-off has partitions of its own in the retry topic: messages in one partition then become due
 in the order they lie in, so a partition whose first message is not due is paused until it is, nothing waits behind
 a longer wait than its own, and nothing is kept in memory. Where a message goes next is acknowledged before the
-place it came from is committed: a crash in between brings it twice, never loses it.
+place it came from is committed: a crash in between brings it twice, never loses it. What its next place did not take
+is kept and sent again before the next commit, however often that fails.
+
+Which topic a retry topic belongs to is known by its name, and what headers say of failures counts in these alone:
+elsewhere they are some other consumer's, passed on.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -42,6 +47,18 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(slots=True)
+class _Passing:
+    """A message on its way to its next place."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, Any]]
+    choose: Callable[[], int]  # the partition
+    delivery: "Delivery | None" = None
+
+
 class RetryFlow:
     ordered = False
 
@@ -50,11 +67,11 @@ class RetryFlow:
         self._policy = policy
         self._group = group
         self._sources = {retry_topic(topic, group): topic for topic in topics}
-        self._under_way: list[Delivery] = []
+        self._under_way: list[_Passing] = []
         admin = Admin(bootstrap)
         for topic in topics:
             partitions = len(admin.partition_indexes(topic))
-            self._ensure(admin, retry_topic(topic, group), self._retry_partitions(partitions))
+            self._ensure_retries(admin, topic, partitions)
             if policy.dead_letter:
                 self._ensure(admin, dead_letter_topic(topic, group), partitions)
         self._producer = Producer(bootstrap, delivery="at-least-once", profile="latency")
@@ -63,8 +80,8 @@ class RetryFlow:
     def _prepare(self) -> None:
         """What a kind of retries keeps for itself."""
 
-    def _retry_partitions(self, source_partitions: int) -> int:
-        return self._policy.steps * min(source_partitions, _LANES_MAX)
+    def _ensure_retries(self, admin: Admin, topic: str, partitions: int) -> None:
+        self._ensure(admin, retry_topic(topic, self._group), self._policy.steps * min(partitions, _LANES_MAX))
 
     @staticmethod
     def _ensure(admin: Admin, name: str, partitions: int) -> None:
@@ -87,6 +104,14 @@ class RetryFlow:
     def topics(self) -> list[str]:
         """What the group reads: the topics, and their retry topics."""
         return [*self._sources.values(), *self._sources]
+
+    @property
+    def retry_topics(self) -> Collection[str]:
+        return self._sources.keys()
+
+    def _source(self, message: Message) -> str:
+        """The topic that a message came from before its retries."""
+        return self._sources.get(message.topic, message.topic)
 
     # What the reader asks
 
@@ -122,51 +147,72 @@ class RetryFlow:
 
     def settle(self) -> None:
         """Wait until every message passed on is acknowledged; only then may its old place be committed."""
-        under_way, self._under_way = self._under_way, []
-        for delivery in under_way:
-            delivery.result()
+        failure: ClientError | None = None
+        for passing in self._under_way:
+            try:
+                self._send(passing)
+            except ClientError as error:
+                failure = failure or error
+        for passing in self._under_way:
+            refusal = None if passing.delivery is None else passing.delivery.exception()
+            if refusal is not None:
+                passing.delivery = None
+                failure = failure or refusal
+        self._under_way = [passing for passing in self._under_way if passing.delivery is None]
+        if failure is not None:
+            raise failure
+
+    def _send(self, passing: _Passing) -> None:
+        """Unless it is under way or there already."""
+        if passing.delivery is None:
+            passing.delivery = self._producer.pass_on(
+                passing.topic, passing.value, passing.key, passing.choose(), passing.headers
+            )
 
     # What became of a body
 
     def succeeded(self, reader: "Reader", message: Message) -> None:
         """Nothing to do: the commit moves on."""
 
+    def attempt(self, message: Message) -> int:
+        """Which try this is."""
+        return self._earlier(message)[0] + 1
+
+    def _earlier(self, message: Message) -> retry_headers.Failures:
+        """How often and how it failed before."""
+        if message.topic not in self._sources:
+            return 0, []
+        return retry_headers.failures(message.headers), retry_headers.history(message.headers)
+
     def failed(self, reader: "Reader", message: Message, error: Exception) -> None:
         """Send the message to its next try, or to its end."""
         del reader
-        failures = message.attempt
+        failures = self.attempt(message)
         if failures >= self._policy.attempts:
             self._give_up(message, error)
             return
         due = now_ms() + round(self._policy.wait_seconds(failures) * 1000)
-        self._pass_on(message, retry_topic(message.origin.topic, self._group), error, due)
+        self._pass_on(message, retry_topic(self._source(message), self._group), error, due)
 
-    def _give_up(
-        self, message: Message, error: Exception, earlier: retry_headers.Failures | None = None
-    ) -> None:
+    def _give_up(self, message: Message, error: Exception) -> None:
         if self._policy.dead_letter:
-            self._pass_on(message, dead_letter_topic(message.origin.topic, self._group), error, None, earlier)
+            self._pass_on(message, dead_letter_topic(self._source(message), self._group), error, None)
         else:
             log.error("dropped %r after %d tries: %s", message, self._policy.attempts, reason_of(error))
 
-    def _pass_on(
-        self,
-        message: Message,
-        topic: str,
-        error: Exception,
-        due_ms: int | None,
-        earlier: retry_headers.Failures | None = None,
-    ) -> None:
-        """`earlier` are its failures so far, where its headers do not have them all."""
-        place = (message.topic, message.partition, message.offset)
+    def _pass_on(self, message: Message, topic: str, error: Exception, due_ms: int | None) -> None:
         headers = retry_headers.with_failure(
-            message.headers, place, reason_of(error), now_ms(), due_ms, earlier
+            message.headers, message.origin, reason_of(error), now_ms(), due_ms, self._earlier(message)
         )
-        self._forward(message, topic, headers, self._partition(message, topic, due_ms))
+        self._forward(message, topic, headers, lambda: self._partition(message, topic, due_ms))
 
-    def _forward(self, message: Message, topic: str, headers: list[tuple[str, Any]], partition: int) -> None:
-        delivery = self._producer.pass_on(topic, message.raw_value, message.key, partition, headers)
-        self._under_way.append(delivery)
+    def _forward(
+        self, message: Message, topic: str, headers: list[tuple[str, Any]], choose: Callable[[], int]
+    ) -> None:
+        """From here on no commit is made before the message is there."""
+        passing = _Passing(topic, message.key, message.raw_value, headers, choose)
+        self._under_way.append(passing)
+        self._send(passing)
         if len(self._under_way) >= _UNDER_WAY_MAX:
             self.settle()
 
@@ -176,7 +222,7 @@ class RetryFlow:
         if due_ms is None:
             return lane % count
         lanes = max(1, count // self._policy.steps)
-        return (self._policy.step(message.attempt) * lanes + lane % lanes) % count
+        return (self._policy.step(self.attempt(message)) * lanes + lane % lanes) % count
 
     def close(self) -> None:
         self._producer.close()

@@ -53,6 +53,14 @@ def origin(headers: Pairs) -> tuple[str, int, int] | None:
     return topic, int(partition), int(offset)
 
 
+def origin_in(topic: str, headers: Pairs) -> tuple[str, int, int] | None:
+    """The origin of a message that lies in `topic`: believed in a retry or dead-letter topic of that origin alone."""
+    found = origin(headers)
+    if found is None or not (topic.startswith(f"{found[0]}.") and topic.endswith((".retry", ".dlq"))):
+        return None
+    return found
+
+
 def error(headers: Pairs) -> str:
     return (_find(headers, ERROR) or b"").decode("utf-8", "replace")
 
@@ -71,16 +79,16 @@ def with_failure(
     reason: str,
     now_ms: int,
     due_ms: int | None,
-    earlier: Failures | None = None,
+    earlier: Failures,
 ) -> list[tuple[str, str | bytes | None]]:
     """The headers for the message's next place: its own, and one failure more. Without `due_ms` it was the last.
 
-    `earlier` is how often and how it failed before, where the headers do not say.
+    `place` is where it was first stored, `earlier` how often and how it failed before.
     """
     text = one_line(reason)
-    count, before = earlier or (failures(headers), history(headers))
+    count, before = earlier
     told = [*before, {"at": now_ms, "error": text}][-_HISTORY_ENTRIES_MAX:]
-    topic, partition, offset = origin(headers) or place
+    topic, partition, offset = place
     out: list[tuple[str, str | bytes | None]] = list(without_ours(headers))
     out += [
         (ORIGIN, f"{topic}/{partition}/{offset}"),

@@ -1,6 +1,8 @@
 """Retries that keep the order of each key.
 
-Source and retry topic have the same partitions, and the range assignor gives partition p of both to one member. When
+Source and retry topic have the same partitions, and the range assignor gives partition p of both to one member.
+Where they differ, neither is read: a key that waits in one member's retry partition would be overtaken in another
+member's source partition. The retry topic is made to grow as the source has; it cannot be made smaller from here. When
 a message of a key fails, it goes to partition p of the retry topic, and every later message of that key goes there
 behind it without being tried. A retry partition is worked off strictly in order: a message that fails again is not
 sent on but tried again in its place, so that those behind it wait. How often it has failed is kept in the metadata
@@ -18,7 +20,9 @@ from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import TopicPartition
 
 from penstock.client import retry_headers
+from penstock.client.admin import Admin
 from penstock.client.connect import REQUEST_SECONDS, handle_settings
+from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.retry import retry_topic
 from penstock.client.retry_flow import RetryFlow, now_ms, reason_of
@@ -36,8 +40,15 @@ _HISTORY_KEPT = 3  # commit metadata is small: Kafka takes 4096 bytes
 class OrderedRetryFlow(RetryFlow):
     ordered = True
 
-    def _retry_partitions(self, source_partitions: int) -> int:
-        return source_partitions
+    def _ensure_retries(self, admin: Admin, topic: str, partitions: int) -> None:
+        name = retry_topic(topic, self._group)
+        self._ensure(admin, name, partitions)
+        found = len(admin.partition_indexes(name))
+        if found > partitions:
+            raise ClientError(
+                f"{topic} has {partitions} partitions and {name} has {found}: with ordered_by_key they must have the "
+                f"same number, `penstock topic alter {name} --partitions {partitions}`"
+            )
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -52,6 +63,7 @@ class OrderedRetryFlow(RetryFlow):
 
     def assigned(self, reader: "Reader", partitions: list[TopicPartition]) -> None:
         """What an earlier owner left: tries under way, and keys that wait."""
+        self._bar_strays(reader)
         mine = [one for one in partitions if one.topic in self._sources]
         if not mine:
             return
@@ -63,6 +75,19 @@ class OrderedRetryFlow(RetryFlow):
             if tries is not None:
                 self._tries[place] = tries
             self._waiting[source] = self._scan(place, one.offset)
+
+    def _bar_strays(self, reader: "Reader") -> None:
+        """Source partitions whose retry partition is not ours wait for the rebalance that brings them together."""
+        owned = set(reader.owned)
+        strays = {
+            (topic, index)
+            for topic, index in owned
+            if topic not in self._sources and (retry_topic(topic, self._group), index) not in owned
+        }
+        reader.holding.bar(strays)
+        admin = Admin(self._bootstrap)
+        for topic in self._sources.values():
+            self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
 
     def _scan(self, place: Where, start: int) -> Counter[bytes]:
         """The keys in a retry partition from where the group stands to the end."""
@@ -102,24 +127,24 @@ class OrderedRetryFlow(RetryFlow):
         waiting = self._waiting.get((topic, partition))
         if not waiting or key not in waiting:
             return False
+        if any(passing.key == key for passing in self._under_way):
+            # Should the one before be refused, this one must not be there first.
+            self.settle()
         message = Message(raw, None)
-        place = (topic, partition, message.offset)
-        self._wait_behind(message, retry_headers.parked(message.headers, place, now_ms()))
+        try:
+            self._wait_behind(message, retry_headers.parked(message.headers, message.origin, now_ms()))
+        except ClientError as error:  # it will be sent again; the loop says what was wrong
+            reader.fail(error)
         return True
 
     def _wait_behind(self, message: Message, headers: list[tuple[str, Any]]) -> None:
-        origin = message.origin
+        """`message` is of the source; its retry partition has the same number."""
+        place = (message.topic, message.partition)
         if message.key is not None:
-            self._waiting.setdefault((origin.topic, origin.partition), Counter())[message.key] += 1
-        self._forward(message, retry_topic(origin.topic, self._group), headers, origin.partition)
+            self._waiting.setdefault(place, Counter())[message.key] += 1
+        self._forward(message, retry_topic(message.topic, self._group), headers, lambda: place[1])
 
     # What became of a body
-
-    def attempt(self, message: Message) -> int:
-        tries = self._tries.get((message.topic, message.partition))
-        if tries is not None and tries["offset"] == message.offset:
-            return int(tries["failures"]) + 1
-        return message.attempt
 
     def succeeded(self, reader: "Reader", message: Message) -> None:
         if message.topic in self._sources:
@@ -129,29 +154,32 @@ class OrderedRetryFlow(RetryFlow):
         failures = self.attempt(message)
         place = (message.topic, message.partition)
         if failures >= self._policy.attempts:
-            self._give_up(message, error, (failures - 1, self._told(message)))
+            self._give_up(message, error)
             if message.topic in self._sources:
                 self._done(reader, message)
             return
         wait_seconds = self._policy.wait_seconds(failures)
         due = now_ms() + round(wait_seconds * 1000)
+        count, told = self._earlier(message)
         if message.topic not in self._sources:
-            spot = (*place, message.offset)
-            headers = retry_headers.with_failure(message.headers, spot, reason_of(error), now_ms(), due)
+            headers = retry_headers.with_failure(
+                message.headers, message.origin, reason_of(error), now_ms(), due, (count, told)
+            )
             self._wait_behind(message, headers)
             return
-        told = [*self._told(message), {"at": now_ms(), "error": retry_headers.one_line(reason_of(error))}]
+        told = [*told, {"at": now_ms(), "error": retry_headers.one_line(reason_of(error))}]
         tries: _Tries = {"offset": message.offset, "failures": failures, "due": due}
         self._tries[place] = {**tries, "history": told}
-        reader.note(place, json.dumps({**tries, "history": told[-_HISTORY_KEPT:]}, ensure_ascii=False))
+        text = json.dumps({**tries, "history": told[-_HISTORY_KEPT:]}, ensure_ascii=False)
+        reader.commits.note(place, message.offset, text)
         reader.try_again(place, message.offset, wait_seconds)
 
-    def _told(self, message: Message) -> list[dict[str, Any]]:
-        """The failures so far: in its headers until it fails in place, from then on in the tries."""
+    def _earlier(self, message: Message) -> retry_headers.Failures:
+        """In its headers until it fails in place, from then on in the tries."""
         tries = self._tries.get((message.topic, message.partition))
         if tries is not None and tries["offset"] == message.offset:
-            return list(tries["history"])
-        return retry_headers.history(message.headers)
+            return int(tries["failures"]), list(tries["history"])
+        return super()._earlier(message)
 
     def _done(self, reader: "Reader", message: Message) -> None:
         """One message fewer of its key waits."""

@@ -27,18 +27,17 @@ def value_reader(chosen: Deserializer, encryption: Encryption | None) -> "ValueR
 def opened(encryption: Encryption, message: "Message", data: bytes) -> bytes:
     key_id = message.header(KEY_HEADER)
     if key_id is None:
-        if encryption.required:
-            raise EncryptionError(f"{message!r} is not encrypted, and this consumer takes nothing else")
+        if not encryption.migrating:
+            raise EncryptionError(
+                f"{message!r} is not encrypted; while a topic is moved over, Encryption(…, migrating=True) takes such"
+            )
         return data
     return encryption.open(_home(message), message.key, key_id.decode("utf-8", "replace"), data)
 
 
 def _home(message: "Message") -> str:
     """The topic a value was sealed for. A retry or dead-letter topic may hold those of its own source alone."""
-    topic, origin = message.topic, message.origin.topic
-    if topic.startswith(f"{origin}.") and topic.endswith((".retry", ".dlq")):
-        return origin
-    return topic
+    return message.origin.topic
 
 
 def _deserialized(deserialize: Callable[[bytes], Any], message: "Message", data: bytes) -> Any:

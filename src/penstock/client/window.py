@@ -7,8 +7,10 @@ Per message nothing but `index` moves; positions are worked out when a commit ne
 of each partition says it all.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from confluent_kafka import TopicPartition
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -18,6 +20,10 @@ Where = tuple[str, int]
 
 def where(raw: "RawMessage") -> Where:
     return raw.topic(), raw.partition()  # type: ignore[return-value]
+
+
+def place_of(partition: TopicPartition) -> Where:
+    return partition.topic, partition.partition
 
 
 class Window:
@@ -30,12 +36,15 @@ class Window:
         # The next offset of what is finished; only what changed since it was taken.
         self.positions: dict[Where, int] = {}
         self._pins: dict[Where, int] = {}  # partitions whose position must not pass an offset
+        self._reached: dict[Where, int] = {}  # the next offset of what is finished, or where a seek went to
+        self._sought: set[Where] = set()  # a seek came behind those of their messages that are here
 
     def refill(self, raws: "list[RawMessage]") -> None:
         """New messages behind those that are there; what is finished is forgotten."""
         self.finish()
         self.raws = self.raws[self.index :] + raws if self.index < len(self.raws) else raws
         self.index = self._marked = 0
+        self._sought.clear()
 
     def finish(self, unfinished: int = 0) -> None:
         """Everything handed out is finished, but for the last `unfinished`."""
@@ -61,6 +70,9 @@ class Window:
                 if not missing:
                     break
         self.positions.update(found)
+        for place, offset in found.items():
+            if place not in self._sought:
+                self._reached[place] = offset
 
     def pin(self, place: Where, offset: int) -> None:
         """This message was handed out but is not finished: it will be handed out again."""
@@ -74,12 +86,23 @@ class Window:
     def has_unfinished(self) -> bool:
         return self._marked < self.index
 
-    def take_positions(self, wanted: Iterable[Where] | None = None) -> dict[Where, int]:
-        """Finished positions that were not taken before, of some partitions or all."""
-        if wanted is None:
-            taken, self.positions = self.positions, {}
-            return taken
-        return {one: self.positions.pop(one) for one in wanted if one in self.positions}
+    def sent(self, positions: Mapping[Where, int]) -> None:
+        """These were committed: they need not be again, unless they have moved meanwhile."""
+        for place, offset in positions.items():
+            if self.positions.get(place) == offset:
+                del self.positions[place]
+
+    def moved(self, place: Where, offset: int) -> None:
+        """A seek: the next message of this partition comes from there. What was not handed out is dropped already."""
+        self._reached[place] = offset
+        self._sought.add(place)
+
+    def next_offsets(self, behind: "Sequence[RawMessage]") -> dict[Where, int]:
+        """Behind the last message that came of each partition, `behind` being those that came after ours."""
+        known = dict(self._reached)
+        here = [raw for raw in self.raws if where(raw) not in self._sought]
+        known.update({where(raw): raw.offset() + 1 for raw in [*here, *behind]})  # type: ignore[operator]
+        return known
 
     def pending(self) -> dict[Where, int]:
         """The first offset not handed out, by partition."""
@@ -88,11 +111,26 @@ class Window:
             first.setdefault(where(raw), raw.offset())  # type: ignore[arg-type]
         return first
 
+    def pending_of(self, wanted: Iterable[Where]) -> dict[Where, int]:
+        """The same, of some partitions."""
+        these = frozenset(wanted)
+        return {place: offset for place, offset in self.pending().items() if place in these}
+
     def drop(self, wanted: Iterable[Where]) -> dict[Where, int]:
         """Forget what was not handed out of some partitions; gives the first offset forgotten of each."""
         gone = frozenset(wanted)
-        dropped = {one: offset for one, offset in self.pending().items() if one in gone}
+        dropped = self.pending_of(gone)
         if dropped:
             kept = [raw for raw in self.raws[self.index :] if where(raw) not in gone]
             self.raws[self.index :] = kept
         return dropped
+
+    def forget(self, gone: Iterable[Where]) -> None:
+        """Partitions that are not ours any more; what was handed out of them is finished or nobody's business."""
+        gone = frozenset(gone)
+        self.drop(gone)
+        for place in gone:
+            self.positions.pop(place, None)
+            self._pins.pop(place, None)
+            self._reached.pop(place, None)
+            self._sought.discard(place)

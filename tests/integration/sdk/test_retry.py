@@ -1,17 +1,20 @@
 """Retries and dead letters (SPEC A3): the main flow goes on, tries survive, order per key is kept where asked."""
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.integration.commands import penstock
 from tests.integration.sdk.conftest import Cluster
 
-from penstock import ClientError, Consumer, Message, Producer, Retry
+from penstock import Admin, ClientError, Consumer, Message, Producer, Retry
 from penstock.client import retry_headers
+from penstock.client.dead_letters import DeadLetterBox
 
 NewTopic = Callable[[int], str]
 
@@ -262,3 +265,29 @@ def test_dead_letters_on_the_command_line(cluster: Cluster, new_topic: NewTopic)
     failed = penstock("dlq", "show", "nowhere", "--group", group_of(topic), bootstrap=cluster.bootstrap)
     assert failed.code == 1
     assert "no dead letters" in failed.said()
+
+
+def test_a_replay_that_cannot_deliver_says_so_and_marks_nothing(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic, group = new_topic(1), "replay"
+    with Producer(cluster.bootstrap) as producer:
+        producer.send_many(topic, [os.urandom(2000) for _ in range(5)]).result()
+    with Consumer(cluster.bootstrap, topic, group=group, retry=Retry(attempts=1)) as consumer:
+        for handled, message in enumerate(consumer, 1):
+            with consumer.handling(message):
+                raise ValueError("no")
+            if handled == 5:
+                break
+    admin, box = Admin(cluster.bootstrap), DeadLetterBox(cluster.bootstrap)
+    admin.alter_configs(topic, {"max.message.bytes": "500"})
+    with pytest.raises(ClientError, match="too large"):
+        box.replay(topic, group)
+    assert [one.waiting for one in box.all() if one.topic == topic] == [5]
+    admin.alter_configs(topic, {"max.message.bytes": "1000000"})
+    # Two at once share what there is, and both come to an end.
+    with ThreadPoolExecutor(2) as threads:
+        done = [threads.submit(box.replay, topic, group) for _ in range(2)]
+        assert sum(one.result() for one in done) >= 5
+    assert [one.waiting for one in box.all() if one.topic == topic] == [0]
+    assert [one.latest for one in admin.describe(topic).partitions] >= [10]

@@ -139,10 +139,11 @@ def test_retries_and_dead_letters_of_a_topic_open_and_those_of_others_do_not() -
             read(encryption, topic, headers, sealed)
 
 
-def test_values_in_the_clear_are_taken_unless_encryption_is_required() -> None:
-    assert read(Encryption(StaticKeys({"new": NEW})), "orders", [], b"plain") == b"plain"
+def test_values_in_the_clear_are_refused_unless_a_topic_is_being_moved_over() -> None:
+    """Else whoever may write to the topic slips in values of their own."""
     with pytest.raises(EncryptionError, match="is not encrypted"):
-        read(Encryption(StaticKeys({"new": NEW}), required=True), "orders", [], b"plain")
+        read(Encryption(StaticKeys({"new": NEW})), "orders", [], b"plain")
+    assert read(Encryption(StaticKeys({"new": NEW}), migrating=True), "orders", [], b"plain") == b"plain"
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,12 +185,12 @@ def test_waits_grow_from_the_first_to_the_longest(first_ms: int, more_ms: int, f
 def test_a_message_keeps_its_history() -> None:
     headers: list[tuple[str, bytes | None]] = [("tags", b"a"), ("penstock-id", b"x-1")]
     for attempt in range(1, 31):
+        earlier = (retry_headers.failures(headers), retry_headers.history(headers))
+        due_ms = 5000 if attempt == 1 else None
         made = retry_headers.with_failure(
-            headers, ("orders.g.retry", 9, attempt), f"Boom:\n {attempt}", attempt, None
+            headers, ("orders", 3, 4711), f"Boom:\n {attempt}", attempt, due_ms, earlier
         )
-        if attempt == 1:
-            made = retry_headers.with_failure(headers, ("orders", 3, 4711), "Boom:\n 1", 1, 5000)
-            assert retry_headers.due_ms(_stored(made)) == 5000
+        assert retry_headers.due_ms(_stored(made)) == due_ms
         headers = _stored(made)
         assert retry_headers.failures(headers) == attempt
         assert retry_headers.error(headers) == f"Boom: {attempt}"

@@ -1,0 +1,99 @@
+"""How a consumer's positions are committed, and what becomes of commits that fail."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.client.errors import explained
+from penstock.client.profiles import Delivery
+from penstock.client.reader_errors import NOT_OURS
+from penstock.client.starting import Start
+from penstock.client.window import Where, Window
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as RawConsumer
+
+log = logging.getLogger("penstock.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a consumer was asked to do."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    group: str | None
+    delivery: Delivery
+    start: Start
+    batch_messages: int
+    commit_seconds: float
+    settings: dict[str, Any]
+
+
+class Commits:
+    def __init__(
+        self, plan: Plan, owned: set[Where], window: Window, before: Callable[[], None] | None
+    ) -> None:
+        """`before` must be done before any position moves."""
+        self._plan = plan
+        self._owned = owned
+        self._window = window
+        self._before = before
+        self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
+        self._notes: dict[Where, tuple[int, str]] = {}
+
+    def note(self, place: Where, offset: int, text: str) -> None:
+        """Metadata that goes with every commit of a partition at that offset."""
+        self._notes[place] = (offset, text)
+
+    def forget(self, place: Where) -> None:
+        """It is not ours any more: how an old commit ended says nothing about what the next owner committed."""
+        self._notes.pop(place, None)
+        self._sent.pop(place, None)
+
+    def send(self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False) -> bool:
+        """False when the partitions are not ours any more."""
+        if not positions or self._plan.group is None:
+            return True
+        if self._before is not None:
+            self._before()
+        offsets = [
+            TopicPartition(*place, offset, self._note_at(place, offset))
+            for place, offset in positions.items()
+        ]
+        self._sent.update(positions)
+        try:
+            if asynchronous:
+                raw.commit(offsets=offsets, asynchronous=True)
+            else:
+                _raise_errors(raw.commit(offsets=offsets, asynchronous=False))
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_OURS:
+                raise explained(
+                    error, bootstrap=self._plan.bootstrap, subject=f"group {self._plan.group}"
+                ) from error
+            return False
+        return True
+
+    def _note_at(self, place: Where, offset: int) -> str:
+        at, text = self._notes.get(place, (None, ""))
+        return text if at == offset else ""
+
+    def ended(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """How an asynchronous commit ended: one that failed is made again, unless a later one was sent."""
+        for one in offsets:
+            place = (one.topic, one.partition)
+            failed = error is not None or one.error is not None
+            if failed and place in self._owned and self._sent.get(place) == one.offset:
+                self._window.positions.setdefault(place, one.offset)
+        if error is not None and error.code() not in NOT_OURS:
+            log.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
+
+
+def _raise_errors(answer: list[TopicPartition] | None) -> None:
+    for one in answer or ():
+        if one.error is not None:
+            raise KafkaException(one.error)

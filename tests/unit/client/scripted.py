@@ -1,0 +1,335 @@
+"""A broker and a group in memory, behind the calls that the SDK makes into librdkafka.
+
+What the model needs to be true of librdkafka, and is (2.x):
+
+- what it has given away it does not give again, unless somebody seeks or the partition is assigned anew;
+- a partition that was paused stays so when it leaves and comes back;
+- an exception that comes out of a poll destroys the message that the poll had in hand;
+- commits of a member that does not own the partition any more are refused.
+
+Every call may be told to raise, before it has done its work or after. Messages, errors, rebalances and the ends of
+asynchronous commits come in the order in which the story queues them.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.client.errors import ClientError
+from penstock.client.window import Where
+
+Header = tuple[str, Any]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A message, or an error that comes in place of one."""
+
+    at: Where
+    number: int = -1
+    data: bytes = b""
+    name: bytes | None = None
+    told: tuple[Header, ...] = ()
+    wrong: KafkaError | None = None
+
+    def topic(self) -> str:
+        return self.at[0]
+
+    def partition(self) -> int:
+        return self.at[1]
+
+    def offset(self) -> int:
+        return self.number
+
+    def value(self) -> bytes:
+        return self.data
+
+    def key(self) -> bytes | None:
+        return self.name
+
+    def headers(self) -> list[Header]:
+        return [(name, value.encode() if isinstance(value, str) else value) for name, value in self.told]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def error(self) -> KafkaError | None:
+        return self.wrong
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def time_ns(self) -> int:
+        return round(self.now * 1e9)
+
+
+Fault = Callable[[str, bool], None]  # the call, and whether its work is done; raises or does not
+
+
+@dataclass
+class Broker:
+    """What is stored, what is committed, and who is told of either."""
+
+    clock: Clock = field(default_factory=Clock)
+    logs: dict[Where, list[Stored]] = field(default_factory=dict)
+    committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
+    fault: Fault = lambda _call, _done: None
+    on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
+    refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
+    unready: bool = False  # asked for commits, it does not answer
+    consumer: "RawConsumer | None" = None
+
+    def make(self, topic: str, partitions: int) -> None:
+        for index in range(partitions):
+            self.logs.setdefault((topic, index), [])
+
+    def append(self, place: Where, data: bytes, key: bytes | None, headers: list[Header]) -> int:
+        log = self.logs[place]
+        log.append(Stored(place, len(log), data, key, tuple(headers)))
+        return len(log) - 1
+
+    def partitions(self, topic: str) -> list[int]:
+        found = sorted(index for name, index in self.logs if name == topic)
+        if not found:
+            raise ClientError(f"there is no topic {topic}", KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return found
+
+    def commit(self, place: Where, offset: int, metadata: str) -> None:
+        self.committed[place] = (offset, metadata)
+        self.on_commit(place, offset)
+
+
+class RawConsumer:
+    """`confluent_kafka.Consumer`, as far as the SDK uses it."""
+
+    def __init__(self, broker: Broker, settings: dict[str, Any]) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._callbacks: dict[str, Callable[..., None]] = {}
+        self.positions: dict[Where, int] = {}
+        self.paused: set[Where] = set()
+        self.queue: deque[tuple[str, Any]] = deque()
+        self.late: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+        self.closed = False
+
+    def _step(self, call: str, done: bool) -> None:
+        self._broker.fault(call, done)
+
+    # The group
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+        self._callbacks = callbacks
+        self.topics = topics
+        self._broker.consumer = self  # the one of the group; others only look
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._step("assign", False)
+        self.positions = {}
+        self.incremental_assign(partitions)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        for one in partitions:
+            place = (one.topic, one.partition)
+            self.positions[place] = self._start(place) if one.offset < 0 else one.offset
+
+    def _start(self, place: Where) -> int:
+        return self._broker.committed.get(place, (0, ""))[0]
+
+    def _rebalance(self, kind: str, places: list[Where]) -> None:
+        partitions = [TopicPartition(*place) for place in places]
+        try:
+            self._callbacks[f"on_{kind}"](self, partitions)
+        finally:
+            # confluent-kafka does it for a callback that has not.
+            if kind == "assign":
+                self.incremental_assign([one for one in partitions if _place(one) not in self.positions])
+            else:
+                for place in places:
+                    self.positions.pop(place, None)
+
+    # Messages
+
+    def poll(self, timeout: float = -1) -> Stored | None:
+        self._step("poll", False)
+        message = self._next()
+        if message is None:
+            self._broker.clock.sleep(max(0.0, timeout))
+        self._step("poll", True)  # what it had in hand goes with the exception
+        return message
+
+    def consume(self, most: int, timeout: float = -1) -> list[Stored]:
+        del timeout
+        self._step("consume", False)
+        found = list(self._ready(most))
+        self._step("consume", True)
+        return found
+
+    def _ready(self, most: int) -> Iterator[Stored]:
+        for _ in range(most):
+            message = self._next()
+            if message is None:
+                return
+            yield message
+
+    def _next(self) -> Stored | None:
+        while self.queue:
+            kind, what = self.queue.popleft()
+            if kind == "error":
+                error: Stored = what
+                return error
+            if kind == "committed":
+                self._settings["on_commit"](*what)
+            else:
+                self._rebalance(kind, what)
+        for place, at in self.positions.items():
+            log = self._broker.logs[place]
+            if place not in self.paused and at < len(log):
+                self.positions[place] = at + 1
+                return log[at]
+        return None
+
+    def seek(self, one: TopicPartition) -> None:
+        self._step("seek", False)
+        place = _place(one)
+        if place not in self.positions:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        logical = {-1: len(self._broker.logs[place]), -2: 0}
+        self.positions[place] = logical.get(one.offset, one.offset)
+        self._step("seek", True)
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self._step("pause", False)
+        self.paused.update(map(_place, partitions))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self._step("resume", False)
+        self.paused.difference_update(map(_place, partitions))
+
+    # Commits
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition] | None:
+        self._step("commit", False)
+        if asynchronous:
+            self.late.append((None, offsets))
+            return None
+        self._apply(offsets)
+        self._step("commit", True)
+        return offsets
+
+    def _apply(self, offsets: list[TopicPartition]) -> None:
+        if any(_place(one) not in self.positions for one in offsets):
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
+        for one in offsets:
+            self._broker.commit(_place(one), one.offset, one.metadata or "")
+
+    def end_commits(self, error: int | None = None) -> None:
+        """The asynchronous ones reach the broker, or fail; the member hears of it with its next poll."""
+        late, self.late = self.late, []
+        for _, offsets in late:
+            try:
+                if error is not None:
+                    raise KafkaException(KafkaError(error))
+                self._apply(offsets)
+            except KafkaException as failed:
+                self.queue.append(("committed", (failed.args[0], offsets)))
+            else:
+                self.queue.append(("committed", (None, offsets)))
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+        del timeout
+        self._step("committed", False)
+        if self._broker.unready:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        found = [(one, *self._broker.committed.get(_place(one), (-1001, ""))) for one in partitions]
+        return [TopicPartition(one.topic, one.partition, at, text) for one, at, text in found]
+
+    def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
+        del timeout
+        return 0, len(self._broker.logs[_place(one)])
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        if self._callbacks and self.positions:
+            self._rebalance("revoke", list(self.positions))
+        self.closed = True
+
+
+def _place(one: TopicPartition) -> Where:
+    return one.topic, one.partition
+
+
+class Delivery:
+    def __init__(self, error: ClientError | None) -> None:
+        self._error = error
+
+    def exception(self) -> ClientError | None:
+        return self._error
+
+    def result(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class Producer:
+    """The SDK's own producer, as far as retries use it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def partitions(self, topic: str) -> int:
+        self._broker.fault("partitions", False)
+        return len(self._broker.partitions(topic))
+
+    def pass_on(
+        self, topic: str, value: bytes, key: bytes | None, partition: int, headers: list[Header]
+    ) -> Delivery:
+        self._broker.fault("produce", False)
+        if self._broker.refuse(topic):
+            return Delivery(ClientError(f"{topic} does not take it"))
+        self._broker.append((topic, max(0, partition)), value, key, headers)
+        self._broker.fault("produce", True)
+        return Delivery(None)
+
+    def close(self) -> None:
+        pass
+
+
+class Admin:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def partition_indexes(self, topic: str) -> list[int]:
+        return self._broker.partitions(topic)
+
+    def create(self, topic: str, *, partitions: int) -> None:
+        if (topic, 0) in self._broker.logs:
+            raise ClientError("exists", KafkaError.TOPIC_ALREADY_EXISTS)
+        self._broker.make(topic, partitions)
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        self._broker.make(topic, partitions)
+
+
+def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
+    """The SDK of this process talks to `broker`; `patch` is `monkeypatch.setattr`."""
+    package = "penstock.client"
+    for module in ("reader", "retry_ordered"):
+        patch(f"{package}.{module}.RawConsumer", lambda settings: RawConsumer(broker, settings))
+    for module in ("retry_flow", "retry_ordered", "admin"):
+        patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
+    patch(f"{package}.reader.reach", lambda _: None)
+    patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
+    for module in ("reader", "holding", "consumer", "retry_flow", "gathering"):
+        patch(f"{package}.{module}.time", broker.clock)

@@ -1,0 +1,86 @@
+"""Waits of an AsyncConsumer that are cancelled: they lose no message, and leaving does not wait for one."""
+
+import asyncio
+import threading
+
+import pytest
+from tests.unit.client.scripted import Broker, install
+
+from penstock.client.aio import AsyncConsumer
+
+TOPIC, SOURCE = "orders", ("orders", 0)
+
+
+class Gate:
+    """Polls wait behind it, as they do for messages that do not come."""
+
+    def __init__(self) -> None:
+        self.polling, self.open = threading.Event(), threading.Event()
+        self.open.set()
+
+    def fault(self, call: str, done: bool) -> None:
+        if call == "poll" and not done:
+            self.polling.set()
+            self.open.wait()
+
+    async def reached(self) -> None:
+        await asyncio.to_thread(self.polling.wait)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    broker = Broker()
+    broker.make(TOPIC, 1)
+    install(broker, monkeypatch.setattr)
+    return broker
+
+
+@pytest.mark.parametrize("in_batches", [True, False])
+def test_what_a_cancelled_wait_takes_is_for_who_asks_next(broker: Broker, in_batches: bool) -> None:
+    gate = Gate()
+
+    async def ask(consumer: AsyncConsumer) -> list[bytes]:
+        if in_batches:
+            async for batch in consumer.batches(size=10, wait=0.3):
+                return [message.value for message in batch]
+        async for message in consumer:
+            return [message.value]
+        return []
+
+    async def work() -> list[bytes]:
+        async with AsyncConsumer("scripted", TOPIC, group="g", stop_on=()) as consumer:
+            assert broker.consumer is not None
+            broker.consumer.queue.append(("assign", [SOURCE]))
+            gate.open.clear()
+            broker.fault = gate.fault
+            waiting = asyncio.create_task(ask(consumer))
+            await gate.reached()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            broker.append(SOURCE, b"1", None, [])
+            gate.open.set()  # the thread takes it, with nobody waiting
+            await consumer.commit()
+            found = await ask(consumer)
+            broker.append(SOURCE, b"2", None, [])
+            return found + await ask(consumer)
+
+    assert asyncio.run(work()) == [b"1", b"2"]
+    assert broker.committed[SOURCE][0] == 2
+
+
+def test_leaving_does_not_wait_for_a_batch(broker: Broker) -> None:
+    gate = Gate()
+
+    async def work() -> None:
+        async with AsyncConsumer("scripted", TOPIC, group="g", stop_on=()) as consumer:
+            broker.fault = gate.fault
+            gate.open.clear()
+            waiting = asyncio.create_task(anext(consumer.batches(size=10, wait=0.3)))
+            await gate.reached()
+            waiting.cancel()
+            gate.open.set()
+
+    asyncio.run(work())
+    assert broker.consumer is not None
+    assert broker.consumer.closed

@@ -1,0 +1,219 @@
+"""Single scenes of what a consumer may meet; the story over random ones is in test_consumer_model.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+from tests.unit.client.scripted import Broker, RawConsumer, Stored, install
+
+from penstock.client.consumer import Consumer
+from penstock.client.errors import ClientError
+from penstock.client.retry import Retry
+
+TOPIC, GROUP = "orders", "billing"
+RETRY = f"{TOPIC}.{GROUP}.retry"
+DEAD = f"{TOPIC}.{GROUP}.dlq"
+SOURCE = (TOPIC, 0)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    broker = Broker()
+    broker.make(TOPIC, 1)
+    install(broker, monkeypatch.setattr)
+    return broker
+
+
+def raw(broker: Broker) -> RawConsumer:
+    assert broker.consumer is not None
+    return broker.consumer
+
+
+def opened(broker: Broker, **options: Any) -> Consumer:
+    """A consumer of a group that owns what it reads."""
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), **options)
+    own(broker, *(place for place in broker.logs if place[0] in raw(broker).topics))
+    return consumer
+
+
+def own(broker: Broker, *places: tuple[str, int]) -> None:
+    raw(broker).queue.append(("assign", list(places)))
+
+
+def send(broker: Broker, *values: bytes, headers: tuple[tuple[str, bytes], ...] = ()) -> None:
+    for value in values:
+        broker.append(SOURCE, value, b"k", list(headers))
+
+
+def value(consumer: Consumer) -> bytes | None:
+    message = consumer.receive(0.1)
+    return None if message is None else message.value
+
+
+def values(consumer: Consumer, rounds: int = 20) -> list[bytes]:
+    found = (value(consumer) for _ in range(rounds))
+    return [one for one in found if one is not None]
+
+
+def raising(call: str, when_done: bool, error: type[BaseException]) -> Callable[[str, bool], None]:
+    """Once."""
+    left = [error]
+
+    def fault(name: str, done: bool) -> None:
+        if left and (name, done) == (call, when_done):
+            raise left.pop()
+
+    return fault
+
+
+def test_an_error_among_messages_is_told_and_they_are_handed_out(broker: Broker) -> None:
+    consumer = opened(broker)
+    send(broker, b"1", b"2")
+    consumer.receive(0.1)
+    broken = Stored((TOPIC, 0), wrong=KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
+    raw(broker).queue.append(("error", broken))
+    send(broker, b"3")
+    with pytest.raises(ClientError, match="no such offset"):
+        values(consumer)
+    assert values(consumer) == [b"3"]
+
+
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("call", ["poll", "consume", "commit"])
+def test_who_goes_on_after_an_interruption_misses_nothing(broker: Broker, call: str, done: bool) -> None:
+    consumer = opened(broker, commit_every=0)
+    send(broker, b"1", b"2", b"3")
+    broker.fault = raising(call, done, KeyboardInterrupt)
+    seen: list[bytes] = []
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - whichever of the calls it is
+        while True:
+            message = consumer.receive(0.1)
+            seen += [] if message is None else [message.value]
+    seen += values(consumer)
+    assert seen == [b"1", b"2", b"3"]
+
+
+def test_a_failure_that_no_topic_took_is_not_committed_until_one_does(broker: Broker) -> None:
+    consumer = opened(broker, retry=Retry(attempts=2, backoff="1s"), commit_every=1000)
+    broker.refuse = lambda topic: topic == RETRY
+    send(broker, b"bad", b"good")
+    message = consumer.receive(0.1)
+    assert message is not None
+    with consumer.handling(message):
+        raise ValueError("no")
+    for _ in range(3):
+        with pytest.raises(ClientError, match="does not take it"):
+            consumer.commit()
+    assert broker.committed == {}
+    broker.refuse = lambda _: False
+    consumer.commit()
+    assert broker.committed[SOURCE][0] == 1
+    assert [one.data for one in broker.logs[RETRY, 0]] == [b"bad"]
+
+
+def test_dead_letters_are_read_with_retries_of_their_own(broker: Broker) -> None:
+    broker.make("orders.old.dlq", 1)
+    told = [("penstock-origin", b"orders/0/7"), ("penstock-failures", b"5")]
+    broker.append(("orders.old.dlq", 0), b"dead", b"k", told)
+    consumer = Consumer("scripted", "orders.old.dlq", group=GROUP, stop_on=(), retry=Retry(attempts=1))
+    own(broker, ("orders.old.dlq", 0))
+    message = consumer.receive(0.1)
+    assert message is not None
+    assert message.attempt == 1
+    with consumer.handling(message):
+        raise ValueError("still")
+    consumer.commit()
+    assert [one.data for one in broker.logs[f"orders.old.dlq.{GROUP}.dlq", 0]] == [b"dead"]
+    assert ("orders.billing.dlq", 0) not in broker.logs
+
+
+def test_headers_passed_on_by_another_consumer_count_for_nothing(broker: Broker) -> None:
+    told = (("penstock-origin", b"elsewhere/0/7"), ("penstock-failures", b"9"), ("trace", b"1"))
+    send(broker, b"bad", headers=told)
+    consumer = opened(broker, retry=Retry(attempts=2, backoff="1s"))
+    message = consumer.receive(0.1)
+    assert message is not None
+    assert (message.attempt, message.origin) == (1, (TOPIC, 0, 0))
+    with consumer.handling(message):
+        raise ValueError("no")
+    consumer.commit()
+    (waiting,) = broker.logs[RETRY, 0]
+    headers = dict(waiting.headers())
+    assert (headers["penstock-origin"], headers["penstock-failures"]) == (b"orders/0/0", b"1")
+    assert headers["trace"] == b"1"
+
+
+@pytest.mark.parametrize("move", [lambda one: one.pause(), lambda one: one.seek(TOPIC, 0, 2)])
+def test_at_most_once_a_clean_end_gives_back_what_was_not_handed_out(
+    broker: Broker, move: Callable[[Consumer], None]
+) -> None:
+    send(broker, b"0", b"1", b"2", b"3")
+    with opened(broker, delivery="at-most-once") as consumer:
+        assert value(consumer) == b"0"
+        move(consumer)
+    assert broker.committed[SOURCE][0] == 1
+
+
+@pytest.mark.parametrize("how", ["revoke", "lost"])
+def test_a_retry_that_waited_while_its_partition_was_away_is_tried(broker: Broker, how: str) -> None:
+    consumer = opened(broker, retry=Retry(attempts=3, backoff="1m"))
+    send(broker, b"bad")
+    message = consumer.receive(0.1)
+    assert message is not None
+    with consumer.handling(message):
+        raise ValueError("no")
+    assert values(consumer) == []
+    held = next(place for place in raw(broker).paused)
+    raw(broker).queue.append((how, [held]))
+    assert values(consumer) == []
+    own(broker, held)
+    assert values(consumer) == []
+    broker.clock.now += 100
+    assert values(consumer) == [b"bad"]
+
+
+@pytest.mark.parametrize("how", ["revoke", "lost"])
+def test_a_late_failure_of_an_old_commit_does_not_set_the_next_owner_back(broker: Broker, how: str) -> None:
+    consumer = opened(broker)
+    send(broker, b"0", b"1", b"2")
+    assert value(consumer) == b"0"
+    broker.clock.now += 2
+    assert values(consumer) == [b"1", b"2"]  # the commit is under way
+    raw(broker).queue.append((how, [SOURCE]))
+    values(consumer)
+    broker.commit(SOURCE, 50, "")  # another member's
+    own(broker, SOURCE)
+    raw(broker).end_commits(KafkaError.REQUEST_TIMED_OUT)
+    values(consumer)
+    broker.clock.now += 2
+    values(consumer)
+    raw(broker).end_commits()
+    consumer.close()
+    assert broker.committed[SOURCE][0] == 50
+
+
+def test_an_assignment_that_went_wrong_is_told_and_made_good(broker: Broker) -> None:
+    send(broker, b"0", b"1")
+    broker.unready = True
+    consumer = opened(broker, start=1)
+    with pytest.raises(ClientError):
+        values(consumer)
+    broker.unready = False
+    assert values(consumer) == [b"1"]
+
+
+def test_with_ordered_keys_nothing_is_read_apart_from_its_retries(broker: Broker) -> None:
+    send(broker, b"0")
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=Retry(ordered_by_key=True))
+    own(broker, SOURCE)
+    assert values(consumer) == []
+    raw(broker).queue.append(("revoke", [SOURCE]))
+    own(broker, SOURCE, (RETRY, 0))
+    assert values(consumer) == [b"0"]
+
+
+def test_with_ordered_keys_a_retry_topic_with_more_partitions_is_refused(broker: Broker) -> None:
+    broker.make(RETRY, 4)
+    with pytest.raises(ClientError, match=r"orders has 1 partitions and orders\.billing\.retry has 4"):
+        Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=Retry(ordered_by_key=True))
