@@ -48,7 +48,7 @@ def _progress_fault(value: Value) -> str | None:
 
 
 ARCHIVE_PROGRESS = Validator(
-    "`<topic id> <partition>:<next offset>,…`, or empty",
+    "`<topic id> <partition>:<next offset>[:<leader epoch>],…`, or empty",
     lambda value: _progress_fault(value) is None,
     # Without the value, which may be very long.
     lambda name, value: f"Invalid value for configuration {name}: {_progress_fault(value)}",

@@ -1,25 +1,28 @@
 """How far an archive has taken a topic: the value of the topic setting `penstock.archive.progress`.
 
-    <topic id> <partition>:<next offset>[,<partition>:<next offset>...]
+    <topic id> <partition>:<next offset>[:<leader epoch>][,<partition>:<next offset>[:<leader epoch>]...]
 
 The archive writes it once its manifest is durable; retention reads it. Everything below a partition's next offset is
-safely archived. The id is the topic's, as Kafka prints ids (16 bytes in URL-safe base64 without padding), so that what
-was archived of a deleted topic says nothing about another one of the same name. A partition that is not named has no
-progress. The empty text is no progress at all.
+safely archived. The leader epoch is that of the last archived record: a log that lost its end, by an unclean election
+or a power cut, gives the same offsets to other records under another epoch, and by it the two are told apart. Where an
+archive does not say it, only the offset counts. The id is the topic's, as Kafka prints ids (16 bytes in URL-safe base64
+without padding), so that what was archived of a deleted topic says nothing about another one of the same name. A
+partition that is not named has no progress. The empty text is no progress at all.
 """
 
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 # As many partitions as one request may create fit; the metadata is not made for larger values.
 TEXT_CHARACTERS_MAX = 256 * 1024
 _ID_CHARACTERS = 22
 _OFFSET_MAX = 2**63 - 1
+_EPOCH_MAX = 2**31 - 1
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")
-_ENTRY = re.compile(r"([0-9]{1,10}):([0-9]{1,19})", re.ASCII)
+_ENTRY = re.compile(r"([0-9]{1,10}):([0-9]{1,19})(?::([0-9]{1,10}))?", re.ASCII)
 _SHOWN_CHARACTERS = 40
 
 
@@ -27,6 +30,8 @@ _SHOWN_CHARACTERS = 40
 class ArchiveProgress:
     topic_id: bytes
     next_offsets: Mapping[int, int]
+    # Of the last archived record of a partition; one that is not there is not known.
+    epochs: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def parse(cls, text: str) -> "ArchiveProgress | None":
@@ -37,12 +42,14 @@ class ArchiveProgress:
             raise ValueError(f"it has more than {TEXT_CHARACTERS_MAX} characters")
         id_text, _, entries = text.partition(" ")
         next_offsets: dict[int, int] = {}
+        epochs: dict[int, int] = {}
         topic_id = _id_bytes(id_text)
         for entry in entries.split(","):
             found = _ENTRY.fullmatch(entry)
             if found is None:
                 raise ValueError(
-                    f"{_short(entry)} is not <partition>:<next offset>; it looks like '<topic id> 0:1000,1:77'"
+                    f"{_short(entry)} is not <partition>:<next offset>[:<leader epoch>]; "
+                    "it looks like '<topic id> 0:1000:3,1:77:0'"
                 )
             partition, offset = int(found[1]), int(found[2])
             if offset > _OFFSET_MAX:
@@ -50,19 +57,28 @@ class ArchiveProgress:
             if partition in next_offsets:
                 raise ValueError(f"partition {partition} is there twice")
             next_offsets[partition] = offset
-        return cls(topic_id, MappingProxyType(next_offsets))
+            if found[3] is not None:
+                epochs[partition] = int(found[3])
+                if epochs[partition] > _EPOCH_MAX:
+                    raise ValueError(f"{found[3]} is not a leader epoch")
+        return cls(topic_id, MappingProxyType(next_offsets), MappingProxyType(epochs))
 
     def __str__(self) -> str:
-        entries = ",".join(f"{partition}:{offset}" for partition, offset in sorted(self.next_offsets.items()))
+        entries = ",".join(self._entry(partition) for partition in sorted(self.next_offsets))
         return f"{id_text(self.topic_id)} {entries}"
 
+    def _entry(self, partition: int) -> str:
+        entry = f"{partition}:{self.next_offsets[partition]}"
+        epoch = self.epochs.get(partition)
+        return entry if epoch is None else f"{entry}:{epoch}"
+
     def lowered(self, ends: Mapping[int, int]) -> "ArchiveProgress":
-        """The same, but for no partition beyond the end given here."""
+        """The same, but for no partition beyond the end given here; of what is lowered the epoch is not known."""
+        lower = {at: end for at, end in ends.items() if end < self.next_offsets.get(at, 0)}
         return ArchiveProgress(
             self.topic_id,
-            MappingProxyType(
-                {at: min(offset, ends.get(at, offset)) for at, offset in self.next_offsets.items()}
-            ),
+            MappingProxyType({**self.next_offsets, **lower}),
+            MappingProxyType({at: epoch for at, epoch in self.epochs.items() if at not in lower}),
         )
 
 

@@ -16,6 +16,12 @@ def test_progress_survives_its_own_text() -> None:
     assert ArchiveProgress.parse(str(progress)) == progress
 
 
+def test_it_says_the_leader_epoch_of_the_last_archived_record_where_it_is_known() -> None:
+    progress = ArchiveProgress(ID, {1: 77, 0: 1000}, {0: 3})
+    assert str(progress) == f"{TEXT} 0:1000:3,1:77"
+    assert ArchiveProgress.parse(str(progress)) == progress
+
+
 def test_the_empty_text_is_no_progress() -> None:
     assert ArchiveProgress.parse("") is None
 
@@ -35,6 +41,9 @@ def test_the_empty_text_is_no_progress() -> None:
         (f"{TEXT} 0:1_0", "'0:1_0' is not"),
         (f"{TEXT} 0:٣", "is not <partition>"),
         (f"{TEXT} 0:{2**63}", "is not an offset"),
+        (f"{TEXT} 0:1:", "'0:1:' is not"),
+        (f"{TEXT} 0:1:-1", "'0:1:-1' is not"),
+        (f"{TEXT} 0:1:{2**31}", "is not a leader epoch"),
         (f"{TEXT} 0:1,0:2", "partition 0 is there twice"),
         (f"{TEXT} " + "0" * TEXT_CHARACTERS_MAX, "characters"),
     ],
@@ -46,5 +55,7 @@ def test_anything_else_is_refused_with_the_reason(text: str, reason: str) -> Non
 
 
 def test_it_is_lowered_to_ends_and_never_raised() -> None:
-    progress = ArchiveProgress(ID, {0: 10, 1: 20, 2: 30})
-    assert progress.lowered({0: 5, 1: 99}).next_offsets == {0: 5, 1: 20, 2: 30}
+    progress = ArchiveProgress(ID, {0: 10, 1: 20, 2: 30}, {0: 2, 1: 2})
+    lowered = progress.lowered({0: 5, 1: 99})
+    assert lowered.next_offsets == {0: 5, 1: 20, 2: 30}
+    assert lowered.epochs == {1: 2}  # of the record before 5 it may be another one
