@@ -22,6 +22,8 @@ class Cluster(Protocol):
         self, wanted: Mapping[TopicPartition, int], *, committed: bool = False
     ) -> dict[TopicPartition, OffsetAt]: ...
 
+    def serves(self, at: TopicPartition, offset: int) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -84,6 +86,18 @@ def edges(
     """EARLIEST or LATEST of each."""
     answers = cluster.offsets(dict.fromkeys(partitions, edge), committed=committed)
     return {at: answer.offset for at, answer in answers.items()}
+
+
+def served(
+    cluster: Cluster, begins: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, int]
+) -> set[TopicPartition]:
+    """Partitions whose log begins behind where a reader stands, who misses nothing all the same.
+
+    That is a partition which was retired, removed and grown again: what was written to it between the last offset that
+    readers saw and the first of the new log is in other partitions.
+    """
+    late = {at: begin for at, begin in begins.items() if at in earliest and begin < earliest[at]}
+    return {at for at, begin in late.items() if cluster.serves(at, begin)}
 
 
 def resolve(

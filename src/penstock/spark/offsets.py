@@ -2,9 +2,10 @@
 
     {"orders": {"0": 23, "1": -2}, "payments": {"0": -1}}          -2 earliest, -1 latest, in options only
 
-A checkpoint of a stream adds three keys that no topic can have, since topic names know no `@`:
+A checkpoint of a stream adds four keys that no topic can have, since topic names know no `@`:
 
     "@ids"    {"orders": "pZm0…"}   which topic of that name was read: a recreated one is another topic
+    "@retired" {"orders": [2]}      partitions that left the topic and have nothing unread; each may come back
     "@first"  true                  this is what `initialOffset` gave, and no checkpoint has seen it yet
     "@from"   {"orders": {"0": 5}}  where the first batch starts. Spark asks `initialOffset` again when it
                                     replays batch 0, and "latest" would mean something else by then
@@ -22,7 +23,7 @@ from penstock.spark.errors import OptionError
 
 Offsets = dict[TopicPartition, int]
 
-IDS, FIRST, FROM = "@ids", "@first", "@from"
+IDS, FIRST, FROM, RETIRED = "@ids", "@first", "@from", "@retired"
 _MARK = "@"
 _EXAMPLE = '{"orders": {"0": 23, "1": -2}}'
 
@@ -110,6 +111,7 @@ class StreamOffset:
     ids: dict[str, str] = field(default_factory=dict)
     first: bool = False
     origin: Offsets | None = None
+    retired: frozenset[TopicPartition] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = to_tree(self.at)
@@ -119,6 +121,11 @@ class StreamOffset:
             tree[FIRST] = True
         if self.origin is not None:
             tree[FROM] = to_tree(self.origin)
+        if self.retired:
+            gone: dict[str, list[int]] = {}
+            for at in sorted(self.retired):
+                gone.setdefault(at.topic, []).append(at.partition)
+            tree[RETIRED] = gone
         return tree
 
     @classmethod
@@ -129,6 +136,11 @@ class StreamOffset:
             ids=dict(tree.get(IDS, {})),
             first=bool(tree.get(FIRST, False)),
             origin=None if origin is None else from_tree(origin),
+            retired=frozenset(
+                TopicPartition(topic, number)
+                for topic, numbers in tree.get(RETIRED, {}).items()
+                for number in numbers
+            ),
         )
 
 

@@ -4,10 +4,10 @@ Everything here runs on the driver. A task checks its own range again when it re
 deletion may come in between.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from penstock.client.raw import EARLIEST, LATEST, TopicPartition
-from penstock.spark.cluster import Cluster, Found, edges, find, resolve
+from penstock.spark.cluster import Cluster, Found, edges, find, resolve, served
 from penstock.spark.errors import OptionError
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import Offsets, StreamOffset
@@ -31,11 +31,13 @@ def batch_ranges(cluster: Cluster, options: ReadOptions) -> tuple[list[Range], F
     earliest = edges(cluster, found.partitions, EARLIEST)
     latest = edges(cluster, found.partitions, LATEST, committed=committed)
     loss = LossPolicy(fail=options.fail_on_data_loss)
+    nothing_lost = served(cluster, {at: start[at] for at in start if start[at] < end[at]}, earliest)
     ranges = []
     for at in found.partitions:
         begin, until = start[at], end[at]
         if begin < earliest[at] and begin < until:
-            loss.report(f"{at} has no offset {begin} any more, it begins at {earliest[at]}")
+            if at not in nothing_lost:
+                loss.report(f"{at} has no offset {begin} any more, it begins at {earliest[at]}")
             begin = earliest[at]
         if until > latest[at] or begin > latest[at]:
             loss.report(f"{at} was asked for offsets {begin} to {until}, but it ends at {latest[at]}")
@@ -59,11 +61,12 @@ def stream_ranges(
     now: Found,
     earliest: Mapping[TopicPartition, int],
     loss: LossPolicy,
+    nothing_lost: Collection[TopicPartition] = (),
 ) -> list[Range]:
     """The ranges of one batch of a stream, the same ones whenever it is replayed.
 
-    `now` and `earliest` say what is still there. `start.at` does not count for a first batch (see `offsets`),
-    nor for partitions of a topic that was made anew since.
+    `now` and `earliest` say what is still there, `nothing_lost` as `served` does. `start.at` does not count for a
+    first batch (see `offsets`), nor for partitions of a topic that was made anew since.
     """
     begins = end.origin if end.origin is not None else start.at
     ranges = []
@@ -87,7 +90,8 @@ def stream_ranges(
         if not known and not recreated and begin > 0:
             loss.report(f"{at} is new and begins at offset {begin}, not 0: what was before is gone unread")
         if begin < earliest[at]:
-            loss.report(f"{at} has no offset {begin} any more, it begins at {earliest[at]}")
+            if at not in nothing_lost:
+                loss.report(f"{at} has no offset {begin} any more, it begins at {earliest[at]}")
             begin = earliest[at]
         ranges.append(Range(at, begin, until))
     return [part for part in ranges if part.size]
@@ -115,7 +119,8 @@ def advance(
     for at in gone:
         if _differ(start.ids.get(at.topic), now.ids.get(at.topic)):
             continue  # of the old topic; the new one may get such a partition later, from its beginning
-        loss.report(f"{at} is gone: the topic or partition was deleted after offset {start.at[at]}")
+        if at.topic not in now.ids:
+            loss.report(f"{at} is gone: the topic or partition was deleted after offset {start.at[at]}")
         # Kept as it is: should the same topic come back (a broker that was late), the stream goes on there.
         begins[at] = ends[at] = start.at[at]
     for topic in now.topics:
@@ -129,6 +134,31 @@ def advance(
             if ends[at] < begins[at]:
                 loss.report(f"{at} went back from offset {begins[at]} to {ends[at]}: its end was cut off")
     return begins, ends, ids
+
+
+def retired(
+    start: StreamOffset, now: Found, seen: Mapping[TopicPartition, int], loss: LossPolicy
+) -> frozenset[TopicPartition]:
+    """Partitions that left a topic which is still there: they were retired, and retention has left readers nothing.
+
+    `seen`: where they ended when this process looked last. Who stood there has missed nothing; whoever was away cannot
+    tell, and says so once. From then on the checkpoint knows.
+    """
+    gone = []
+    for at in sorted(start.at.keys() - set(now.partitions)):
+        if at.topic not in now.ids or _differ(start.ids.get(at.topic), now.ids[at.topic]):
+            continue
+        gone.append(at)
+        position, end = start.at[at], seen.get(at)
+        if at in start.retired or end == position:
+            continue
+        if end is None:
+            loss.report(
+                f"{at} was retired while nobody looked: records behind offset {position} may be gone unread"
+            )
+        else:
+            loss.report(f"{at} was retired, and its records from offset {position} to {end} are gone unread")
+    return frozenset(gone)
 
 
 def fresh(start: StreamOffset, now: Found) -> list[TopicPartition]:

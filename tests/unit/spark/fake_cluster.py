@@ -13,6 +13,7 @@ class FakeLog:
     end: int = 0
     stable: int | None = None
     times: tuple[int, ...] = ()  # of the records from `start` on
+    limit: int | None = None  # where readers of the partition stood that had this number before
 
 
 @dataclass
@@ -47,6 +48,14 @@ class FakeCluster:
             )
             for name in names
         }
+
+    def grow_again(self, at: TopicPartition, *, limit: int, start: int, end: int) -> None:
+        """After the one of this number was retired and removed: offsets never go back."""
+        self.logs[at] = FakeLog(start, end, limit=limit)
+
+    def serves(self, at: TopicPartition, offset: int) -> bool:
+        log = self.logs[at]
+        return (log.start if log.limit is None else log.limit) <= offset <= log.end
 
     def offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed: bool = False

@@ -8,6 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from tests.unit.spark.fake_cluster import FakeCluster, FakeLog
 
 from penstock.client.raw import TopicPartition
+from penstock.spark.errors import DataLossError
 from penstock.spark.options import read_options
 from penstock.spark.planning import Range
 from penstock.spark.schema import source_schema
@@ -127,3 +128,81 @@ def test_tasks_get_no_connection(cluster: FakeCluster) -> None:
     stream.initialOffset()
     travelled = pickle.loads(pickle.dumps(stream))
     assert travelled._client is None
+
+
+# ── partitions that are retired, removed and grown again ──
+
+
+@pytest.fixture
+def two(cluster: FakeCluster) -> FakeCluster:
+    cluster.create("t", FakeLog(0, 10), FakeLog(0, 10))
+    return cluster
+
+
+def read_up(stream: StreamReader) -> dict[str, Any]:
+    """Everything there is, and one more look as a running stream takes it."""
+    start = stream.initialOffset()
+    first = stream.latestOffset(start, EVERYTHING)
+    assert ranges(stream, start, first) == [Range(T0, 0, 10), Range(T1, 0, 10)]
+    assert stream.latestOffset(first, EVERYTHING) == first
+    return first
+
+
+def test_a_stream_that_has_read_everything_goes_on_without_a_retired_partition(two: FakeCluster) -> None:
+    stream = reader(two)
+    at = read_up(stream)
+    del two.logs[T1]
+    without = stream.latestOffset(at, EVERYTHING)
+    assert ranges(stream, at, without) == []
+    two.logs[T0].end = 12
+    assert ranges(stream, without, stream.latestOffset(without, EVERYTHING)) == [Range(T0, 10, 12)]
+    restarted = reader(two)
+    following = restarted.latestOffset(without, EVERYTHING)
+    assert ranges(restarted, without, following) == [Range(T0, 10, 12)]
+
+
+def test_what_a_retired_partition_had_unread_is_a_loss(two: FakeCluster) -> None:
+    stream = reader(two, maxOffsetsPerTrigger="4")
+    behind = stream.latestOffset(stream.initialOffset(), ReadMaxRows(4))
+    del two.logs[T1]
+    with pytest.raises(DataLossError, match="t-1 was retired, and its records from offset 2 to 10 are gone"):
+        stream.latestOffset(behind, EVERYTHING)
+
+
+def test_a_stream_that_was_away_cannot_tell_and_says_so_once(two: FakeCluster) -> None:
+    at = read_up(reader(two))
+    del two.logs[T1]
+    with pytest.raises(DataLossError, match="t-1 was retired while nobody looked"):
+        reader(two).latestOffset(at, EVERYTHING)
+    told = reader(two, failOnDataLoss="false").latestOffset(at, EVERYTHING)
+    assert reader(two).latestOffset(told, EVERYTHING) == told
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_partition_grown_again_is_read_from_its_first_offset(
+    two: FakeCluster, restarted: bool, looked: bool
+) -> None:
+    stream = reader(two)
+    at = read_up(stream)
+    if looked:
+        del two.logs[T1]
+        at = stream.latestOffset(at, EVERYTHING)
+    # Readers stopped at 10; what came to the old one until 14 is in other partitions.
+    two.grow_again(T1, limit=10, start=14, end=14)
+    stream = reader(two) if restarted else stream
+    empty = stream.latestOffset(at, EVERYTHING)
+    assert ranges(stream, at, empty) == []
+    two.logs[T1].end = 20
+    following = stream.latestOffset(empty, EVERYTHING)
+    assert ranges(stream, empty, following) == [Range(T1, 14, 20)]
+    assert ranges(stream, at, following) == [Range(T1, 14, 20)], "all at once"
+
+
+def test_what_retention_took_before_it_was_retired_is_a_loss_still(two: FakeCluster) -> None:
+    stream = reader(two, maxOffsetsPerTrigger="4")
+    behind = stream.latestOffset(stream.initialOffset(), ReadMaxRows(4))
+    two.grow_again(T1, limit=10, start=14, end=20)
+    following = stream.latestOffset(behind, EVERYTHING)
+    with pytest.raises(DataLossError, match="t-1 has no offset 2 any more, it begins at 14"):
+        stream.partitions(behind, following)

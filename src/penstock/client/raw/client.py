@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client.raw.cluster import Cluster
-from penstock.client.raw.fetching import fetch
+from penstock.client.raw.fetching import fetch, serves
 from penstock.client.raw.model import Fetched, OffsetAt, TopicInfo, TopicPartition
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
@@ -68,6 +68,10 @@ class RawClient:
         name made anew is refused (TopicRecreatedError), as it is in any case while the iteration lasts.
         """
         return fetch(self._cluster, at, start, end, committed=self._committed(committed), topic_id=topic_id)
+
+    def serves(self, at: TopicPartition, offset: int) -> bool:
+        """Whether a reader who stands there may go on: the first record he gets may have a larger offset."""
+        return serves(self._cluster, at, offset)
 
     def produce(self, at: TopicPartition, batch: Buffer, *, acks: int = -1) -> int:
         """Write one whole batch and wait: the offset of its first record. Stored once, however often it is sent.

@@ -65,6 +65,15 @@ def fetch(
         stream.drop()
 
 
+def serves(cluster: Cluster, at: TopicPartition, offset: int) -> bool:
+    """Asks for records at an offset, and looks at nothing but whether it is refused."""
+    stream = _Stream(cluster, at, offset, offset + 1, committed=False, topic_id=None)
+    try:
+        return stream.is_served()
+    finally:
+        stream.drop()
+
+
 class _Stream:
     def __init__(
         self,
@@ -103,6 +112,20 @@ class _Stream:
                 self._send_ahead()
                 return fetched
         return None
+
+    def is_served(self) -> bool:
+        while True:
+            try:
+                answer = self._answer()
+                if answer.error_code:
+                    self._refused(answer.error_code)
+            except OffsetOutOfRangeError:
+                return False
+            except RawError as error:
+                self._cluster.doubt((self._at,))
+                self._patience.pause(error)
+            else:
+                return True
 
     def drop(self) -> None:
         """No more of it is wanted."""

@@ -283,3 +283,14 @@ def test_a_dropped_stream_leaves_the_connection_usable(peer: FakePeer) -> None:
         stream.close()  # type: ignore[attr-defined]
         assert client.offsets({AT: -1})[AT].offset == 7
     assert peer.connections == 1
+
+
+def test_whether_an_offset_is_served(peer: FakePeer) -> None:
+    """An empty answer is an answer: the reader may wait there. What is refused for a moment only is asked again."""
+    moved, out = (
+        fetched(error=code) for code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_OUT_OF_RANGE)
+    )
+    peer.on(ApiKey.FETCH, moved, fetched(), fetched(THIRD), out)
+    peer.on(ApiKey.LIST_OFFSETS, offset_found(40), offset_found(90))
+    with RawClient(peer.bootstrap, QUICK) as client:
+        assert [client.serves(AT, 2) for _ in range(3)] == [True, True, False]

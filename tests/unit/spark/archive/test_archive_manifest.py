@@ -1,6 +1,7 @@
 """The manifest: what it remembers, that a number is taken once, and that checkpoints change nothing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,9 +94,18 @@ def test_of_two_who_commit_the_same_number_one_fails_and_changes_nothing(lake: F
     one, other = Manifest.load(lake), Manifest.load(lake)
     one.commit(entry(1, {0: (0, 10)}))
     with pytest.raises(ConflictError, match="another archiver has taken over"):
-        other.commit(entry(1, {0: (0, 99)}))
+        other.commit(replace(entry(1, {0: (0, 99)}), round="0000000001-other"))
     assert other.number == 0
     assert the(Manifest.load(lake)).next_offsets == {0: 10}
+
+
+def test_an_entry_that_is_there_already_because_it_is_ours_is_committed(lake: FolderLake) -> None:
+    """As where a file system repeats a rename whose answer got lost."""
+    manifest = Manifest.load(lake)
+    lake.create(entry_path(1), entry(1, {0: (0, 10)}).encode())
+    manifest.commit(entry(1, {0: (0, 10)}))
+    assert manifest.number == 1
+    assert the(manifest).next_offsets == {0: 10}
 
 
 def test_somebody_who_slept_through_a_checkpoint_cannot_commit_either(lake: FolderLake) -> None:

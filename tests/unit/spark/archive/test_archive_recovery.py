@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from tests.unit.spark.archive.lakes import HOUR, committed, entry, file, round_name
 
+from penstock.spark.pipelines.archive.committing import recover
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import FOLDER, STAGING, Manifest
-from penstock.spark.pipelines.archive.rounds import recover
 
 
 @pytest.fixture
@@ -85,6 +85,38 @@ def test_a_committed_file_that_is_nowhere_is_named(lake: FolderLake) -> None:
     committed(lake, entry(1, {0: (0, 10)}, added=(gone,)))
     with pytest.raises(CorruptFileError, match=gone.path):
         recover(Manifest.load(lake))
+
+
+def test_so_is_one_whose_round_left_nothing_in_staging(lake: FolderLake) -> None:
+    committed(lake, entry(1, {0: (0, 10)}, added=(file(1),)))
+    with pytest.raises(CorruptFileError, match=file(1).path):
+        recover(Manifest.load(lake))
+
+
+def test_whoever_does_without_it_keeps_what_it_should_have_replaced(lake: FolderLake) -> None:
+    old, merged = file(1), file(2)
+    lake.create(old.path, b"data")
+    committed(
+        lake,
+        entry(1, {0: (0, 10)}, added=(old,)),
+        entry(2, kind="compaction", added=(merged,), removed=(old.path,)),
+    )
+    told: list[str] = []
+    recover(Manifest.load(lake), report=told.append)
+    assert data(lake) == [old.path]
+    assert merged.path in told[0]
+
+
+def test_files_that_a_compaction_replaced_are_not_missed(lake: FolderLake) -> None:
+    merged = file(2)
+    lake.create(merged.path, b"data")
+    committed(
+        lake,
+        entry(1, {0: (0, 10)}, added=(file(1),)),
+        entry(2, kind="compaction", added=(merged,), removed=(file(1).path,)),
+    )
+    recover(Manifest.load(lake))
+    assert data(lake) == [merged.path]
 
 
 def test_nothing_to_recover_changes_nothing(lake: FolderLake) -> None:

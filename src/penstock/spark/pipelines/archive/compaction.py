@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.spark.pipelines.archive.committing import commit, now_text, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
 from penstock.spark.pipelines.archive.errors import ArchiveError, CorruptFileError
 from penstock.spark.pipelines.archive.failures import spark_errors
 from penstock.spark.pipelines.archive.job import Written, read_back, write
 from penstock.spark.pipelines.archive.lake import Lake
 from penstock.spark.pipelines.archive.manifest import STAGING
-from penstock.spark.pipelines.archive.rounds import Rounds, archived_files, now_text, settle
+from penstock.spark.pipelines.archive.rounds import Rounds, archived_files
 from penstock.spark.pipelines.archive.tables import COLUMNS, fingerprint, read_files
 
 if TYPE_CHECKING:
@@ -77,18 +78,22 @@ def compact(
         if stopped():
             break
         try:
-            done.append(_compact(rounds, group))
+            entry = _compacted(rounds, group)
         except CorruptFileError as error:
             rounds.warn(f"{group.folder} is not compacted: {error}")
+            continue
+        commit(rounds.manifest, entry)
+        done.append(entry)
     return done
 
 
-def _compact(rounds: Rounds, group: Group) -> Entry:
+def _compacted(rounds: Rounds, group: Group) -> Entry:
+    """Staged, and ready to be committed."""
     session, manifest = rounds.session, rounds.manifest
     lake, number = manifest.lake, manifest.number + 1
     name = f"{number:010}-{uuid.uuid4().hex}"
     staging = f"{STAGING}/{name}"
-    try:
+    with staged(lake, staging):
         before = _write(session, lake, group, staging, rounds.settings.compression)
         files = read_back(session, lake, staging, Written(group.rows, 0))
         after = _sum(session, [lake.url(f"{staging}/{file.path}") for file in files], lake.uri)
@@ -99,12 +104,6 @@ def _compact(rounds: Rounds, group: Group) -> Entry:
         entry = Entry(number, "compaction", name, now_text(), (), tuple(added), removed)
         lake.sync(file.staged for file in added if file.staged is not None)
         rounds.still_owner()
-        manifest.commit(entry)
-    except BaseException:
-        lake.delete(staging)
-        raise
-    settle(lake, entry)
-    manifest.tidy()
     return entry
 
 

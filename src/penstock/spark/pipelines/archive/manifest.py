@@ -149,18 +149,31 @@ class Manifest:
         return {path: file for archive in self._topics.values() for path, file in archive.files.items()}
 
     def commit(self, entry: Entry) -> None:
-        """Durable when this returns; ConflictError when somebody else has committed since this was loaded."""
+        """Durable when this returns; ConflictError when somebody else has committed since this was loaded.
+
+        After any other error (or Ctrl-C) nobody knows: the entry may be there.
+        """
         assert entry.number == self.number + 1, f"entry {entry.number} after {self.number}"
         try:
             self._lake.create(entry_path(entry.number), entry.encode())
         except FileExistsError:
-            raise ConflictError(self._lake.uri) from None
+            # By us: a file system that tried a rename again whose first answer got lost finds its own.
+            if not self._has(entry):
+                raise ConflictError(self._lake.uri) from None
         # The name may have been free only because it is so old that it was removed again.
         checkpoints, _ = _names(self._lake)
         if any(number >= entry.number for number in checkpoints):
             self._lake.delete(entry_path(entry.number))
             raise ConflictError(self._lake.uri)
         self._apply(entry)
+
+    def _has(self, entry: Entry) -> bool:
+        """The name of a round is random: of two entries of one number it tells whose this one is."""
+        where = entry_path(entry.number)
+        try:
+            return Entry.decode(where, self._lake.read(where)).round == entry.round
+        except FileNotFoundError:
+            return False  # another's, so old that it was removed again
 
     def tidy(self) -> None:
         """Write a checkpoint when it is time. Only when every file of every entry is in its place."""

@@ -1,15 +1,15 @@
-"""One round: plan, write to staging, commit, move, tell the broker. And what a run that was killed left behind."""
+"""One round: plan, write to staging, commit, move, tell the broker."""
 
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
-from penstock.spark.pipelines.archive.errors import ArchiveError, CorruptFileError, GapError
+from penstock.spark.pipelines.archive.errors import ArchiveError, GapError
 from penstock.spark.pipelines.archive.failures import ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
@@ -75,7 +75,7 @@ class Rounds:
 
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
-        recover(self.manifest)
+        recover(self.manifest, report=None if self.settings.fail_on_data_loss else self.warn)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now, for a run that ends there."""
@@ -142,7 +142,7 @@ class Rounds:
         name = f"{number:010}-{uuid.uuid4().hex}"
         staging = f"{STAGING}/{name}"
         payload_bytes, added = 0, []
-        try:
+        with staged(self._lake, staging):
             if planned.ranges:
                 written = write_round(
                     self.session,
@@ -161,13 +161,7 @@ class Rounds:
             entry = Entry(number, "round", name, now_text(), planned.topics(), tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
-            self.manifest.commit(entry)
-        except BaseException:
-            # Also for Ctrl-C: what is not committed is of no use to anybody.
-            self._lake.delete(staging)
-            raise
-        settle(self._lake, entry)
-        self.manifest.tidy()
+        commit(self.manifest, entry)
         return RoundDone(entry, planned, payload_bytes, time.monotonic() - started)
 
     def _check_ids(self, planned: Plan) -> None:
@@ -217,47 +211,6 @@ def check_topics(source: Source, manifest: Manifest) -> tuple[dict[str, TopicInf
     return found, missing
 
 
-def recover(manifest: Manifest) -> None:
-    """Only for the owner of the lake."""
-    lake = manifest.lake
-    entries = {entry.round: entry for entry in manifest.entries}
-    names = dict.fromkeys(stored.path.split("/")[2] for stored in lake.list(STAGING))
-    orphans = []
-    for name in names:
-        if name in entries:
-            settle(lake, entries[name])
-        else:
-            orphans.append(name)
-    if any(_number(name) > manifest.number for name in orphans):
-        # Its owner may be alive somewhere and about to commit: take the number that it would commit under, so that
-        # it cannot any more, and only then remove its files.
-        fence = Entry(manifest.number + 1, "fence", f"{manifest.number + 1:010}-fence", now_text())
-        manifest.commit(fence)
-    for name in orphans:
-        lake.delete(f"{STAGING}/{name}")
-    # Folders without files are in no listing; whoever owns the lake has no use for any of them.
-    lake.delete(STAGING)
-    manifest.tidy()
-
-
-def _number(name: str) -> int:
-    number = name.partition("-")[0]
-    return int(number) if number.isascii() and number.isdigit() else 0
-
-
-def settle(lake: Lake, entry: Entry) -> None:
-    """Move what a committed entry added, delete what it removed; as often as it takes."""
-    for file in entry.added:
-        if file.staged is not None:
-            try:
-                lake.move(file.staged, file.path)
-            except FileNotFoundError:
-                raise CorruptFileError(lake.url(file.path), "is missing, and not in staging either") from None
-    for path in entry.removed:
-        lake.delete(path)
-    lake.delete(f"{STAGING}/{entry.round}")
-
-
 def archived_files(
     lake: Lake, staging: str, number: int, files: list[FoundFile], ids: Mapping[str, str]
 ) -> list[ArchivedFile]:
@@ -280,7 +233,3 @@ def archived_files(
             )
         )
     return added
-
-
-def now_text() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

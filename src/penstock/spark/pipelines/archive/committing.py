@@ -1,0 +1,112 @@
+"""How files get into the lake once they are staged, and what a run left behind that did not get so far.
+
+    staged ── removed by whoever fails here, Ctrl-C too: no entry names these files
+    commit ── the manifest entry is created: the point of no return. Whether it is there after an error nobody
+              knows (an answer that got lost, a Ctrl-C in between), so the files stay where they are
+    settle ── staged files move to their places, replaced ones go
+
+The next run finishes or removes, whichever the manifest says; before it removes anything it takes the number under
+which that could still be committed. A manifest that names files which are nowhere is an error, never a beginning.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
+from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
+from penstock.spark.pipelines.archive.lake import Lake
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
+
+
+@contextmanager
+def staged(lake: Lake, staging: str) -> Iterator[None]:
+    """Around everything before the commit, and nothing behind it."""
+    try:
+        yield
+    except BaseException:
+        lake.delete(staging)
+        raise
+
+
+def commit(manifest: Manifest, entry: Entry) -> None:
+    try:
+        manifest.commit(entry)
+    except ConflictError:
+        # The number is another's for good: nobody will ever look for these files.
+        manifest.lake.delete(f"{STAGING}/{entry.round}")
+        raise
+    settle(manifest.lake, entry)
+    manifest.tidy()
+
+
+def settle(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> None:
+    """Move what a committed entry added, delete what it removed; as often as it takes.
+
+    `without`: files that are lost. What an entry put them in the place of is not removed then.
+    """
+    lost = [file for file in entry.added if file.path in without]
+    for file in entry.added:
+        if file.staged is not None and file not in lost:
+            try:
+                lake.move(file.staged, file.path)
+            except FileNotFoundError:
+                raise _lost(lake, file) from None
+    for path in () if lost else entry.removed:
+        lake.delete(path)
+    lake.delete(f"{STAGING}/{entry.round}")
+
+
+def recover(manifest: Manifest, *, report: Callable[[str], None] | None = None) -> None:
+    """Only for the owner of the lake. Files that are lost are an error, or told to `report`."""
+    lake = manifest.lake
+    there = _there(manifest)
+    lost = _missing(manifest, there)
+    for file in lost:
+        if report is None:
+            raise _lost(lake, file)
+        report(f"{_lost(lake, file)}; going on without its {file.rows} rows")
+    names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
+    for entry in manifest.entries:
+        # Of a compaction everything may have moved, and what it replaced be there still.
+        if entry.round in names or not there.isdisjoint(entry.removed):
+            settle(lake, entry, without={file.path for file in lost})
+    orphans = names.keys() - {entry.round for entry in manifest.entries}
+    if any(_number(name) > manifest.number for name in orphans):
+        # Its owner may be alive somewhere and about to commit: take the number that it would commit under, so that
+        # it cannot any more, and only then remove its files.
+        fence = Entry(manifest.number + 1, "fence", f"{manifest.number + 1:010}-fence", now_text())
+        manifest.commit(fence)
+    for name in sorted(orphans):
+        lake.delete(f"{STAGING}/{name}")
+    # Folders without files are in no listing; whoever owns the lake has no use for any of them.
+    lake.delete(STAGING)
+    manifest.tidy()
+
+
+def _there(manifest: Manifest) -> set[str]:
+    """What is in staging, and in every folder that an entry since the checkpoint did something to."""
+    paths = [path for entry in manifest.entries for path in entry.removed]
+    paths += [file.path for entry in manifest.entries for file in entry.added]
+    folders = dict.fromkeys([STAGING, *(path.rpartition("/")[0] for path in paths)])
+    return {stored.path for folder in folders for stored in manifest.lake.list(folder)}
+
+
+def _missing(manifest: Manifest, there: Collection[str]) -> list[ArchivedFile]:
+    """Neither in their places nor in staging, and not replaced since."""
+    now = manifest.files
+    added = [file for entry in manifest.entries for file in entry.added if file.path in now]
+    return [file for file in added if file.path not in there and file.staged not in there]
+
+
+def now_text() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _lost(lake: Lake, file: ArchivedFile) -> CorruptFileError:
+    return CorruptFileError(lake.url(file.path), "is missing, and not in staging either")
+
+
+def _number(name: str) -> int:
+    number = name.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else 0

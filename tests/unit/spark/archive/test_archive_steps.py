@@ -1,0 +1,182 @@
+"""A run of the archive that fails at any of its steps, in any way; then one that nothing disturbs.
+
+After it everything is in the lake exactly once, though the broker deletes what it is told to be archived.
+"""
+
+from contextlib import suppress
+
+import pytest
+from tests.unit.spark.archive.faulty import FAULTS, TOPIC, Broker, Fault, Jobs, KilledError, MemoryLake, Steps
+
+from penstock.core.errors import PenstockError
+from penstock.spark.pipelines.archive import committing, compaction, manifest, rounds
+from penstock.spark.pipelines.archive.lake import HOME
+from penstock.spark.pipelines.archive.planning import Bounds
+
+# Rounds of a few rows each, so that there are several to compact, and checkpoints between them.
+SETTINGS = rounds.Settings(bounds=Bounds(rows_max=8))
+ROWS = [(partition, offset, f"{partition}/{offset}") for partition in range(2) for offset in range(10)]
+
+
+class World:
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.lake = MemoryLake(Steps())
+        self.broker = Broker(self.lake.steps, list(ROWS))
+        jobs = Jobs(self.lake, self.broker)
+        for module in (rounds, compaction):
+            patch.setattr(module, "read_back", jobs.read_back)
+        patch.setattr(rounds, "write_round", jobs.write_round)
+        patch.setattr(compaction, "_write", jobs.compacted)
+        patch.setattr(compaction, "_sum", lambda *_: 0)
+        patch.setattr(manifest, "CHECKPOINT_ENTRIES", 2)
+        patch.setattr(manifest, "KEPT_ENTRIES", 1)
+
+    def run(self, steps: Steps) -> None:
+        """As `archive.run` does it, in a process of its own."""
+        self.lake.steps = self.broker.steps = steps
+        running = rounds.Rounds(
+            None,  # type: ignore[arg-type]
+            self.lake,
+            self.broker,  # type: ignore[arg-type]
+            SETTINGS,
+            still_owner=lambda: None,
+            warn=lambda line: None,
+        )
+        running.recover()
+        running.tell()
+        while running.run() is not None:
+            running.tell()
+        compaction.compact(running, files_max=1)
+
+    def run_and_fail(self, fault: Fault, at: int) -> Steps:
+        steps = Steps(fault, at)
+        with suppress(PenstockError, KeyboardInterrupt, KilledError):
+            self.run(steps)
+        if fault.power_cut:
+            self.lake.cut_power()
+        return steps
+
+    def check(self) -> None:
+        """What the manifest names is what is there, and that is every record once."""
+        self.lake.steps = Steps()
+        archive = manifest.Manifest.load(self.lake).topic(TOPIC)
+        assert archive is not None
+        there = [path for path in self.lake.files if not path.startswith(HOME)]
+        assert sorted(archive.files) == sorted(there)
+        assert not [path for path in self.lake.files if path.startswith(manifest.STAGING)]
+        assert sorted(row for path in archive.files for row in self.lake.rows(path)) == sorted(ROWS)
+
+
+def steps_of_a_run(patch: pytest.MonkeyPatch) -> list[str]:
+    world, steps = World(patch), Steps()
+    world.run(steps)
+    world.check()
+    return steps.names
+
+
+def walk(patch: pytest.MonkeyPatch, fault: Fault) -> list[str]:
+    """The steps at which the fault does harm."""
+    harmful = []
+    for at, name in enumerate(steps_of_a_run(patch)):
+        world = World(patch)
+        world.run_and_fail(fault, at)
+        try:
+            world.run(Steps())
+            world.check()
+        except (AssertionError, PenstockError) as error:
+            harmful.append(f"step {at}, {name}: {type(error).__name__} {error}".splitlines()[0])
+    return harmful
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_run_may_fail_at_any_step(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert walk(monkeypatch, FAULTS[fault]) == []
+
+
+def test_a_run_has_the_steps_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the walk above would pass by what it is for."""
+    names = steps_of_a_run(monkeypatch)
+    for wanted in (
+        "after create _penstock/manifest",
+        "before list _penstock/manifest",
+        "after move to",
+        "after tell",
+        "after replace _penstock/manifest/checkpoint",
+        "before delete topic=orders",  # replaced by a compaction
+    ):
+        assert [name for name in names if name.startswith(wanted)], wanted
+
+
+# -- planted: the walk must find them ---------------------------------------------------------------------------
+
+
+def test_it_finds_staging_removed_behind_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(of: manifest.Manifest, entry: manifest.Entry) -> None:
+        try:
+            of.commit(entry)
+        except BaseException:
+            of.lake.delete(f"{manifest.STAGING}/{entry.round}")
+            raise
+        committing.settle(of.lake, entry)
+        of.tidy()
+
+    monkeypatch.setattr(rounds, "commit", commit)
+    for fault in ("error", "Ctrl-C"):
+        found = walk(monkeypatch, FAULTS[fault])
+        assert any("after create _penstock/manifest/0000000001.json" in line for line in found), fault
+        assert any("before list _penstock/manifest" in line for line in found), fault
+    monkeypatch.undo()
+    monkeypatch.setattr(compaction, "commit", commit)
+    assert any("after create" in line for line in walk(monkeypatch, FAULTS["Ctrl-C"]))
+
+
+def test_it_finds_files_that_are_not_synced_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryLake, "sync", lambda lake, paths: None)
+    assert walk(monkeypatch, FAULTS["killed"]) == []
+    assert walk(monkeypatch, FAULTS["power cut"])
+
+
+def test_it_finds_progress_told_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = committing.commit
+
+    def told_first(of: manifest.Manifest, entry: manifest.Entry) -> None:
+        for taken in entry.topics:
+            ends = {partition: end for partition, (_, end) in taken.partitions.items()}
+            told.broker.tell({TOPIC: ("-", ends)})
+        commit(of, entry)
+
+    told: World
+    made = World.__init__
+
+    def remembered(world: World, patch: pytest.MonkeyPatch) -> None:
+        nonlocal told
+        made(world, patch)
+        told = world
+
+    monkeypatch.setattr(World, "__init__", remembered)
+    monkeypatch.setattr(rounds, "commit", told_first)
+    assert any("before create" in line for line in walk(monkeypatch, FAULTS["killed"]))
+
+
+def test_it_finds_old_files_removed_before_the_compaction_is_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit = committing.commit
+
+    def removed_first(of: manifest.Manifest, entry: manifest.Entry) -> None:
+        for path in entry.removed:
+            of.lake.delete(path)
+        commit(of, entry)
+
+    monkeypatch.setattr(compaction, "commit", removed_first)
+    assert any("before create" in line for line in walk(monkeypatch, FAULTS["Ctrl-C"]))
+
+
+def test_it_finds_a_checkpoint_before_the_files_are_in_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(of: manifest.Manifest, entry: manifest.Entry) -> None:
+        of.commit(entry)
+        of.tidy()
+        committing.settle(of.lake, entry)
+
+    monkeypatch.setattr(rounds, "commit", commit)
+    assert any("move to" in line for line in walk(monkeypatch, FAULTS["killed"]))
