@@ -58,19 +58,25 @@ def open_log(
 ) -> Recovered:
     """Open a log, or make a new one that begins at `first_offset`.
 
-    `rewrite_tail` is for a log that failed in this process: after an fsync that
-    did not work, the kernel takes pages for clean that never reached the disk, so they are written once more.
+    `rewrite_tail` is for a log that failed in this process: after an fsync that did not work, the kernel takes pages
+    for clean that never reached the disk, so they are written once more.
     """
     finish_swaps(files, directory)
     names = _Names(files, directory)
-    recovered = _open(files, directory, settings, names, rewrite_tail=rewrite_tail)
+    recovered = _open(files, directory, settings, names, first_offset, rewrite_tail=rewrite_tail)
     if names.has_cleaned:
         _load_cleaned(recovered.log)
     return recovered
 
 
 def _open(
-    files: Files, directory: Path, settings: LogSettings, names: "_Names", *, rewrite_tail: bool
+    files: Files,
+    directory: Path,
+    settings: LogSettings,
+    names: "_Names",
+    first_offset: int,
+    *,
+    rewrite_tail: bool,
 ) -> Recovered:
     point = names.recovery_point()
     start = max(names.starts, default=0)
