@@ -39,6 +39,7 @@ class RegrownStory(RetiringStory):
         self.told: dict[int, bytes] = {}  # what was acknowledged and is to be read here, by offset
         self.highest = -1  # offset that was ever given to a record
         self.written = 0
+        self._reader = self.client("reader")
         self.place = 0  # of the reader, and of the archive, which reads the same
         self.epoch = 0  # of the record before it
 
@@ -77,14 +78,17 @@ class RegrownStory(RetiringStory):
             self.let_pass(0.05)
 
     def _fetched(self) -> list[tuple[int, bytes]]:
-        client = self.client("reader")
         try:
-            answered = self.run(client.ask_leader(RETIRED, ApiKey.FETCH, fetch_request(RETIRED, self.place)))
+            answered = self.run(
+                self._reader.ask_leader(RETIRED, ApiKey.FETCH, fetch_request(RETIRED, self.place))
+            )
         except NETWORK_TROUBLE:
             return []
         answer = answered.responses[0].partitions[0]  # type: ignore[attr-defined]
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise Violation(f"a reader that kept its place is told that {self.place} is none")
+        if answer.error_code:
+            self._reader.forget(RETIRED)
         records = [] if answer.error_code else records_of(answer, self.place)
         if records:
             self.place = records[-1].offset + 1

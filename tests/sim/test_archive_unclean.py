@@ -1,0 +1,85 @@
+"""An unclean election under a required archive: what was archived of the lost records says nothing about the new ones.
+
+The leader is alone in sync, and goes with what it has; whoever lives leads next, and gives the same offsets to others.
+"""
+
+import os
+
+import pytest
+from tests.sim.cluster_clients import Violation, create_topic
+from tests.sim.cluster_planted import elect_outside_the_isr, goes_wrong
+from tests.sim.cluster_retiring import RETIRED as PARTITION
+from tests.sim.cluster_story import BROKERS
+from tests.sim.regrown import CONFIGS, RegrownStory
+
+from penstock.services import archive, hosting
+from penstock.testing.sim_loop import SimLoop
+
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 50
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+
+
+class UncleanStory(RegrownStory):
+    def begin(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
+        configs = {**CONFIGS, "min.insync.replicas": "1"}
+        self.run(create_topic(self.client("admin"), BROKERS, configs))
+        self.let_pass(1)
+
+    def lose_the_leader(self) -> int:
+        """Returns from where on its records are lost."""
+        leader = self.leader(PARTITION)
+        assert leader is not None
+        others = [machine for machine in self.machines if machine is not leader]
+        for other in others:
+            other.kill()
+        self.loop.run_until(lambda: len(self._state(PARTITION).isr) == 1)
+        self.let_pass(1)
+        parted = self.highest + 1
+        self.write(self.rng.randint(1, 4))
+        self.read(self.highest + 1)
+        self.archive()
+        leader.kill()
+        for other in others:
+            other.start()
+        self.loop.run_until(lambda: self.leader(PARTITION) not in (None, leader))
+        self.let_pass(1)
+        self._down[leader] = self.loop.time() + self.rng.uniform(0, 3)
+        self.told = {offset: value for offset, value in self.told.items() if offset < parted}
+        self.highest = parted - 1
+        return parted
+
+    def check_kept_from(self, parted: int) -> None:
+        self.let_pass(1)
+        start = self.leading().log.start_offset
+        if start > parted:
+            raise Violation(f"retention took up to {start}, and from {parted} on no archive has anything")
+
+
+def run_story(seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch, SimLoop(seed) as loop:
+        elect_outside_the_isr(patch)
+        story = UncleanStory(loop)
+        story.begin()
+        story.write(story.rng.randint(0, 3))
+        parted = story.lose_the_leader()
+        story.write(story.rng.randint(3, 8))
+        story.check_kept_from(parted)
+        # The archive goes back to where they parted, and is believed again.
+        story.place = min(parted, story.place)
+        story.read(story.highest + 1)
+        story.archive()
+        loop.run_until(lambda: story.leading().log.start_offset > parted)
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_retention_takes_nothing_of_the_new_history_that_is_not_archived(seed: int) -> None:
+    run_story(seed)
+
+
+def test_the_checkers_find_a_leader_that_believes_offsets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (archive, hosting):
+        monkeypatch.setattr(module, "vouched", lambda log, offset, epoch: offset)
+    assert any(goes_wrong(run_story, seed) for seed in range(5))
