@@ -1,4 +1,4 @@
-"""A stream over a partition that is retired and leaves its topic (R7, A3), with a real broker.
+"""A stream over a partition that is retired, leaves its topic, is removed and grown again (R7, A3), with a real broker.
 
 The stream's reader is driven as Spark drives it; no session is needed for that.
 """
@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.integration.raw import wait_until
 
 from penstock import Admin, Producer
+from penstock.client.errors import ClientError
 from penstock.spark.options import read_options
 from penstock.spark.schema import source_schema
 from penstock.spark.streaming import StreamReader
@@ -74,3 +75,27 @@ def test_a_stream_goes_on_when_a_partition_has_left(running: BrokerProcess) -> N
         following = going_on.latestOffset(at, ReadAllAvailable())
         assert values(going_on, at, following) == [b"new"]
         going_on.stop()
+
+
+def test_nothing_is_skipped_of_a_partition_grown_again(running: BrokerProcess) -> None:
+    admin, topic = Admin(running.bootstrap), "retired-and-grown"
+    stream = reader(running.bootstrap, topic)
+    at = read_and_retired(admin, stream, topic, running.bootstrap)
+    stream.stop()
+    wait_until(lambda: grown(admin, topic), "the retired partition to be removed")
+    with Producer(running.bootstrap) as producer:
+        for _ in range(25):
+            producer.send(topic, b"new", partition=2)
+    again = reader(running.bootstrap, topic)
+    newest = again.latestOffset(at, ReadAllAvailable())
+    assert values(again, at, newest) == [b"new"] * 25
+    again.stop()
+
+
+def grown(admin: Admin, topic: str) -> bool:
+    """Its number is in use until the retired one is removed."""
+    try:
+        admin.add_partitions(topic, 3)
+    except ClientError:
+        return False
+    return True
