@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client.raw.cluster import Cluster
+from penstock.client.raw.epochs import epoch_ends
 from penstock.client.raw.fetching import fetch, serves
 from penstock.client.raw.model import Fetched, OffsetAt, TopicInfo, TopicPartition
 from penstock.client.raw.offsets import list_offsets
@@ -51,6 +52,10 @@ class RawClient:
     ) -> dict[TopicPartition, OffsetAt]:
         """Per partition the offset at a time in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP."""
         return list_offsets(self._cluster, wanted, committed=self._committed(committed))
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """Per partition the largest leader epoch at or below the one given, and the offset behind its last record."""
+        return epoch_ends(self._cluster, wanted)
 
     def fetch(
         self,

@@ -5,7 +5,7 @@ or from there on (the process was killed, the lake is away), so that no handler 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -13,7 +13,8 @@ from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.spark.pipelines.archive.errors import CorruptFileError, LakeError
 from penstock.spark.pipelines.archive.job import FoundFile, Written
 from penstock.spark.pipelines.archive.lake import Stored
-from penstock.spark.pipelines.archive.planning import Log, Plan
+from penstock.spark.pipelines.archive.manifest import Mark
+from penstock.spark.pipelines.archive.planning import Log, Plan, Standing, parting
 
 TOPIC = "orders"
 TOPIC_ID = "4b961ac9-4c45-1c84-0d84-bdfda6a1a2a4"
@@ -147,6 +148,10 @@ class Broker:
     rows: Rows = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)
     bootstrap: str = "b:1"
+    epoch: int = 3
+    # To the question where the epoch of what was archived last ended, when the log has lost it.
+    answers: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    told: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
 
     def find(self) -> tuple[dict[str, TopicInfo], list[str]]:
@@ -165,7 +170,25 @@ class Broker:
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         return {}
 
-    def tell(self, archived: Mapping[str, tuple[str, Mapping[int, int]]]) -> list[str]:
+    def epochs(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        with self.steps.step("epochs"):
+            return dict.fromkeys(ends, self.epoch)
+
+    def standing(self, _: object, __: object, marks: Mapping[TopicPartition, Sequence[Mark]]) -> Standing:
+        with self.steps.step("standing"):
+            found = {
+                at: parting(of, *self.answers.get(at, (of[-1][0], of[-1][1]))) for at, of in marks.items()
+            }
+            return Standing({at: where for at, where in found.items() if where is not None})
+
+    def tell(
+        self, archived: Mapping[str, tuple[str, Mapping[int, int]]], epochs: Mapping[TopicPartition, int]
+    ) -> list[str]:
+        self.told = {
+            at: (next_offset, epochs.get(TopicPartition(TOPIC, at)))
+            for _, offsets in archived.values()
+            for at, next_offset in offsets.items()
+        }
         with self.steps.step("tell"):
             for _, next_offsets in archived.values():
                 self.starts |= next_offsets

@@ -142,7 +142,7 @@ def test_it_finds_progress_told_before_the_commit(monkeypatch: pytest.MonkeyPatc
     def told_first(of: manifest.Manifest, entry: manifest.Entry) -> None:
         for taken in entry.topics:
             ends = {partition: end for partition, (_, end) in taken.partitions.items()}
-            told.broker.tell({TOPIC: ("-", ends)})
+            told.broker.tell({TOPIC: ("-", ends)}, {})
         commit(of, entry)
 
     told: World

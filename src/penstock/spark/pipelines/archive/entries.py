@@ -1,7 +1,8 @@
 """One manifest entry: what a round, a compaction or a new owner did to the lake, as JSON.
 
 {"format": 1, "number": 12, "kind": "round", "round": "0000000012-4f1c…", "written": "2025-01-31T07:00:00Z",
- "topics": [{"topic": "orders", "id": "u8Yw…", "partitions": {"0": [1000, 2000]}, "lost": {"0": [[900, 1000]]}}],
+ "topics": [{"topic": "orders", "id": "u8Yw…", "partitions": {"0": [1000, 2000]}, "lost": {"0": [[900, 1000]]},
+             "epochs": {"0": 3}}],
  "added": [{"path": "topic=orders/date=…/…parquet", "staged": "_penstock/staging/…", "topic": "orders",
             "id": "u8Yw…", "rows": 1000, "bytes": 52044, "offsets": {"0": [1000, 1999]}}],
  "removed": ["topic=orders/date=…/…parquet"]}
@@ -65,15 +66,19 @@ class ArchivedFile:
 
 @dataclass(frozen=True, slots=True)
 class TopicRound:
-    """What a round took of one topic; `lost` was gone from the broker before it came."""
+    """What a round took of one topic; `lost` was gone from the broker before it came.
+
+    `epochs` has the leader epoch of the last offset that was taken, where the broker has one to tell.
+    """
 
     topic: str
     topic_id: str
     partitions: Mapping[int, Span]
     lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
+    epochs: Mapping[int, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        tree: dict[str, Any] = {
             "topic": self.topic,
             "id": self.topic_id,
             "partitions": {str(partition): list(span) for partition, span in self.partitions.items()},
@@ -81,6 +86,9 @@ class TopicRound:
                 str(partition): [list(span) for span in spans] for partition, spans in self.lost.items()
             },
         }
+        return (
+            tree | {"epochs": {str(at): epoch for at, epoch in self.epochs.items()}} if self.epochs else tree
+        )
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> "TopicRound":
@@ -89,6 +97,7 @@ class TopicRound:
             topic_id=str(tree["id"]),
             partitions={int(partition): _span(span) for partition, span in tree["partitions"].items()},
             lost={int(partition): tuple(map(_span, spans)) for partition, spans in tree["lost"].items()},
+            epochs={int(partition): int(epoch) for partition, epoch in tree.get("epochs", {}).items()},
         )
 
 

@@ -29,6 +29,10 @@ _LOAD_TRIES = 5
 _NAME = re.compile(r"(checkpoint-)?([0-9]{10})\.json")
 
 
+# (leader epoch, the end of the last round whose last offset is of it)
+Mark = tuple[int, int]
+
+
 @dataclass(slots=True)
 class TopicArchive:
     """What is archived of one incarnation of a topic: a topic that is deleted and made anew is another one."""
@@ -39,6 +43,9 @@ class TopicArchive:
     ranges: dict[int, list[Span]] = field(default_factory=dict)
     lost: dict[int, list[Span]] = field(default_factory=dict)
     files: dict[str, ArchivedFile] = field(default_factory=dict)
+    # Per partition leader epochs, each with the end of the last round that ended in it: by them a log is recognised
+    # that gave archived offsets to other records.
+    marks: dict[int, list[Mark]] = field(default_factory=dict)
 
     @property
     def next_offsets(self) -> dict[int, int]:
@@ -49,6 +56,14 @@ class TopicArchive:
                 for _, end in of_partition:
                     ends[partition] = max(ends.get(partition, 0), end)
         return dict(sorted(ends.items()))
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Of the last archived offsets, where they are known."""
+        ends = self.next_offsets
+        return {
+            at: marks[-1][0] for at, marks in self.marks.items() if marks and marks[-1][1] == ends.get(at)
+        }
 
     @property
     def rows(self) -> int:
@@ -73,6 +88,7 @@ class TopicArchive:
             "ranges": spans(self.ranges),
             "lost": spans(self.lost),
             "files": [file.as_json() for file in self.files.values()],
+            "marks": spans(self.marks),
         }
 
     @classmethod
@@ -88,6 +104,7 @@ class TopicArchive:
             ranges=spans(tree["ranges"]),
             lost=spans(tree["lost"]),
             files={file.path: file for file in files},
+            marks=spans(tree.get("marks", {})),  # none in what was written before there were any
         )
 
 
@@ -226,6 +243,11 @@ class Manifest:
                 _add(archive.lost.setdefault(partition, []), span)
         for partition, span in taken.partitions.items():
             _add(archive.ranges.setdefault(partition, []), span)
+        for partition, epoch in taken.epochs.items():
+            marks = archive.marks.setdefault(partition, [])
+            if marks and marks[-1][0] == epoch:
+                marks.pop()
+            marks.append((epoch, taken.partitions[partition][1]))
 
 
 def entry_path(number: int) -> str:

@@ -1,11 +1,12 @@
 """What the next round takes: from what is archived and what the broker has, by arithmetic alone."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.client.raw import TopicPartition
 from penstock.spark.pipelines.archive.entries import Span, TopicRound
+from penstock.spark.pipelines.archive.manifest import Mark
 from penstock.spark.planning import Range, limit_rows
 
 # A round of this much takes a quarter of a minute on two cores: little is lost when it fails.
@@ -47,8 +48,16 @@ class Gap:
     start: int
     end: int
     cut_off: bool = False
+    # The log has other records where these were archived, by their leader epochs.
+    parted: bool = False
 
     def __str__(self) -> str:
+        if self.parted:
+            return (
+                f"{self.at} is archived up to {self.end}, but the log has other records from offset {self.start} on "
+                "(it lost its end, or an unclean election gave it another): they are not archived, and the broker "
+                "is told so"
+            )
         if self.cut_off:
             return (
                 f"{self.at} ends at offset {self.start}, but is archived up to {self.end}: its end was cut off, "
@@ -84,8 +93,11 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.ranges or self.lost)
 
-    def topics(self) -> tuple[TopicRound, ...]:
-        """For the manifest."""
+    def topics(self, epochs: Mapping[TopicPartition, int] | None = None) -> tuple[TopicRound, ...]:
+        """For the manifest; `epochs` of the last offset of each range."""
+        of_topic: dict[str, dict[int, int]] = {}
+        for at, epoch in (epochs or {}).items():
+            of_topic.setdefault(at.topic, {})[at.partition] = epoch
         spans: dict[str, dict[int, Span]] = {}
         lost: dict[str, dict[int, tuple[Span, ...]]] = {}
         for gap in self.lost:
@@ -96,27 +108,58 @@ class Plan:
             if at.topic in spans:
                 spans[at.topic][at.partition] = (start, start)
         return tuple(
-            TopicRound(topic, self.ids[topic], spans.get(topic, {}), lost.get(topic, {}))
+            TopicRound(
+                topic, self.ids[topic], spans.get(topic, {}), lost.get(topic, {}), of_topic.get(topic, {})
+            )
             for topic in sorted(spans.keys() | lost.keys())
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the broker says of where the archive stands, beside the ends of its logs."""
+
+    # Where logs parted from what is archived of them.
+    parted: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # Logs that begin behind it, with nothing lost: the partition was retired and grown again.
+    served: Collection[TopicPartition] = ()
+
+
+def parting(marks: Sequence[Mark], epoch: int, end: int) -> int | None:
+    """Where a log parted from what is archived, at the latest; None where it did not.
+
+    `epoch` and `end` are the answer to the last mark's epoch: the largest epoch at or below it in the log, and where
+    that ends. Of another epoch than the last mark's only the marks up to it are certain to be of the same log.
+    """
+    if end < 0:
+        return None  # not even the beginning of the epoch is there: the log is shorter than the archive, and seen to be
+    common = max((mark_end for mark_epoch, mark_end in marks if mark_epoch <= epoch), default=0)
+    where = min(common, end)
+    return where if where < marks[-1][1] else None
+
+
 def gaps_and_starts(
-    logs: Mapping[TopicPartition, Log], archived: Mapping[TopicPartition, int]
+    logs: Mapping[TopicPartition, Log],
+    archived: Mapping[TopicPartition, int],
+    standing: "Standing | None" = None,
 ) -> tuple[list[Gap], dict[TopicPartition, int]]:
     """Where each partition goes on.
 
     A topic that is new to the archive starts where its log does, and what was before was never promised to anybody:
     no gap. A partition that came to a known topic is archived from offset 0.
     """
+    standing = standing or Standing()
     gaps, starts = [], {}
     known = {at.topic for at in archived}
     for at, log in sorted(logs.items()):
         start = archived.get(at, 0 if at.topic in known else log.earliest)
+        if at in standing.parted:
+            gaps.append(Gap(at, standing.parted[at], start, cut_off=True, parted=True))
+            continue
         if start > log.latest:
             gaps.append(Gap(at, log.latest, start, cut_off=True))
             continue
-        if start < log.earliest:
+        if start < log.earliest and at not in standing.served:
             gaps.append(Gap(at, start, log.earliest))
             start = log.earliest
         starts[at] = start
@@ -131,11 +174,12 @@ def plan(
     record_bytes: Mapping[TopicPartition, float] | None = None,
     bounds: Bounds | None = None,
     until: Mapping[TopicPartition, int] | None = None,
+    standing: Standing | None = None,
 ) -> Plan:
     """`until`: no further than this, for a run that ends where the topics ended when it began."""
     bounds = bounds or Bounds()
     sizes = dict(record_bytes or {})
-    gaps, starts = gaps_and_starts(logs, archived)
+    gaps, starts = gaps_and_starts(logs, archived, standing)
     ends = {at: max(start, _end(at, logs[at], until)) for at, start in starts.items()}
     taken = limit_rows(starts, ends, bounds.rows_max)
     total = sum((taken[at] - starts[at]) * sizes.get(at, RECORD_BYTES) for at in starts)

@@ -13,7 +13,7 @@ from penstock.spark.pipelines.archive.errors import ArchiveError, GapError
 from penstock.spark.pipelines.archive.failures import ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest, Mark
 from penstock.spark.pipelines.archive.planning import Bounds, Plan, gaps_and_starts, plan, worth_a_look
 from penstock.spark.pipelines.archive.source import Source, id_of
 
@@ -100,10 +100,11 @@ class Rounds:
         ids = {name: id_of(info) for name, info in found.items()}
         archived = self._archived(ids)
         logs = self._source.logs(found.values())
-        _, starts = gaps_and_starts(logs, archived)
+        standing = self._source.standing(logs, archived, self._marks(ids))
+        _, starts = gaps_and_starts(logs, archived, standing)
         bounds = self.settings.bounds
         sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
-        made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until)
+        made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until, standing=standing)
         self._judge(made)
         return made
 
@@ -131,6 +132,15 @@ class Rounds:
                 )
         return archived
 
+    def _marks(self, ids: Mapping[str, str]) -> dict[TopicPartition, list[Mark]]:
+        archives = [self.manifest.topic(name, topic_id) for name, topic_id in ids.items()]
+        return {
+            TopicPartition(archive.topic, partition): marks
+            for archive in archives
+            if archive is not None
+            for partition, marks in archive.marks.items()
+        }
+
     def _judge(self, made: Plan) -> None:
         if made.gaps and self.settings.fail_on_data_loss:
             raise GapError("; ".join(map(str, made.gaps)))
@@ -142,6 +152,8 @@ class Rounds:
         name = f"{number:010}-{uuid.uuid4().hex}"
         staging = f"{STAGING}/{name}"
         payload_bytes, added = 0, []
+        ends = {part.at: part.end for part in planned.ranges}
+        epochs = self._source.epochs(ends)
         with staged(self._lake, staging):
             if planned.ranges:
                 written = write_round(
@@ -156,9 +168,11 @@ class Rounds:
                 files = read_back(self.session, self._lake, staging, written)
                 check_ranges(planned, files)
                 self._check_ids(planned)
+                if self._source.epochs(ends) != epochs:
+                    raise ReadLostError("a log lost its end while it was archived")
                 payload_bytes = written.payload_bytes
                 added = archived_files(self._lake, staging, number, files, planned.ids)
-            entry = Entry(number, "round", name, now_text(), planned.topics(), tuple(added))
+            entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
         commit(self.manifest, entry)
@@ -182,15 +196,25 @@ class Rounds:
 
     def tell(self) -> None:
         """Let the broker know how far its topics are archived; again after a crash, since it may not have heard."""
-        archived = {}
+        archived: dict[str, tuple[str, dict[int, int]]] = {}
+        known: dict[TopicPartition, int] = {}
         found, _ = self._source.find()
+        ids = {name: id_of(info) for name, info in found.items()}
+        parted = self._source.standing(self._source.logs(found.values()), {}, self._marks(ids)).parted
         for name, info in found.items():
             archive = self.manifest.topic(name, id_of(info))
             if archive is not None:
                 there = set(info.partitions)
-                offsets = {at: offset for at, offset in archive.next_offsets.items() if at in there}
+                # No further than the log is the one that was archived.
+                offsets = {
+                    at: min(offset, parted.get(TopicPartition(name, at), offset))
+                    for at, offset in archive.next_offsets.items()
+                    if at in there
+                }
                 archived[name] = (archive.topic_id, offsets)
-        for trouble in self._source.tell(archived):
+                of_topic = {TopicPartition(name, at): epoch for at, epoch in archive.epochs.items()}
+                known |= {at: epoch for at, epoch in of_topic.items() if at not in parted}
+        for trouble in self._source.tell(archived, known):
             self.warn(trouble)
 
     def _warn_once(self, line: str) -> None:

@@ -14,7 +14,8 @@ from penstock.core.archive_progress import ArchiveProgress
 from penstock.records.batch import read_header
 from penstock.spark.pipelines.archive.entries import NO_ID
 from penstock.spark.pipelines.archive.errors import ArchiveError
-from penstock.spark.pipelines.archive.planning import Log
+from penstock.spark.pipelines.archive.manifest import Mark
+from penstock.spark.pipelines.archive.planning import Log, Standing, parting
 
 REQUIRED = "penstock.archive.required"
 PROGRESS = "penstock.archive.progress"
@@ -98,7 +99,37 @@ class Source:
                 sizes[at] = len(first.records) / _offsets_in(first.records)
         return sizes
 
-    def tell(self, archived: Mapping[str, tuple[str, Mapping[int, int]]]) -> list[str]:
+    def epochs(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The leader epochs of the records right before these ends; left out where there is none to tell."""
+        found = {}
+        for at, end in ends.items():
+            for fetched in self._sampler.fetch(at, end - 1, end, committed=False):
+                header = read_header(fetched.records, 0)
+                if header.base_offset < end <= header.next_offset and header.leader_epoch >= 0:
+                    found[at] = header.leader_epoch
+                break
+        return found
+
+    def standing(
+        self,
+        logs: Mapping[TopicPartition, Log],
+        archived: Mapping[TopicPartition, int],
+        marks: Mapping[TopicPartition, Sequence[Mark]],
+    ) -> Standing:
+        last = {at: of[-1][0] for at, of in marks.items() if at in logs and of}
+        parted = {}
+        for at, answer in self._client.epoch_ends(last).items():
+            where = parting(marks[at], *answer)
+            if where is not None:
+                parted[at] = where
+        late = {at: start for at, start in archived.items() if at in logs and start < logs[at].earliest}
+        return Standing(parted, {at for at, start in late.items() if self._client.serves(at, start)})
+
+    def tell(
+        self,
+        archived: Mapping[str, tuple[str, Mapping[int, int]]],
+        epochs: Mapping[TopicPartition, int] | None = None,
+    ) -> list[str]:
         """Let retention go on for topics that wait for their archive; returns what went wrong, in words.
 
         Whatever goes wrong, nothing is lost: the broker keeps what it does not know to be archived.
@@ -107,7 +138,9 @@ class Source:
         for topic, (topic_id, next_offsets) in archived.items():
             if topic_id == NO_ID or not next_offsets:
                 continue
-            progress = str(ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets)))
+            of_topic = {at: (epochs or {}).get(TopicPartition(topic, at)) for at in next_offsets}
+            known = {at: epoch for at, epoch in of_topic.items() if epoch is not None}
+            progress = str(ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known))
             try:
                 admin = self._admin = self._admin or Admin(self.bootstrap)
                 configs = admin.describe(topic).configs or {}

@@ -162,7 +162,13 @@ class ArchiveThenLive:
             yield from current.read(ranges)
             self._positions |= {at: end for at, (_, end) in ranges.items()}
             edges = self._edges(info)
-            behind = [at for at in behind if at in edges and edges[at].earliest > self._positions[at]]
+            behind = [
+                at
+                for at in behind
+                if at in edges
+                and edges[at].earliest > self._positions[at]
+                and not self._client.serves(TopicPartition(self._topic, at), self._positions[at])
+            ]
             if not behind:
                 return
             current.refresh()

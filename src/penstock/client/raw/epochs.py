@@ -1,0 +1,55 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, so that a reader sees that the log is not the one that he knew."""
+
+from collections.abc import Mapping
+
+from penstock.client.raw.cluster import Cluster
+from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
+from penstock.client.raw.model import TopicPartition
+from penstock.client.raw.patience import Patience
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+_VERSION_MIN = 2
+
+
+def epoch_ends(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """One partition after the other: it is asked for those that are archived, before a round that takes seconds."""
+    return {at: _end_of(cluster, at, epoch) for at, epoch in wanted.items()}
+
+
+def _end_of(cluster: Cluster, at: TopicPartition, epoch: int) -> tuple[int, int]:
+    patience = cluster.patience(f"asking {at} for the end of epoch {epoch}")
+    while True:
+        try:
+            return _ask(cluster, at, epoch, patience)
+        except RawError as error:
+            cluster.doubt((at,))
+            patience.pause(error)
+
+
+def _ask(cluster: Cluster, at: TopicPartition, epoch: int, patience: Patience) -> tuple[int, int]:
+    route = cluster.route(at, patience)
+    version = route.link.version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=_VERSION_MIN)
+    partition = OffsetForLeaderPartition(
+        partition=at.partition, current_leader_epoch=route.leader_epoch, leader_epoch=epoch
+    )
+    request = OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=at.topic, partitions=[partition])]
+    )
+    answer: OffsetForLeaderEpochResponse = route.link.response(
+        route.link.send(ApiKey.OFFSET_FOR_LEADER_EPOCH, version, request)
+    )
+    for topic in answer.topics:
+        for found in topic.partitions:
+            if found.error_code != ErrorCode.NONE:
+                raise BrokerError(found.error_code, str(at))
+            return found.leader_epoch, found.end_offset
+    raise ConnectionLostError(f"a broker left {at} out of its answer")
