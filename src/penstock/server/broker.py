@@ -276,7 +276,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover, and so that others lead before this one is gone."""
-        if self._config.controlled_shutdown_enable:
+        # One that is broken may not hear of anything any more: it must not be asked as a leader a moment longer.
+        if self._config.controlled_shutdown_enable and not self.broken.is_set():
             await self.cluster.hand_over()
         await self._quiet()
         logs = [partition.log for partition in self.table.partitions()]
