@@ -130,14 +130,14 @@ async def write(history: History, client: ClusterClient, number: int, rng: Rando
         values = numbered(number, sequence, rng.randint(1, 4))
         history.sent += len(values)
         batch = batch_of(values, idempotent(number, sequence))
-        base = await _send_until_acknowledged(client, partition, batch)
+        base = await send_until_acknowledged(client, partition, batch)
         for i, value in enumerate(values):
             history.acked(partition, base + i, value)
         sequence += len(values)
         await asyncio.sleep(rng.choice([0.0, 0.02, 0.1, 0.3, 0.5]))
 
 
-async def _send_until_acknowledged(client: ClusterClient, partition: int, batch: bytes) -> int:
+async def send_until_acknowledged(client: ClusterClient, partition: int, batch: bytes) -> int:
     request = produce_request(partition, batch)
     while True:
         try:
