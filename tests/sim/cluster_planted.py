@@ -94,5 +94,4 @@ PLANTED: list[Plant] = [
     elect_outside_the_isr,
     leader_writes_the_isr_itself,
     unclean_replica_stays_eligible,
-    stands_back_with_an_unsynced_end,
 ]

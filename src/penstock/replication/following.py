@@ -4,6 +4,7 @@
       ├─ records         append them; durable first where the topic wants `synced`, since asking for the next says
       │                  "I have it"; then note the leader's high watermark and, durably, where its log starts
       ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
+      ├─ … with no epoch tombstones went that we never saw: begin anew with the leader's log (ADR 14)
       └─ fenced, moved   leave it: the metadata will say who leads
 
 Only epochs decide what is cut. A follower that went by the high watermark, which lags behind, would throw away records
@@ -13,6 +14,7 @@ that it acknowledged, and might be elected without them.
 import asyncio
 import logging
 from concurrent.futures import Executor
+from functools import partial
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -20,6 +22,7 @@ from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import check_batch
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
+from penstock.storage.cleaner_checkpoint import save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
@@ -64,7 +67,7 @@ class Follower:
         went_well = True
         try:
             if answer.records:
-                await self._begin_with(partition, answer.records)
+                await self._begin_with(partition, answer.records, answer.high_watermark)
                 self._append(partition, epoch, memoryview(answer.records))
             partition.told_committed(answer.high_watermark)
             await self._advance_start(partition.log, answer.log_start_offset)
@@ -100,10 +103,18 @@ class Follower:
             await self._loop.run_in_executor(self._executor, job.run)
             one.advance_start(offset)
 
-    async def _begin_with(self, partition: Partition, records: bytes | memoryview) -> None:
-        """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole."""
+    async def _begin_with(self, partition: Partition, records: bytes | memoryview, committed: int) -> None:
+        """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole.
+
+        And it may lack tombstones anywhere below what is committed: then the copy does, too.
+        """
         one = partition.log
         if one.start_offset == one.end_offset:
+            if committed > max(one.end_offset, one.cleaned.tombstones):
+                known = one.cleaned.without_tombstones(committed)
+                job = partial(save_cleaned, one.files, one.directory, known)
+                await self._loop.run_in_executor(self._executor, job)
+                one.cleaned = known
             first = check_batch(memoryview(records))
             if first.base_offset < one.end_offset <= first.last_offset:
                 await self._quiet(partition)
@@ -115,7 +126,10 @@ class Follower:
         await self._quiet(partition)
         one = partition.log
         await self._cut_to(partition, divergence(one, epoch, end_offset))
-        if partition.committed.offset > one.end_offset:
+        if epoch < 0:
+            log.warning("%s-%d: copied anew, it was away for too long", partition.topic, partition.index)
+            partition.note_committed(one.end())
+        elif partition.committed.offset > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
             partition.note_committed(one.end())
 

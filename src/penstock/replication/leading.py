@@ -13,6 +13,7 @@ new leader gives its followers the time to show where they are.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from penstock.coordination.nodes import PartitionState
 
@@ -31,6 +32,7 @@ class Progress:
     fetched_at: float = float("-inf")
     leader_end: int = 0  # ours, when it last fetched
     start: int = UNKNOWN  # where its log begins, durably
+    copied_without: int = UNKNOWN  # below it tombstones were missing here when it began its log anew
 
 
 @dataclass(slots=True)
@@ -136,6 +138,21 @@ class Leading:
         one.end, one.broker_epoch, one.start = offset, broker_epoch, start
         one.fetched_at, one.leader_end = now, leader_end
         return True
+
+    def must_begin_anew(self, replica: int, offset: int, own_start: int, tombstones: int) -> bool:
+        """Whether a follower at `offset` may keep what tombstones below `tombstones`, gone by now, have deleted.
+
+        One that begins where our log does has nothing of the kind, and copies nothing: values went before their
+        tombstones. Who is in sync has had them all.
+        """
+        one = self.progress[replica]
+        if offset <= own_start:
+            one.copied_without = tombstones
+        return offset < tombstones and one.copied_without < tombstones and replica not in self.state.isr
+
+    def lowest_end_since(self, when: float) -> float:
+        """Of the followers that have fetched since then: they are on their way, and shall not have to begin anew."""
+        return min((one.end for one in self.progress.values() if one.fetched_at >= when), default=inf)
 
     def may_join(self, replica: int, committed: int, own_start: int) -> bool:
         """Whether a follower outside has all that is committed, and all that was there when this epoch began.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import NamedTuple, Protocol
 
 from penstock.config.broker import BrokerConfig
@@ -240,7 +241,7 @@ class Cleaner:
             if partition.log is not one or not found.dirty_bytes:
                 return False
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
-            job = self._job(topic, one, found)
+            job = self._job(topic, partition, found)
             one_round = CleanRound(job) if is_small else self._round_of(job)
             executor = self._executor if is_small else self._worker
             try:
@@ -261,7 +262,7 @@ class Cleaner:
                 written_bytes += cleaned.size_bytes
                 if not await self._exchange(read, cleaned):
                     return None
-        if not await self._note(read, Cleaned(learned.end_offset)):
+        if not await self._note(read, read.log.cleaned._replace(offset=learned.end_offset)):
             return None
         stats = self.stats
         stats.rounds += 1
@@ -280,8 +281,9 @@ class Cleaner:
         )
         return learned
 
-    def _job(self, topic: Topic, one: Log, found: Cleanable) -> CleanJob:
-        config, broker = topic.config, self.config
+    def _job(self, topic: Topic, partition: Partition, found: Cleanable) -> CleanJob:
+        config, broker, one, leading = topic.config, self.config, partition.log, partition.leading
+        lately = self._loop.time() - broker.replica_lag_time_max_ms / 1000
         producers = {
             each.producer_id: each.batches[-1].last_offset for each in one.producers.copy() if each.batches
         }
@@ -300,11 +302,16 @@ class Cleaner:
             index_interval_bytes=config.index_interval_bytes,
             index_bytes_max=config.segment_index_bytes,
             bytes_per_second_max=broker.log_cleaner_io_max_bytes_per_second,
+            tombstones_stay_from=inf if leading is None else leading.lowest_end_since(lately),
         )
 
     async def _exchange(self, read: _Read, cleaned: CleanedSegment) -> bool:
         """Put one compacted segment in place; False when the log has changed so that it may not be."""
         topic, partition, one = read.topic, read.partition, read.log
+        # Known before it is so: whoever comes back below it has missed them.
+        known = one.cleaned.without_tombstones(cleaned.tombstones_to)
+        if known != one.cleaned and not await self._note(read, known):
+            return False
         if not await self._may_change(read) or not topic.config.compacts:
             return False
         swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)

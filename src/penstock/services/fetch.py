@@ -18,7 +18,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.services.fetch_answers import distinct, empty, out_of_range
+from penstock.services.fetch_answers import NO_EPOCH, distinct, empty, out_of_range
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerReads
 from penstock.services.nearest import LEADER, RackAwareSelector
@@ -256,6 +256,11 @@ class _Fetch:
             if request.replica_id >= 0:
                 if not log.start_offset <= one.offset <= log.end_offset:
                     return out_of_range(one, high_watermark, log.start_offset)
+                if one.offset < log.cleaned.tombstones and self._service.followers.must_begin_anew(
+                    partition, request.replica_id, one.offset
+                ):
+                    anew = (NO_EPOCH, log.start_offset)
+                    return empty(one, high_watermark, log.start_offset, aborted, diverging=anew)
                 if self._noted is None:
                     self._noted = set()
                 if (topic, one.partition) not in self._noted:

@@ -4,6 +4,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.fetch import FetchPartition, PartitionAnswer
 
 NO_REPLICA = -1
+# In place of the epoch where histories part: they have nothing in common.
+NO_EPOCH = -1
 
 
 def empty(

@@ -35,6 +35,13 @@ class FollowerReads:
             partition.advance()
             self._keeper.fetched(partition, request.replica_id)
 
+    def must_begin_anew(self, partition: Partition, replica: int, offset: int) -> bool:
+        """Whether a follower was away for longer than tombstones lived that it needs (ADR 14)."""
+        log, leading = partition.log, partition.leading
+        return leading is not None and leading.must_begin_anew(
+            replica, offset, log.start_offset, log.cleaned.tombstones
+        )
+
     def read(
         self, partition: Partition, replica: int, offset: int, size_max: int, *, at_least_one: bool
     ) -> Slice | None:

@@ -19,10 +19,16 @@ _FILE_VERSION = 1
 class Cleaned(NamedTuple):
     # Everything below it is clean. It may be behind, for cleaning what is clean changes nothing, and is never ahead.
     offset: int = 0
+    # Below it tombstones may be missing that once were there: a copy that ends before it may have missed them, and keep
+    # what they deleted. It may be ahead, and is never behind.
+    tombstones: int = 0
 
     def cut(self, end_offset: int) -> "Cleaned":
         """What is left of it in a log that ends there."""
-        return Cleaned(min(self.offset, end_offset))
+        return self._replace(offset=min(self.offset, end_offset))
+
+    def without_tombstones(self, end_offset: int) -> "Cleaned":
+        return self._replace(tombstones=max(self.tombstones, end_offset))
 
 
 def save_cleaned(files: Files, directory: Path, cleaned: Cleaned) -> None:
@@ -30,18 +36,15 @@ def save_cleaned(files: Files, directory: Path, cleaned: Cleaned) -> None:
     files.write_atomically(directory / CLEANER_FILE, text + b"crc32c %08x\n" % crc32c(text))
 
 
-def load_cleaned(files: Files, directory: Path) -> Cleaned:
-    """One that cannot be read is as good as none."""
+def load_cleaned(files: Files, directory: Path, end_offset: int) -> Cleaned:
+    """Of a log that ends there. One that cannot be read tells nothing: all may be dirty, any tombstone missing."""
     try:
         text, _, checksum = files.read(directory / CLEANER_FILE).rpartition(b"crc32c ")
         version, *values = map(int, text.split())
         if int(checksum, 16) == crc32c(text) and version == _FILE_VERSION:
             return Cleaned(*values)
     except FileNotFoundError:
-        pass
+        return Cleaned()
     except (ValueError, TypeError, StorageError):
-        return _UNREADABLE
-    return _UNREADABLE
-
-
-_UNREADABLE = Cleaned()
+        pass
+    return Cleaned(tombstones=end_offset)

@@ -53,6 +53,7 @@ class CleanedSegment(NamedTuple):
     max_timestamp: int
     changed: bool  # False: it would be the same as before, and was not kept
     read_bytes: int
+    tombstones_to: int  # behind the last tombstone that is left out
 
 
 class Learned(NamedTuple):
@@ -80,6 +81,7 @@ class CleanJob(NamedTuple):
     index_bytes_max: int
     aborted: tuple[AbortedTransaction, ...] = ()
     bytes_per_second_max: float = inf  # for whoever paces it
+    tombstones_stay_from: float = inf  # a follower is on its way to them
 
 
 def _at_full_speed(size_bytes: int) -> None:
@@ -98,6 +100,7 @@ class CleanRound:
         self._last_mapped = job.first_dirty - 1
         self._groups: list[list[SizedSegment]] = []
         self._read_bytes = 0
+        self._tombstones_to = 0
 
     def learn(self) -> Learned:
         """The last offset of every key in the dirty part, as far as the map goes."""
@@ -181,7 +184,13 @@ class CleanRound:
             remove_cleaned(self._job.files, self._job.directory, base)
         read_bytes = self._read_bytes - read_before
         return CleanedSegment(
-            base, group[-1].next_offset, writer.size, writer.max_timestamp, changed, read_bytes
+            base,
+            group[-1].next_offset,
+            writer.size,
+            writer.max_timestamp,
+            changed,
+            read_bytes,
+            self._tombstones_to,
         )
 
     def _filtered(self, header: BatchHeader, batch: memoryview) -> memoryview | bytearray | None:
@@ -224,7 +233,8 @@ class CleanRound:
             if offset <= last_mapped:
                 if record.key is None or get(record.key) > offset:
                     continue
-                if not record.has_value and not tombstones_stay:
+                if not record.has_value and not tombstones_stay and offset < self._job.tombstones_stay_from:
+                    self._tombstones_to = max(self._tombstones_to, offset + 1)
                     continue
             tombstones = tombstones or not record.has_value
             kept.append(record)

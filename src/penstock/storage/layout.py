@@ -14,7 +14,7 @@
     *.damaged                       set aside by a recovery that could not tell what is right; never served
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, and where the log starts
-    cleaner-offset-checkpoint       up to where a compacted log is clean
+    cleaner-offset-checkpoint       up to where a compacted log is clean, and below which tombstones went
 <data>/trash/                       deleted partitions, on their way out
 <data>/quarantine/                  partition directories that the metadata does not know; never served
 """

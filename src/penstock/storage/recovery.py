@@ -126,7 +126,7 @@ def begin_anew(log: Log, offset: int) -> Log:
 
 def _load_cleaned(log: Log) -> None:
     """Where the end was lost, the mark is lowered before anything else can take its place."""
-    known = load_cleaned(log.files, log.directory)
+    known = load_cleaned(log.files, log.directory, log.end_offset)
     log.cleaned = known.cut(log.end_offset)
     if log.cleaned != known:
         save_cleaned(log.files, log.directory, log.cleaned)

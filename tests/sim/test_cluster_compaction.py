@@ -1,0 +1,102 @@
+"""Compaction in a cluster: a deleted key stays deleted at every replica, however long that was away (ADR 14)."""
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.sim.cluster_clients import create_topic
+from tests.sim.cluster_compacting import CLEANING, COMPACTED, CompactingStory, records_of_keys
+from tests.sim.cluster_planted import goes_wrong
+from tests.sim.cluster_story import BROKERS, replica_of
+from tests.sim.messages import produce_request
+from tests.sim.test_cluster_scenes import Scene
+
+from penstock.core.error_codes import ErrorCode
+from penstock.records.builder import build_batch
+from penstock.records.reader import Record
+from penstock.replication.leading import Leading
+from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+
+SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "300")) // 20, 1)
+FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+
+
+def run_story(seed: int) -> str:
+    with SimLoop(seed) as loop:
+        CompactingStory(loop).tell()
+        return loop.trace_hash
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_each_key_keeps_its_last_word_at_every_replica(seed: int) -> None:
+    run_story(seed)
+
+
+class CompactedScene(Scene):
+    def begin(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
+        configs = {**COMPACTED, "internal.segment.bytes": "300"}
+        self.do(create_topic(self.client("admin"), BROKERS, configs))
+        self.until_whole()
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        batch = bytes(build_batch([Record(offset=0, timestamp=1, key=key, value=value)]))
+        answer = self.do(SimClient(self.leader().name, PORT).call(ApiKey.PRODUCE, produce_request(0, batch)))
+        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+    def delete_for_good(self, key: bytes) -> None:
+        """Until nobody who is there remembers that the key ever was."""
+        self.put(key, None)
+        for number in range(200):
+            self.put(b"filler-%d" % (number % 3), b"%d" % number)
+            self.let_pass(0.1)
+            live = [machine for machine in self.machines if machine.ready]
+            if not any(key in records_of_keys(replica_of(machine, 0)) for machine in live):
+                return
+        raise AssertionError("its tombstone never went")
+
+
+@pytest.fixture
+def scene() -> Iterator[CompactedScene]:
+    with SimLoop(1) as loop:
+        scene = CompactedScene(loop, CLEANING, synced=False)
+        scene.begin()
+        yield scene
+
+
+def test_a_replica_that_missed_a_tombstone_forgets_the_key_all_the_same(scene: CompactedScene) -> None:
+    away = scene.followers()[0]
+    scene.put(b"gone", b"secret")
+    scene.let_pass(1)
+    away.kill()
+    scene.let_pass(SESSION_SECONDS + 1)
+    scene.delete_for_good(b"gone")
+    away.start()
+    scene.until_whole()
+    assert b"gone" not in records_of_keys(replica_of(away, 0))
+    assert replica_of(away, 0).log.cleaned.tombstones  # it would tell the next one
+
+
+def keeps_what_tombstones_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower that missed tombstones goes on where it was."""
+    monkeypatch.setattr(Leading, "must_begin_anew", lambda *_: False)
+
+
+def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose end was cut is taken for as clean as it was."""
+    monkeypatch.setattr(Cleaned, "cut", lambda cleaned, end_offset: cleaned)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("plant", [keeps_what_tombstones_deleted], ids=lambda plant: plant.__name__)
+def test_the_checkers_find_a_planted_bug(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    assert any(goes_wrong(run_story, seed) for seed in range(300))

@@ -1,0 +1,67 @@
+"""Leaders that come and go in ways that chance seldom finds, told one by one."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.sim.cluster_clients import Violation
+from tests.sim.cluster_planted import stands_back_with_an_unsynced_end
+from tests.sim.cluster_story import watched
+from tests.sim.test_cluster_scenes import Scene
+
+from penstock.core.error_codes import ErrorCode
+from penstock.testing.sim_broker import SESSION_SECONDS
+from penstock.testing.sim_loop import SimLoop
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with SimLoop(2) as loop:
+        scene = Scene(loop, synced=True)
+        scene.begin()
+        yield scene
+
+
+def test_where_the_topic_allows_it_the_last_one_left_leads_with_what_it_has(scene: Scene) -> None:
+    scene.set_topic("unclean.leader.election.enable", "true")
+    left = scene.followers()[0]
+    left.kill()
+    scene.let_pass(SESSION_SECONDS + 1)
+    assert scene.produce(-1) is ErrorCode.NONE
+    others = [machine for machine in scene.machines if machine is not left]
+    for machine in others:
+        machine.kill()
+    left.start()
+    for _ in range(50):
+        scene.let_pass(0.1)
+    assert scene._state(0).leader == scene.machines.index(left) + 1
+    for machine in others:
+        machine.start()
+    scene.until_whole()
+    assert scene.produce(-1) is ErrorCode.NONE
+
+
+def stand_back_while_a_sync_runs(scene: Scene) -> None:
+    """The leader's disk is slow, and it does not hear in time that its session is over."""
+    leader = scene.leader()
+    scene.set_topic("penstock.ack.after", "synced")
+    scene.let_pass(0.5)
+    with watched(scene.history):
+        scene.loop.slow_down(leader.name, 10_000)
+        scene.produce(1, at=leader)
+        leader.cut_off()
+        scene.let_pass(SESSION_SECONDS * 2)
+        leader.reach_store()
+        scene.let_pass(2)
+        scene.loop.slow_down(leader.name, 1)
+        scene.let_pass(30)
+        scene.until_whole()
+
+
+def test_who_stands_back_says_it_has_only_what_is_durable(scene: Scene) -> None:
+    stand_back_while_a_sync_runs(scene)
+
+
+def test_the_checker_finds_one_that_says_more(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    stands_back_with_an_unsynced_end(monkeypatch)
+    with pytest.raises(Violation, match="not durable"):
+        stand_back_while_a_sync_runs(scene)
