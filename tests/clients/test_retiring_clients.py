@@ -59,7 +59,7 @@ def test_every_message_arrives_once_while_a_partition_is_retired(
         load_of(client, bootstrap, topic, idempotent=idempotent, queued=queued) as load,
     ):
         load.until_more(500, partition=2)
-        done = penstock("topic", "alter", topic, "--partitions", "2", bootstrap=bootstrap)
+        done = penstock("topic", "alter", topic, "--retire", "--partitions", "2", bootstrap=bootstrap)
         assert done.code == 0, done.err
         frozen = ends(bootstrap, topic, 2)
         load.until_more(2000, partition=2)

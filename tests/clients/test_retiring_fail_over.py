@@ -47,7 +47,7 @@ def test_who_writes_to_a_retired_partition_finds_its_next_leader(
         load_of(client, bootstrap, topic, idempotent=True, queued=QUEUED) as load,
     ):
         load.until_more(500, partition=2)
-        done = penstock("topic", "alter", topic, "--partitions", "2", bootstrap=bootstrap)
+        done = penstock("topic", "alter", topic, "--retire", "--partitions", "2", bootstrap=bootstrap)
         assert done.code == 0, done.err
         died = three.broker(leaders()[2])
         died.kill()  # everybody still sees the partition

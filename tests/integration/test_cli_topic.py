@@ -50,6 +50,20 @@ def test_a_topic_from_creation_to_deletion(topic: Topic) -> None:
     assert "life" not in {one["name"] for one in topic("list", "--json").json}
 
 
+def test_fewer_partitions_have_to_be_meant(topic: Topic) -> None:
+    """A 3 that should have been 30."""
+    topic("create", "kept", "--partitions", "4")
+    refused = topic("alter", "kept", "--partitions", "3", "--config", "segment.ms=5000")
+    assert refused.code != 0
+    assert "this would retire 1 partition; say so with --retire" in refused.err
+    described = topic("describe", "kept", "--json").json
+    assert described["configs"] == {}
+    assert not any(p["retired"] for p in described["partitions"])
+    assert topic("alter", "kept", "--partitions", "3", "--retire").code == 0
+    described = topic("describe", "kept", "--json").json
+    assert [p["retired"] for p in described["partitions"]] == [False, False, False, True]
+
+
 def test_what_is_not_said_is_left_to_the_broker(topic: Topic) -> None:
     made = topic("create", "plain", "--json").json
     assert (len(made["partitions"]), made["configs"]) == (2, {})

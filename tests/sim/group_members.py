@@ -11,10 +11,12 @@ from penstock.testing.sim_client import SimClient
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     create_topics,
+    delete_topics,
     find_coordinator,
     heartbeat,
     join_group,
     leave_group,
+    metadata,
     offset_commit,
     offset_fetch,
     sync_group,
@@ -23,6 +25,8 @@ from penstock.wire.kafka.generated import (
 TOPIC, GROUP = "orders", "workers"
 PARTITIONS = 4
 SESSION_MS, REBALANCE_MS = 1500, 2000
+LONGEST_MS = 2**63 - 1
+Place = tuple[bytes, int]  # topic id (none: by name) and partition
 NETWORK_TROUBLE = (OSError, TimeoutError)
 # What a member may be told at any time; it joins again, or asks again.
 EXPECTED = {
@@ -35,12 +39,14 @@ EXPECTED = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_SERVER_ERROR,  # an error was planted
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 
 class Client(Protocol):
-    async def call(self, api: ApiKey, request: Any) -> Any: ...
+    async def call(self, api: ApiKey, request: Any, version: int | None = None) -> Any: ...
 
 
 class Violation(AssertionError):  # noqa: N818 - what it is, not what went wrong in the code
@@ -50,11 +56,13 @@ class Violation(AssertionError):  # noqa: N818 - what it is, not what went wrong
 class History:
     """What the members were told, checked as they are told it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_id: bool = False) -> None:
+        """`by_id`: topics are named by their ids, so that one may be deleted and made again without confusion."""
+        self.by_id = by_id
         self.owners: dict[tuple[int, int], str] = {}  # (generation, partition) -> member id
         self.generation = 0  # the latest that anybody got a part of
-        self.acknowledged: dict[int, int] = {}  # partition -> highest committed offset
-        self.processed: dict[int, int] = {}  # partition -> how far anybody got
+        self.acknowledged: dict[Place, int] = {}  # highest offset that was committed, or shown to be
+        self.processed: dict[Place, int] = {}  # how far anybody got
         self.commits = 0
         self.refused = 0
         self.calm = False  # members neither stall nor leave any more
@@ -65,15 +73,16 @@ class History:
             raise Violation(f"partition {partition} has two owners in generation {generation}")
         self.generation = max(self.generation, generation)
 
-    def committed(self, partition: int, offset: int) -> None:
-        self.acknowledged[partition] = max(self.acknowledged.get(partition, 0), offset)
+    def committed(self, place: Place, offset: int) -> None:
+        self.acknowledged[place] = max(self.acknowledged.get(place, 0), offset)
         self.commits += 1
 
-    def fetched(self, partition: int, offset: int, acknowledged_before: int) -> None:
+    def fetched(self, place: Place, offset: int, acknowledged_before: int) -> None:
         if offset < acknowledged_before:
-            raise Violation(f"partition {partition} went back from {acknowledged_before} to {offset}")
-        if offset > self.processed.get(partition, 0):
-            raise Violation(f"partition {partition}: {offset} was committed, nobody got that far")
+            raise Violation(f"partition {place} went back from {acknowledged_before} to {offset}")
+        if offset > self.processed.get(place, 0):
+            raise Violation(f"partition {place}: {offset} was committed, nobody got that far")
+        self.acknowledged[place] = max(self.acknowledged.get(place, 0), offset)
 
 
 class Outdated(Exception):  # noqa: N818 - not an error: the member has to join again
@@ -99,6 +108,7 @@ class Member:
         self._id = ""
         self._generation = -1
         self._positions: dict[int, int] = {}
+        self._topic_id = b""
         self._instance = name if rng.random() < 0.25 else None
 
     async def live(self) -> None:
@@ -118,8 +128,8 @@ class Member:
     def _is_moody(self, chance: float) -> bool:
         return self._rng.random() < chance and not self._history.calm
 
-    async def _ask(self, api: ApiKey, request: Any) -> Any:
-        return await self._client.call(api, request)
+    async def _ask(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
+        return await self._client.call(api, request, version)
 
     async def _join(self) -> None:
         found = await self._ask(
@@ -165,6 +175,7 @@ class Member:
         for partition in synced.assignment:
             # A static member's place goes on under another id.
             self._history.owns(self._generation, partition, self._instance or self._id)
+        self._topic_id = await current_topic_id(self._client, self._history)
         self._positions = await self._committed(list(synced.assignment))
 
     def _plan(self, members: list[str]) -> list[sync_group.SyncGroupRequestAssignment]:
@@ -177,7 +188,7 @@ class Member:
         ]
 
     async def _committed(self, partitions: list[int]) -> dict[int, int]:
-        return await committed(self._client, self._history, partitions)
+        return await committed(self._client, self._history, self._topic_id, partitions)
 
     async def _work(self) -> None:
         while True:
@@ -186,8 +197,9 @@ class Member:
                 await asyncio.sleep(SESSION_MS / 1000 * self._rng.uniform(0.5, 3))  # stalls; may be expelled
             for partition in self._positions:
                 self._positions[partition] += self._rng.randint(0, 5)
-                reached = self._history.processed.get(partition, 0)
-                self._history.processed[partition] = max(reached, self._positions[partition])
+                place = self._topic_id, partition
+                reached = self._history.processed.get(place, 0)
+                self._history.processed[place] = max(reached, self._positions[partition])
             if self._positions and self._rng.random() < 0.7:
                 await self._commit()
             if self._is_moody(0.03):
@@ -206,24 +218,35 @@ class Member:
             check(answer.error_code)
 
     async def _commit(self) -> None:
-        sent = dict(self._positions)
+        if self._rng.random() < 0.5:  # each by itself, as consumers of one partition do
+            for partition, offset in self._positions.items():
+                await self._commit_these({partition: offset})
+        else:
+            await self._commit_these(dict(self._positions))
+
+    async def _commit_these(self, sent: dict[int, int]) -> None:
         wanted = [
-            offset_commit.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+            offset_commit.OffsetCommitRequestPartition(
+                partition_index=partition, committed_offset=offset, committed_metadata=""
+            )
             for partition, offset in sent.items()
         ]
-        answer = await self._ask(
-            ApiKey.OFFSET_COMMIT,
-            offset_commit.OffsetCommitRequest(
-                group_id=GROUP,
-                generation_id_or_member_epoch=self._generation,
-                member_id=self._id,
-                group_instance_id=self._instance,
-                topics=[offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=wanted)],
-            ),
+        topic, version = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=wanted), None
+        request = offset_commit.OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=self._generation,
+            member_id=self._id,
+            group_instance_id=self._instance,
+            topics=[topic],
         )
+        if self._history.by_id:
+            topic.name, topic.topic_id, version = "", self._topic_id, 10
+        elif self._instance is None and self._is_moody(0.1):
+            request.retention_time_ms, version = LONGEST_MS, 3
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, request, version)
         for one in answer.topics[0].partitions:
             if one.error_code == ErrorCode.NONE:
-                self._history.committed(one.partition_index, sent[one.partition_index])
+                self._history.committed((self._topic_id, one.partition_index), sent[one.partition_index])
             else:
                 self._history.refused += 1
                 check(one.error_code)
@@ -234,20 +257,50 @@ class Member:
         raise Outdated(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-async def committed(client: Client, history: History, partitions: list[int]) -> dict[int, int]:
+async def current_topic_id(client: Client, history: History) -> bytes:
+    if not history.by_id:
+        return b""
+    request = metadata.MetadataRequest(
+        topics=[metadata.MetadataRequestTopic(name=TOPIC)], allow_auto_topic_creation=False
+    )
+    topic = (await client.call(ApiKey.METADATA, request, 12)).topics[0]
+    check(topic.error_code)
+    return bytes(topic.topic_id)
+
+
+async def committed(
+    client: Client, history: History, topic_id: bytes, partitions: list[int]
+) -> dict[int, int]:
     before = dict(history.acknowledged)
     topic = offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=partitions)
+    version = None
+    if topic_id:
+        topic.name, topic.topic_id, version = "", topic_id, 10
     request = offset_fetch.OffsetFetchRequest(
         groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])]
     )
-    group = (await client.call(ApiKey.OFFSET_FETCH, request)).groups[0]
+    group = (await client.call(ApiKey.OFFSET_FETCH, request, version)).groups[0]
     check(group.error_code)
     found = {}
     for one in group.topics[0].partitions:
+        check(one.error_code)
         offset = max(one.committed_offset, 0)
-        history.fetched(one.partition_index, offset, before.get(one.partition_index, 0))
+        place = topic_id, one.partition_index
+        history.fetched(place, offset, before.get(place, 0))
         found[one.partition_index] = offset
     return found
+
+
+async def delete_topic(client: Client) -> None:
+    """Until nobody knows of it."""
+    gone = delete_topics.DeleteTopicState(name=TOPIC)
+    while True:
+        with suppress(*NETWORK_TROUBLE):
+            request = delete_topics.DeleteTopicsRequest(topics=[gone], timeout_ms=10_000)
+            answer = await client.call(ApiKey.DELETE_TOPICS, request, 6)
+            if answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return
+        await asyncio.sleep(0.01)
 
 
 async def create_topic() -> None:

@@ -21,6 +21,8 @@ from tests.sim.group_members import (
     Member,
     Outdated,
     committed,
+    current_topic_id,
+    delete_topic,
 )
 
 from penstock.core.error_codes import ErrorCode
@@ -48,7 +50,7 @@ class GroupClient:
         self._names = story.names
         self._coordinator: str | None = None
 
-    async def call(self, api: ApiKey, request: Any) -> Any:
+    async def call(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
         if api == ApiKey.FIND_COORDINATOR or self._coordinator is None:
             found = await self._find()
             if api == ApiKey.FIND_COORDINATOR:
@@ -56,7 +58,7 @@ class GroupClient:
         if self._coordinator is None:
             raise ConnectionRefusedError("nobody coordinates the group")
         try:
-            answer = await self._clients[self._coordinator].call(api, request)
+            answer = await self._clients[self._coordinator].call(api, request, version)
         except NETWORK_TROUBLE:
             self._coordinator = None
             raise
@@ -87,7 +89,7 @@ class GroupClient:
 class GroupStory(Story):
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, SETTINGS, synced=False)
-        self.groups = History()
+        self.groups = History(by_id=self.rng.random() < 0.5)
 
     def begin(self) -> None:
         for machine in self.machines:
@@ -99,6 +101,17 @@ class GroupStory(Story):
             name = f"member-{number}"
             member = Member(self.groups, name, self.loop.random(name), GroupClient(self, name))
             self.spawn(name, member.live())
+        if self.groups.by_id:
+            self.spawn("remaker", self._remake())
+
+    async def _remake(self) -> None:
+        """The topic is deleted and made again while coordinators die and move."""
+        rng = self.loop.random("remaker")
+        for _ in range(2):
+            await asyncio.sleep(rng.uniform(1, 5))
+            client = GroupClient(self, "remaker")
+            await delete_topic(client)
+            await client.create_topic()
 
     def check_progress(self) -> None:
         self.groups.calm = True
@@ -121,7 +134,8 @@ class GroupStory(Story):
         client = GroupClient(self, "checker")
         while True:
             with suppress(Outdated, *NETWORK_TROUBLE):
-                await committed(client, self.groups, list(range(PARTITIONS)))
+                topic_id = await current_topic_id(client, self.groups)
+                await committed(client, self.groups, topic_id, list(range(PARTITIONS)))
                 return
             await asyncio.sleep(0.1)
 

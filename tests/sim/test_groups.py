@@ -1,18 +1,30 @@
 """Groups under everything that can happen to them, seed by seed (invariant 6).
 
 Members join, process, commit, leave, stall longer than their session and crash; the broker is killed and loses power,
-un-synced writes with it; connections are cut and stalled. Held against what the members were told:
+un-synced writes with it; connections are cut and stalled; errors are raised on the way from memory to the log. In half
+of the stories the topic is deleted and made again under them. Held against what the members were told:
 
 - a partition has one owner in a generation;
-- a committed offset is never below one that was acknowledged before, and never beyond what was processed;
+- a committed offset is never below one that was acknowledged or shown before, and never beyond what was processed in
+  this very topic;
 - when the faults stop, every partition has an owner again and commits go on.
 """
 
 import asyncio
 import os
 from contextlib import suppress
+from unittest.mock import patch
 
 import pytest
+from tests.sim.group_faults import (
+    STEPS,
+    FaultyBuilder,
+    Plant,
+    deletions_unseen_while_loading,
+    go_on_after_an_error,
+    memory_ahead_of_the_log,
+    remember_commits_for_ever,
+)
 from tests.sim.group_members import (
     NETWORK_TROUBLE,
     PARTITIONS,
@@ -22,6 +34,8 @@ from tests.sim.group_members import (
     Violation,
     committed,
     create_topic,
+    current_topic_id,
+    delete_topic,
 )
 
 from penstock.core.error_codes import ErrorCode
@@ -29,6 +43,7 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import SyncReply
 from penstock.groups.offsets.commit import Committer
 from penstock.services.coordinator import group_offsets
+from penstock.services.coordinator import shard as shards
 from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.shard import Shard
 from penstock.testing.sim_broker import PORT, SimBroker
@@ -50,10 +65,15 @@ class Story:
         self.loop = loop
         self.rng = loop.random("story")
         self.machine = SimBroker(loop, settings=SETTINGS)
-        self.history = History()
+        self.history = History(by_id=self.rng.random() < 0.5)
         self._lives = 0
 
     def run(self) -> None:
+        FaultyBuilder.step = ""
+        with patch.object(shards, "BatchBuilder", FaultyBuilder):
+            self._run()
+
+    def _run(self) -> None:
         self.machine.start()
         self.loop.run_until_complete(self.loop.spawn("admin", create_topic()))
         for number in range(MEMBERS):
@@ -73,8 +93,22 @@ class Story:
     def _misfortune(self) -> None:
         rng, machine, loop = self.rng, self.machine, self.loop
         one = f"member-{rng.randrange(MEMBERS)}"
+        remade = ["remake"] * 3 if self.history.by_id else []
         match rng.choice(
-            ["kill", "power", "power", "stop", "crash", "crash", "cut", "stall", "fail", "slow"]
+            [
+                "kill",
+                "power",
+                "power",
+                "stop",
+                "crash",
+                "crash",
+                "cut",
+                "stall",
+                "fail",
+                "slow",
+                "raise",
+                *remade,
+            ]
         ):
             case "kill":
                 machine.kill()
@@ -103,6 +137,22 @@ class Story:
                 loop.slow_down("broker", rng.uniform(2, 10))  # a job may take up to 5 s
                 loop.run_for(rng.uniform(0.05, 1))
                 loop.slow_down("broker", 1)
+            case "raise":
+                FaultyBuilder.step = rng.choice(STEPS)
+            case "remake":
+                self._remake()
+
+    def _remake(self) -> None:
+        """The topic is deleted and made again, maybe while groups are being read from a slow disk."""
+        if self.rng.random() < 0.5:
+            self.loop.slow_down("broker", self.rng.uniform(2, 10))
+            FaultyBuilder.step = self.rng.choice(STEPS)
+        self.loop.run_until_complete(self.loop.spawn("admin", self._remade()))
+        self.loop.slow_down("broker", 1)
+
+    async def _remade(self) -> None:
+        await delete_topic(SimClient("broker", PORT))
+        await create_topic()
 
     def _check_progress(self) -> None:
         history = self.history
@@ -121,7 +171,8 @@ class Story:
         client = SimClient("broker", PORT)
         while True:
             with suppress(Outdated, *NETWORK_TROUBLE):
-                await committed(client, self.history, list(range(PARTITIONS)))
+                topic_id = await current_topic_id(client, self.history)
+                await committed(client, self.history, topic_id, list(range(PARTITIONS)))
                 return
             await asyncio.sleep(0.1)
 
@@ -179,3 +230,24 @@ def test_the_checker_finds_a_plan_handed_out_before_it_is_committed(monkeypatch:
 
     monkeypatch.setattr(Shard, "answer", hasty)
     assert _finds(60)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        remember_commits_for_ever,
+        deletions_unseen_while_loading,
+        memory_ahead_of_the_log,
+    ],
+)
+def test_the_checker_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert _finds(60)
+
+
+def test_groups_come_to_a_halt_where_an_error_does_not_take_them_offline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go_on_after_an_error(monkeypatch)
+    with pytest.raises(AssertionError, match="nobody commits any more"):
+        run_story(1)

@@ -1,5 +1,6 @@
 """`penstock topic …`: make, look at, change and delete topics."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +40,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "penstock topic alter orders --partitions 6",
             "penstock topic alter orders --replicas 3 --config min.insync.replicas=2",
-            "penstock topic alter orders --partitions 2   # fewer: the others are retired",
+            "penstock topic alter orders --partitions 2 --retire   # fewer: the others are retired",
             "penstock topic alter orders --config retention.ms=86400000 --delete-config segment.bytes",
         ),
     )(alter)
@@ -114,6 +115,9 @@ def alter(
     replicas: Annotated[
         int | None, typer.Option(min=1, help="How many copies of each partition; waits until they are there.")
     ] = None,
+    retire: Annotated[
+        bool, typer.Option("--retire", help="Fewer partitions are meant, not mistyped: do not ask.")
+    ] = False,
     config: Config = None,
     delete_config: Annotated[
         list[str] | None,
@@ -127,10 +131,12 @@ def alter(
     if partitions is None and replicas is None and not changed and not delete_config:
         raise WrongUseError("nothing to change: give --partitions, --replicas, --config or --delete-config")
     admin = _admin(session)
+    before = admin.describe(name) if partitions is not None else None
+    if before is not None and partitions is not None and partitions < before.staying and not retire:
+        _confirm_retiring(session, before, partitions)  # before anything is changed
     if changed or delete_config:
         admin.alter_configs(name, changed, delete_config or ())
-    if partitions is not None:
-        before = admin.describe(name)
+    if before is not None and partitions is not None:
         if partitions < before.staying:
             admin.retire_partitions(name, partitions)
         else:
@@ -149,6 +155,16 @@ def alter(
     )
     print(f"topic {name} now has {count_text(len(topic.partitions), 'partition')} and {own}")
     _tell_retired(topic)
+
+
+def _confirm_retiring(session: Session, topic: "TopicInfo", partitions: int) -> None:
+    """A 3 meant as 30 would end 27 partitions, and there is no way back until they are gone."""
+    retired = count_text(topic.staying - partitions, "partition")
+    if session.json or not sys.stdin.isatty():
+        raise WrongUseError(
+            f"{topic.name} has {topic.staying} partitions: this would retire {retired}; say so with --retire"
+        )
+    typer.confirm(f"{topic.name} has {topic.staying} partitions: retire {retired}?", abort=True)
 
 
 def delete(session: Session, name: Name) -> None:

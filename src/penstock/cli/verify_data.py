@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import typer
 
@@ -10,11 +10,14 @@ from penstock.cli.check_data import is_clean, is_locked
 from penstock.cli.command import Session, say_error
 from penstock.cli.errors import FAILED, CommandError
 from penstock.cli.output import count_text, print_json, print_table, size_text
-
-if TYPE_CHECKING:
-    from penstock.cli.progress import Bar
+from penstock.storage.layout import CLEANER_FILE, RECOVERY_POINT_FILE
 
 _PIECE_BYTES = 8 * 1024 * 1024
+_MAGIC_AT = 16  # in a batch
+
+
+class Progress(Protocol):
+    def show(self, done: float, total: float) -> None: ...
 
 
 class _Found(NamedTuple):
@@ -38,7 +41,17 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
     found: list[_Found] = []
     with Bar("checking", quiet=session.json) as bar:
         for one in partitions:
-            found.append(_check(one, bar, sum(each.size_bytes for each in found), total, is_clean(data_dir)))
+            before = sum(each.size_bytes for each in found)
+            wrong_here, done = check_partition(
+                one,
+                clean=is_clean(data_dir),
+                compacted=_is_compacted(one),
+                progress=bar,
+                before=before,
+                total=total,
+            )
+            number = int(one.name.rpartition("-")[2])
+            found.append(_Found(one.parent.name, number, done, wrong_here))
     wrong = [one for one in found if one.wrong]
     if session.json:
         print_json({"sound": not wrong, "partitions": [one._asdict() for one in found]})
@@ -68,51 +81,117 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
         raise typer.Exit(FAILED)
 
 
-def _check(directory: Path, bar: "Bar", before: int, total: int, clean: bool) -> _Found:
-    done, wrong, expected = 0, "", -1
-    files = sorted(directory.glob("*.log"))
-    files = [one for one in files if one.stem.isdigit()]
+def _is_compacted(directory: Path) -> bool:
+    """Whether offsets may be missing by right, as far as files tell."""
+    from penstock.services.topic_names import OFFSETS_TOPIC
+
+    return directory.parent.name == OFFSETS_TOPIC or (directory / CLEANER_FILE).exists()
+
+
+def check_partition(
+    directory: Path, *, clean: bool, compacted: bool, progress: Progress, before: int = 0, total: int = 0
+) -> tuple[str, int]:
+    """What is wrong first (empty: nothing), and how many bytes were read."""
+    done, wrong, missing = 0, "", ""
+    found = _Walk()
+    files = sorted(one for one in directory.glob("*.log") if one.stem.isdigit())
+    durable = _durable(directory)
     for number, file in enumerate(files):
-        # What a crash tore off at the very end is cut by the next start.
-        torn_is_fine = not clean and number == len(files) - 1
-        for what in _walk(file, expected):
-            if isinstance(what, str):
-                wrong = wrong or ("" if torn_is_fine else f"{file.name}: {what}")
-                break
-            size, expected = what
+        base = int(file.stem)
+        if 0 <= found.expected < base and not missing:
+            missing = f"{file.name}: offsets {found.expected} to {base - 1} are missing before it"
+        for size, damage in found.through(file):
             done += size
-            bar.show(before + done, total)
-    return _Found(directory.parent.name, int(directory.name.rpartition("-")[2]), done, wrong)
+            progress.show(before + done, total)
+            if damage is not None:
+                # What a crash tore off at the very end is cut by the next start; what it has vouched for, or what
+                # whole batches follow, was not torn off.
+                torn = not clean and number == len(files) - 1 and not damage.followed
+                if not torn or (base, damage.position) < durable:
+                    wrong = wrong or f"{file.name}: {damage.what}"
+    if not compacted and not found.thinned:
+        wrong = wrong or missing
+    return wrong, done
 
 
-def _walk(file: Path, expected: int) -> Iterator[tuple[int, int] | str]:
-    """(bytes, next offset) piece by piece, or what is wrong."""
-    from penstock.records.batch import InvalidBatch, check_batch, size_at
+def _durable(directory: Path) -> tuple[int, int]:
+    """The segment and the position up to which everything was vouched for."""
+    from penstock.core.errors import StorageError
+    from penstock.storage.checkpoint import RecoveryPoint
 
-    position = 0
-    end = file.stat().st_size
-    with file.open("rb") as source:
-        while position < end:
-            source.seek(position)
-            view = memoryview(source.read(_PIECE_BYTES))
-            at = 0
+    try:
+        point = RecoveryPoint.parse((directory / RECOVERY_POINT_FILE).read_bytes())
+    except (OSError, StorageError):
+        return -1, -1
+    return point.segment, point.position
+
+
+class _Damage(NamedTuple):
+    position: int
+    what: str
+    followed: bool  # by a whole batch
+
+
+class _Walk:
+    """Through the batches of a partition, segment by segment."""
+
+    def __init__(self) -> None:
+        self.expected = -1  # the next offset; -1: any
+        self.thinned = False  # offsets are missing inside a segment: somebody compacted it
+
+    def through(self, file: Path) -> Iterator[tuple[int, _Damage | None]]:
+        """Bytes that are in order, piece by piece; last, where there is any, what is not."""
+        from penstock.records.batch import InvalidBatch, check_batch, size_at
+
+        position = 0
+        end = file.stat().st_size
+        with file.open("rb") as source:
+            while position < end:
+                source.seek(position)
+                view = memoryview(source.read(_PIECE_BYTES))
+                at = 0
+                try:
+                    size = size_at(view, 0, len(view))
+                    if size is not None and len(view) < size <= end - position:
+                        source.seek(position)
+                        view = memoryview(source.read(size))
+                    while at < len(view):
+                        size = size_at(view, at, len(view))
+                        if at and (size is None or at + size > len(view)):
+                            break  # the rest comes with the next piece
+                        header = check_batch(view, at)
+                        if header.base_offset < self.expected:
+                            what = f"offset {header.base_offset} follows {self.expected - 1}"
+                            yield at, _Damage(position + at, what, followed=True)
+                            return
+                        first = position + at == 0
+                        if (header.base_offset > self.expected and not first) or (
+                            header.record_count != header.next_offset - header.base_offset
+                        ):
+                            self.thinned = True
+                        self.expected = header.next_offset
+                        at += header.size_bytes
+                except InvalidBatch as error:
+                    what = f"at byte {position + at}, offset {max(self.expected, 0)} or later: {error}"
+                    yield at, _Damage(position + at, what, _holds_batch(view[at:], self.expected))
+                    return
+                position += at
+                yield at, None
+
+
+def _holds_batch(view: memoryview, expected: int) -> bool:
+    """Whether a whole batch lies somewhere behind the first byte, of an offset near the one that is expected."""
+    from penstock.records.batch import InvalidBatch, check_batch
+
+    data = bytes(view)
+    near = max(expected, 0).to_bytes(8, "big")[:5]
+    at = data.find(near, 1)
+    while at >= 0:
+        if data[at + _MAGIC_AT : at + _MAGIC_AT + 1] == b"\x02":
             try:
-                size = size_at(view, 0, len(view))
-                if size is not None and len(view) < size <= end - position:
-                    source.seek(position)
-                    view = memoryview(source.read(size))
-                while at < len(view):
-                    size = size_at(view, at, len(view))
-                    if at and (size is None or at + size > len(view)):
-                        break  # the rest comes with the next piece
-                    header = check_batch(view, at)
-                    if header.base_offset < expected:
-                        yield f"offset {header.base_offset} follows {expected - 1}"
-                        return
-                    expected = header.next_offset
-                    at += header.size_bytes
-            except InvalidBatch as error:
-                yield f"at byte {position + at}, offset {max(expected, 0)} or later: {error}"
-                return
-            position += at
-            yield at, expected
+                if check_batch(view, at).base_offset > expected:
+                    return True
+            except InvalidBatch:
+                pass
+        at = data.find(near, at + 1)
+    return False

@@ -8,15 +8,20 @@ from http import HTTPStatus
 log = logging.getLogger(__name__)
 
 _HEAD_BYTES_MAX = 16 * 1024
-_HEAD_SECONDS_MAX = 10.0
+# From the first byte to the last: a client that does not send, or does not read, is let go.
+_SECONDS_MAX = 10.0
+# Scrapers and probes are a handful; each may hold an answer of some megabytes.
+CONNECTIONS_MAX = 64
 
 Answer = tuple[HTTPStatus, str, bytes]  # status, content type, body
 Route = Callable[[], Awaitable[Answer]]
 
 
 class HttpServer:
-    def __init__(self, routes: dict[str, Route]) -> None:
+    def __init__(self, routes: dict[str, Route], seconds_max: float = _SECONDS_MAX) -> None:
         self._routes = routes
+        self._seconds_max = seconds_max
+        self.connections = 0
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -29,15 +34,21 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request per connection: scrapes are seconds apart."""
+        if self.connections >= CONNECTIONS_MAX:
+            writer.transport.abort()
+            return
+        self.connections += 1
         try:
-            async with asyncio.timeout(_HEAD_SECONDS_MAX):
+            async with asyncio.timeout(self._seconds_max):
                 head = await reader.readuntil(b"\r\n\r\n")
                 writer.write(_response(*await self._answer(head)))
-                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
         except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
-            log.debug("an HTTP client sent no whole request, or left")
+            log.debug("an HTTP client sent no whole request, did not read the answer, or left")
         finally:
-            writer.close()
+            self.connections -= 1
+            writer.transport.abort()  # what was not read by now never will be
 
     async def _answer(self, head: bytes) -> Answer:
         method, _, rest = head.partition(b" ")

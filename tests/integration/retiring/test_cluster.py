@@ -67,5 +67,5 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(three: Clust
 
 
 def alter(three: ClusterProcesses, *options: str) -> None:
-    done = penstock("topic", "alter", TOPIC, *options, bootstrap=three.bootstrap)
+    done = penstock("topic", "alter", TOPIC, "--retire", *options, bootstrap=three.bootstrap)
     assert done.code == 0, done.err

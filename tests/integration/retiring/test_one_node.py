@@ -43,7 +43,7 @@ def partitions(running: BrokerProcess, topic: str) -> list[int]:
 
 
 def alter(running: BrokerProcess, topic: str, *options: str) -> None:
-    done = penstock("topic", "alter", topic, *options, bootstrap=running.bootstrap)
+    done = penstock("topic", "alter", topic, "--retire", *options, bootstrap=running.bootstrap)
     assert done.code == 0, done.err
 
 
@@ -155,7 +155,7 @@ def test_partitions_are_retired_from_retired_ones_on(running: BrokerProcess, top
 def test_what_cannot_be_retired_is_refused(
     running: BrokerProcess, topic: str, options: tuple[str, ...], says: str
 ) -> None:
-    done = penstock("topic", "alter", topic, *options, bootstrap=running.bootstrap)
+    done = penstock("topic", "alter", topic, "--retire", *options, bootstrap=running.bootstrap)
     assert done.code in (1, 2)
     assert says in done.err
     assert partitions(running, topic) == [0, 1, 2]
@@ -175,7 +175,10 @@ def test_topics_that_cannot_retire_partitions_say_so(running: BrokerProcess, top
     )
     assert made.code == 0
     assert (
-        "copy it" in penstock("topic", "alter", f"{topic}-c", "--partitions", "2", bootstrap=bootstrap).said()
+        "copy it"
+        in penstock(
+            "topic", "alter", f"{topic}-c", "--retire", "--partitions", "2", bootstrap=bootstrap
+        ).said()
     )
     early = penstock("topic", "create", f"{topic}-n", "--config", "penstock.retire.to=1", bootstrap=bootstrap)
     assert "leave it out" in early.said()
@@ -201,7 +204,7 @@ def test_while_partitions_are_retired_none_are_added_or_brought_back(
         (("--delete-config", "penstock.retire.to"), "cannot be taken back"),
         (("--config", "cleanup.policy=compact"), "copy it"),
     ]:
-        assert says in penstock("topic", "alter", topic, *options, bootstrap=bootstrap).said()
+        assert says in penstock("topic", "alter", topic, "--retire", *options, bootstrap=bootstrap).said()
 
 
 def retired(running: BrokerProcess, topic: str) -> tuple[int, int, int, bool]:

@@ -199,6 +199,16 @@ def test_leaving_starts_a_rebalance_and_the_last_one_leaves_an_empty_group() -> 
     assert (stored.generation, stored.protocol, stored.leader, stored.members) == (2, None, None, [])
 
 
+def test_whoever_leaves_before_it_joined_disturbs_nobody() -> None:
+    lab = Lab()
+    lab.stable()
+    pending = lab.replies[lab.ask(id_required=True)].member_id
+    assert lab.leave((pending, None)) == [ErrorCode.NONE]
+    assert lab.group.state is STABLE
+    assert not lab.group.pending
+    assert lab.group.generation == 1
+
+
 def test_leaving_while_waiting_to_join_answers_the_join() -> None:
     lab = Lab()
     ticket = lab.ask(id_required=True)

@@ -6,7 +6,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.rebalance import drop, rebalance_or_complete
 from penstock.groups.classic.requests import UNKNOWN_MEMBER, ClassicSettings, Leaver, LeaveReply
-from penstock.groups.classic.states import EMPTY
+from penstock.groups.classic.states import PREPARING
 from penstock.groups.decision import Decision, Now, Ticket
 
 
@@ -14,11 +14,17 @@ def leave(
     group: ClassicGroup, leavers: Iterable[Leaver], ticket: Ticket, settings: ClassicSettings, now: Now
 ) -> Decision:
     out = Decision()
+    members = len(group.members)
     replies = [LeaveReply(one.member_id, one.instance_id, _leave(group, one, out)) for one in leavers]
-    if group.state is not EMPTY and any(one.error is ErrorCode.NONE for one in replies):
+    # Who was only given an id has no part in the plan: its going matters only to a rebalance that waits for it.
+    if len(group.members) < members or (group.state is PREPARING and _any_left(replies)):
         rebalance_or_complete(group, settings, now, out)
     out.reply(ticket, replies)
     return out
+
+
+def _any_left(replies: Iterable[LeaveReply]) -> bool:
+    return any(one.error is ErrorCode.NONE for one in replies)
 
 
 def _leave(group: ClassicGroup, leaver: Leaver, out: Decision) -> ErrorCode:

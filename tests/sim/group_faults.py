@@ -1,0 +1,96 @@
+"""Errors raised between a change of a group in memory and its append, and bugs to be planted into coordinators."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from penstock.coordination.image import ClusterImage
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.groups.decision import CoordinatorRecord
+from penstock.groups.records.offset_value import CommittedOffset
+from penstock.groups.state import CoordinatorState, KnownTopics
+from penstock.records.builder import BatchBuilder
+from penstock.services.coordinator import group_offsets
+from penstock.services.coordinator.group_offsets import GroupOffsetService
+from penstock.services.coordinator.shard import Shard
+
+STEPS = ("append", "build")
+
+
+class PlantedError(Exception):
+    pass
+
+
+class FaultyBuilder(BatchBuilder):
+    """Raises at the next step it was told to, once."""
+
+    step = ""
+
+    def append(self, value: bytes | None, **fields: Any) -> int:
+        self._reach("append")
+        return super().append(value, **fields)
+
+    def build(self) -> bytearray:
+        self._reach("build")
+        return super().build()
+
+    @staticmethod
+    def _reach(step: str) -> None:
+        if FaultyBuilder.step == step:
+            FaultyBuilder.step = ""
+            raise PlantedError(step)
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def remember_commits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short path of OffsetCommit does not notice that the metadata changed."""
+    monkeypatch.setattr(ClusterImage, "changes", property(lambda _: 0, lambda _, __: None), raising=False)
+
+
+def deletions_unseen_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deleted topic takes along only the offsets of shards that are in service."""
+    honest = CoordinatorState.bind_offsets
+
+    def forgetful(
+        state: CoordinatorState, topics: KnownTopics, names: Iterable[str] | None = None
+    ) -> list[CoordinatorRecord]:
+        return [] if names is None else honest(state, topics, names)
+
+    monkeypatch.setattr(CoordinatorState, "bind_offsets", forgetful)
+
+
+def memory_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets are in memory before it is known that they can be stored, and stay there when they cannot."""
+    honest = GroupOffsetService.commit
+
+    def hasty(service: GroupOffsetService, by: Any, entries: Any, retention_ms: int, later: Any) -> None:
+        try:
+            shard = service._runtime.shard_of(by.group_id)
+        except ApiError:
+            return honest(service, by, entries, retention_ms, later)
+        if group_offsets.check_committer(shard.state.groups.get(by.group_id), by) is ErrorCode.NONE:
+            for topic, topic_id, partition, offset, *_ in entries:
+                value = CommittedOffset(offset, topic_id=topic_id)
+                shard.state.offsets_of(by.group_id).set(topic, partition, value)
+        return honest(service, by, entries, retention_ms, later)
+
+    monkeypatch.setattr(group_offsets, "expiry", lambda retention_ms, now_ms: now_ms + retention_ms + 1)
+    monkeypatch.setattr(GroupOffsetService, "commit", hasty)
+    go_on_after_an_error(monkeypatch)
+
+
+def go_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be appended stays in memory."""
+    honest = Shard.fail
+
+    def carefree(shard: Shard, error: Exception, later: Any = None) -> None:
+        if isinstance(error, PlantedError) and error.args == ("build",):
+            honest(shard, error, later)
+        elif later is not None:
+            later.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    monkeypatch.setattr(Shard, "fail", carefree)

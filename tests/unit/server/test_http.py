@@ -1,0 +1,69 @@
+"""The console port: bounded in connections, and in the time it gives each."""
+
+import asyncio
+import contextlib
+from http import HTTPStatus
+
+from penstock.server.http import CONNECTIONS_MAX, Answer, HttpServer
+
+LARGE = bytes(64 * 1024 * 1024)  # more than sockets buffer
+
+
+async def _large() -> Answer:
+    return HTTPStatus.OK, "text/plain", LARGE
+
+
+async def _small() -> Answer:
+    return HTTPStatus.OK, "text/plain", b"well"
+
+
+async def _until_free(server: HttpServer) -> None:
+    async with asyncio.timeout(60):
+        while server.connections:  # noqa: ASYNC110 - the other side makes it true
+            await asyncio.sleep(0.01)
+
+
+def test_a_client_that_does_not_read_is_let_go() -> None:
+    async def story() -> None:
+        server = HttpServer({"/": _large}, seconds_max=0.2)
+        port = await server.start("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        await asyncio.wait_for(reader.readexactly(1), 60)
+        await _until_free(server)
+        async with asyncio.timeout(60):
+            got = 0
+            try:
+                while piece := await reader.read(1 << 20):
+                    got += len(piece)
+            except ConnectionResetError:
+                pass
+        assert got < len(LARGE), "the rest is not kept for it"
+        writer.close()
+        await server.close()
+
+    asyncio.run(story())
+
+
+def test_connections_are_limited() -> None:
+    async def story() -> None:
+        server = HttpServer({"/": _small})
+        port = await server.start("127.0.0.1", 0)
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        async with asyncio.timeout(60):
+            while server.connections < CONNECTIONS_MAX:  # noqa: ASYNC110 - the other side makes it true
+                await asyncio.sleep(0.01)
+        reader, more = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 60) == b"", "turned away at once"
+        more.close()
+        for _, writer in idle:
+            writer.close()
+        await _until_free(server)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert (await asyncio.wait_for(reader.read(), 60)).endswith(b"well")
+        writer.close()
+        await server.close()
+
+    asyncio.run(story())
