@@ -121,7 +121,7 @@ class RawConsumer:
         self.paused: set[Where] = set()
         self.queue: deque[tuple[str, Any]] = deque()
         self.late: list[tuple[KafkaError | None, list[TopicPartition]]] = []
-        self.closed = False
+        self.closed = self.rebalancing = False
 
     def _step(self, call: str, done: bool) -> None:
         self._broker.fault(call, done)
@@ -148,9 +148,11 @@ class RawConsumer:
 
     def _rebalance(self, kind: str, places: list[Where]) -> None:
         partitions = [TopicPartition(*place) for place in places]
+        self.rebalancing = True
         try:
             self._callbacks[f"on_{kind}"](self, partitions)
         finally:
+            self.rebalancing = False
             # confluent-kafka does it for a callback that has not.
             if kind == "assign":
                 self.incremental_assign([one for one in partitions if _place(one) not in self.positions])
