@@ -246,7 +246,7 @@ class Story:
         steps: dict[Callable[[], None], int] = {
             self._receive: 30, self._receive_many: 8, self._commit: 4, self._pause: 3, self._resume: 4,
             self._seek_back: 2, self._wait: 6, self._more: 6, self._error: 4, self._trouble: 8, self._refuse: 3,
-            self._rebalance: 6, self._another_member: 4, self._end_commits: 6, self._close: 2, self._crash: 1,
+            self._rebalance: 6, self._another_member: 9, self._end_commits: 2, self._close: 2, self._crash: 1,
         }  # fmt: skip
         if self._ahead:
             del steps[self._crash]  # what is lost is excused: stories without are worth more
