@@ -306,7 +306,7 @@ class Consumer:
     def _chosen(self, topic: str | None, partition: int | None, beside: Iterable[Where] = ()) -> list[Where]:
         if topic is not None and partition is not None:
             return [(topic, partition)]
-        return [place for place in dict.fromkeys((*self._reader.owned, *beside)) if topic in (None, place[0])]
+        return [place for place in sorted({*self._reader.owned, *beside}) if topic in (None, place[0])]
 
     @property
     def assignment(self) -> list[Where]:

@@ -37,12 +37,16 @@ class Holding:
     def without_held(self, raws: "list[RawMessage]") -> "list[RawMessage]":
         """librdkafka may still have had some of a paused partition in hand: they are read again later."""
         kept: list[RawMessage] = []
+        held: set[Where] = set()
         for raw in raws:
             place = where(raw)
             if self._held(place):
+                held.add(place)
                 self._intake.read_again(place, raw.offset())  # type: ignore[arg-type]
             else:
                 kept.append(raw)
+        if held:
+            self._raw.pause(_partitions(held))  # the call that should have done so may have failed
         return kept
 
     def pause(self, places: Iterable[Where]) -> None:

@@ -96,7 +96,7 @@ class Intake:
         """After a poll that was cut short: go back to what is known. Gives the partitions of which nothing is."""
         if not self._cut_short:
             return set()
-        known = self._window.next_offsets(self.inbox)
+        known = self._window.next_offsets([raw for raw in self.inbox if raw.error() is None])
         for place in self._owned & known.keys():
             self.read_again(place, known[place])
         self._cut_short = False

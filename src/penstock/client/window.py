@@ -133,4 +133,4 @@ class Window:
             self.positions.pop(place, None)
             self._pins.pop(place, None)
             self._reached.pop(place, None)
-            self._sought.discard(place)
+            self._sought.add(place)  # should it come back, those that are here do not tell where it stands

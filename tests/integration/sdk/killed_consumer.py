@@ -11,7 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock import Consumer
-from penstock.client.reader import Reader
+from penstock.client.commits import Commits
+from penstock.client.intake import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,24 +29,23 @@ def at(step: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def around(name: str, before: str, after: str) -> None:
-    inner: Callable[..., Any] = getattr(Reader, name)
+def around(owner: type, name: str, before: str, after: str, happened: "Callable[..., bool]") -> None:
+    """`happened` says of the call's arguments whether it was a step: a look that found nothing is none."""
+    inner: Callable[..., Any] = getattr(owner, name)
 
     def outer(*args: Any, **kwargs: Any) -> Any:
-        # A look that found nothing, or a commit of nothing, is no step.
-        empty = name == "_commit" and not args[1]
-        if not empty:
+        if name == "poll" or happened(*args):
             at(before)
         result = inner(*args, **kwargs)
-        if not empty and result:
+        if happened(*args):
             at(after)
         return result
 
-    setattr(Reader, name, outer)
+    setattr(owner, name, outer)
 
 
-around("_take", "before-take", "taken")
-around("_commit", "before-commit", "after-commit")
+around(Intake, "poll", "before-take", "taken", lambda intake, *_: bool(intake.inbox))
+around(Commits, "send", "before-commit", "after-commit", lambda _commits, _raw, positions: bool(positions))
 
 with (
     open(order["file"], "a") as out,

@@ -120,8 +120,9 @@ class RawConsumer:
         self.positions: dict[Where, int] = {}
         self.paused: set[Where] = set()
         self.queue: deque[tuple[str, Any]] = deque()
-        self.late: list[tuple[KafkaError | None, list[TopicPartition]]] = []
-        self.closed = False
+        self.late: list[tuple[dict[Where, int], list[TopicPartition]]] = []
+        self._times: dict[Where, int] = {}  # how often each was assigned: commits from before are refused
+        self.closed = self.rebalancing = False
 
     def _step(self, call: str, done: bool) -> None:
         self._broker.fault(call, done)
@@ -141,6 +142,7 @@ class RawConsumer:
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             place = (one.topic, one.partition)
+            self._times[place] = self._times.get(place, 0) + 1
             self.positions[place] = self._start(place) if one.offset < 0 else one.offset
 
     def _start(self, place: Where) -> int:
@@ -148,9 +150,11 @@ class RawConsumer:
 
     def _rebalance(self, kind: str, places: list[Where]) -> None:
         partitions = [TopicPartition(*place) for place in places]
+        self.rebalancing = True
         try:
             self._callbacks[f"on_{kind}"](self, partitions)
         finally:
+            self.rebalancing = False
             # confluent-kafka does it for a callback that has not.
             if kind == "assign":
                 self.incremental_assign([one for one in partitions if _place(one) not in self.positions])
@@ -221,8 +225,9 @@ class RawConsumer:
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition] | None:
         self._step("commit", False)
         if asynchronous:
-            self.late.append((None, offsets))
+            self.late.append((dict(self._times), offsets))
             return None
+        self.end_commits()  # the broker is asked in order
         self._apply(offsets)
         self._step("commit", True)
         return offsets
@@ -236,10 +241,12 @@ class RawConsumer:
     def end_commits(self, error: int | None = None) -> None:
         """The asynchronous ones reach the broker, or fail; the member hears of it with its next poll."""
         late, self.late = self.late, []
-        for _, offsets in late:
+        for times, offsets in late:
+            old = any(times[_place(one)] != self._times[_place(one)] for one in offsets)
+            refusal = KafkaError.ILLEGAL_GENERATION if old else error
             try:
-                if error is not None:
-                    raise KafkaException(KafkaError(error))
+                if refusal is not None:
+                    raise KafkaException(KafkaError(refusal))
                 self._apply(offsets)
             except KafkaException as failed:
                 self.queue.append(("committed", (failed.args[0], offsets)))

@@ -1,0 +1,286 @@
+"""A seeded story of one member of a group over a scripted broker, and what must be true of it.
+
+At-least-once: no commit passes a message that was neither worked on nor placed in a retry or dead-letter topic, and in
+the end every message was worked on or is a dead letter. At-most-once: none is handed out twice, and none is missed
+unless a member crashed, lost its partitions, or was interrupted while it gave them back.
+
+The application goes on after whatever is raised, Ctrl-C included: who ends there has it easier.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+from typing import Any, Literal
+
+from confluent_kafka import KafkaError, KafkaException
+from tests.unit.client.scripted import Broker, RawConsumer, Stored
+
+from penstock.client import retry_headers
+from penstock.client.consumer import Consumer
+from penstock.client.errors import ClientError
+from penstock.client.message import Message
+from penstock.client.retry import Retry
+from penstock.client.window import Where
+
+TOPIC, GROUP = "orders", "billing"
+_PARTITIONS = 2
+_STEPS = 150
+_QUIET_ROUNDS = 12
+_TROUBLE = (ClientError, KafkaException, KeyboardInterrupt)
+_PASSED_ON = [("penstock-origin", b"elsewhere/0/7"), ("penstock-failures", b"1")]
+
+Spot = tuple[str, int, int]
+
+
+class Violation(AssertionError):  # noqa: N818 - as the other checkers call it
+    """A promise was broken."""
+
+
+class Story:
+    def __init__(self, seed: int, broker: Broker, delivery: Literal["at-least-once", "at-most-once"]) -> None:
+        self._random = Random(seed)
+        self._broker = broker
+        self._ahead = delivery == "at-most-once"
+        self._options: dict[str, Any] = {"delivery": delivery, "batch_messages": 5}
+        if not self._ahead:
+            self._options |= {
+                "retry": Retry(attempts=3, backoff="20s"),
+                "commit_every": self._random.choice([0, 1]),
+            }
+        self._done: set[Spot] = set()
+        self._begun: Counter[Spot] = Counter()
+        self._away: set[Where] = set()
+        self._others: dict[Where, int] = {}  # what another member has committed last
+        self._excused = False
+        self._fuse: tuple[int, BaseException] | None = None
+        broker.make(TOPIC, _PARTITIONS)
+        broker.on_commit = self._committed
+        broker.fault = self._fault
+        self._send(6)
+        self._open()
+
+    # The world
+
+    @property
+    def _raw(self) -> RawConsumer:
+        assert self._broker.consumer is not None
+        return self._broker.consumer
+
+    def _send(self, count: int) -> None:
+        for _ in range(count):
+            headers = _PASSED_ON if self._random.random() < 0.2 else []
+            self._broker.append((TOPIC, self._random.randrange(_PARTITIONS)), b"x", None, list(headers))
+
+    def _open(self) -> None:
+        self._consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), **self._options)
+        self._away.clear()
+        self._raw.queue.append(("assign", self._places()))
+
+    def _places(self) -> list[Where]:
+        return [place for place in self._broker.logs if place[0] in self._raw.topics]
+
+    def _fault(self, _: str, done: bool) -> None:
+        if self._fuse is None:
+            return
+        left, error = self._fuse
+        # librdkafka's own errors come before anything was done.
+        if left > 0 or (done and isinstance(error, KafkaException)):
+            self._fuse = (left - 1, error)
+            return
+        self._fuse = None
+        self._excused |= self._raw.rebalancing
+        raise error
+
+    # What must be true
+
+    def _committed(self, place: Where, offset: int) -> None:
+        if offset < self._others.get(place, 0):
+            raise Violation(f"{place} is set back to {offset} behind another member")
+        if self._ahead:
+            return
+        for stored in self._broker.logs[place][:offset]:
+            if not self._is_safe(stored):
+                raise Violation(f"{place} is committed at {offset}, and {stored.number} is nowhere")
+
+    def _is_safe(self, stored: Stored) -> bool:
+        if (*stored.at, stored.number) in self._done:
+            return True
+        origin, failures = _told(stored)
+        later = (_told(one) for place in self._kept() for one in self._broker.logs[place])
+        return any(known == origin and count > failures for known, count in later)
+
+    def _kept(self) -> list[Where]:
+        """Where failed messages are found again: in the topics that this flow reads or lays them aside in."""
+        names = (f"{TOPIC}.{GROUP}.retry", f"{TOPIC}.{GROUP}.dlq")
+        return [place for place in self._broker.logs if place[0] in names]
+
+    def _check_end(self) -> None:
+        ended = {_told(self._broker.logs[topic, index][number])[0] for topic, index, number in self._done}
+        ended |= {
+            _told(one)[0]
+            for place in self._kept()
+            if place[0].endswith(".dlq")
+            for one in self._broker.logs[place]
+        }
+        for index in range(_PARTITIONS):
+            for stored in self._broker.logs[TOPIC, index]:
+                spot = (TOPIC, index, stored.number)
+                if self._ahead:
+                    if not self._begun[spot] and not self._excused:
+                        raise Violation(f"{spot} was never handed out")
+                elif spot not in ended:
+                    raise Violation(f"{spot} was never worked on")
+
+    # The application
+
+    def _work(self, messages: list[Message]) -> None:
+        for message in messages:
+            spot = (message.topic, message.partition, message.offset)
+            self._begun[spot] += 1
+            if self._ahead and self._begun[spot] > 1:
+                raise Violation(f"{spot} was handed out twice")
+            # Asking for more says that all were done: it goes through them whatever is raised.
+            with suppress(*_TROUBLE), self._consumer.handling(message):
+                if not self._ahead and self._random.random() < self._failing:
+                    raise ValueError("no")
+                self._done.add(spot)
+
+    _failing = 0.3
+
+    def _receive(self) -> None:
+        message = self._consumer.receive(0.3)
+        self._work([] if message is None else [message])
+
+    def _receive_many(self) -> None:
+        self._work(self._consumer.receive_many(3, 0.3))
+
+    def _commit(self) -> None:
+        self._consumer.commit()
+
+    def _pause(self) -> None:
+        self._consumer.pause(*self._random.choice(sorted(self._places())))
+
+    def _resume(self) -> None:
+        self._consumer.resume()
+
+    def _seek_back(self) -> None:
+        owned = [place for place in sorted(self._raw.positions) if place[0] == TOPIC]
+        if owned and not self._ahead:
+            place = self._random.choice(owned)
+            self._others.pop(place, None)  # it wants to go back
+            self._consumer.seek(
+                *place, self._random.randrange(self._broker.committed.get(place, (0, ""))[0] + 1)
+            )
+
+    # What befalls it
+
+    def _wait(self) -> None:
+        self._broker.clock.now += self._random.choice([0.6, 1.5, 30])
+
+    def _more(self) -> None:
+        self._send(self._random.randrange(4))
+
+    def _error(self) -> None:
+        code = self._random.choice([KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._TRANSPORT])
+        self._raw.queue.append(("error", Stored((TOPIC, 0), wrong=KafkaError(code))))
+
+    def _trouble(self) -> None:
+        """One of the next calls raises."""
+        timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        error = KeyboardInterrupt() if self._random.random() < 0.6 else timed_out
+        self._fuse = (self._random.randrange(8), error)
+
+    def _refuse(self) -> None:
+        wanted = self._random.random() < 0.5
+        self._broker.refuse = lambda topic: wanted and topic != TOPIC
+
+    def _rebalance(self) -> None:
+        if self._raw.queue:
+            return
+        if self._away:
+            self._raw.queue.append(("assign", sorted(self._away)))
+            self._away = set()
+            return
+        kind = self._random.choice(["revoke", "revoke", "lost"])
+        gone = [place for place in sorted(self._raw.positions) if self._random.random() < 0.5]
+        if gone:
+            self._excused |= kind == "lost"
+            self._raw.queue.append((kind, gone))
+            self._away = set(gone)
+
+    def _another_member(self) -> None:
+        """Works on what is away, and commits it."""
+        for place in sorted(self._away - self._raw.positions.keys()):
+            first = self._broker.committed.get(place, (0, ""))[0]
+            for stored in self._broker.logs[place][first : first + 3]:
+                spot = (*place, stored.number)
+                self._begun[spot] += 1
+                if self._ahead and self._begun[spot] > 1:
+                    raise Violation(f"{spot} was handed out twice")
+                self._done.add(spot)
+                self._broker.commit(place, stored.number + 1, "")
+                self._others[place] = stored.number + 1
+
+    def _end_commits(self) -> None:
+        self._raw.end_commits(self._random.choice([None, None, KafkaError.REQUEST_TIMED_OUT]))
+
+    def _close(self) -> None:
+        try:
+            self._consumer.close()
+        except _TROUBLE:
+            self._excused = True
+        self._reopen()
+
+    def _crash(self) -> None:
+        self._excused = True
+        self._reopen()
+
+    def _reopen(self) -> None:
+        self._fuse = None
+        self._open()
+
+    # The telling
+
+    def tell(self) -> None:
+        steps: dict[Callable[[], None], int] = {
+            self._receive: 30, self._receive_many: 8, self._commit: 4, self._pause: 3, self._resume: 4,
+            self._seek_back: 2, self._wait: 6, self._more: 6, self._error: 4, self._trouble: 8, self._refuse: 3,
+            self._rebalance: 6, self._another_member: 9, self._end_commits: 2, self._close: 2, self._crash: 1,
+        }  # fmt: skip
+        if self._ahead:
+            del steps[self._crash]  # what is lost is excused: stories without are worth more
+        for step in self._random.choices(list(steps), list(steps.values()), k=_STEPS):
+            self._dare(step)
+        self._settle()
+        self._check_end()
+
+    def _dare(self, step: Callable[[], None]) -> None:
+        with suppress(*_TROUBLE):
+            step()
+
+    def _settle(self) -> None:
+        """All is well again; what waits is worked off."""
+        self._fuse, self._failing = None, 0.0
+        self._broker.refuse = lambda _: False
+        if self._away:
+            self._raw.queue.append(("assign", sorted(self._away)))
+            self._away = set()
+        self._dare(self._resume)
+        quiet = 0
+        while quiet < _QUIET_ROUNDS:
+            before = sum(self._begun.values())
+            self._dare(self._receive)
+            self._dare(self._end_commits)
+            quiet = 0 if sum(self._begun.values()) > before else quiet + 1
+            self._broker.clock.now += 25
+        self._consumer.close()
+
+
+def _told(stored: Stored) -> tuple[Spot, int]:
+    """Where a message came from, and how often it had failed when it was stored there."""
+    if stored.topic() == TOPIC:
+        return (TOPIC, stored.partition(), stored.number), 0
+    origin = retry_headers.origin(stored.headers())
+    assert origin is not None
+    return origin, retry_headers.failures(stored.headers())

@@ -1,0 +1,123 @@
+"""The consumer over a scripted broker: seeded stories, and planted bugs that they must find (SPEC A3)."""
+
+import os
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+from tests.unit.client.consumer_story import Story, Violation
+from tests.unit.client.scripted import Broker, install
+
+from penstock.client import retry_headers
+from penstock.client.commits import Commits
+from penstock.client.holding import Holding, _partitions
+from penstock.client.intake import Intake
+from penstock.client.message import Message
+from penstock.client.reader import Reader
+from penstock.client.retry_flow import RetryFlow
+from penstock.client.window import Where
+
+SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
+Semantics = Literal["at-least-once", "at-most-once"]
+
+
+def tell(seed: int, delivery: Semantics, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    install(broker, monkeypatch.setattr)
+    Story(seed, broker, delivery).tell()
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])
+def test_every_story_keeps_the_promises(delivery: Semantics, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(SEEDS):
+        try:
+            tell(seed, delivery, monkeypatch)
+        except Violation as error:
+            raise AssertionError(f"seed {seed}, {delivery}: {error}") from error
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def forget_messages_beside_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Intake.take_errors
+
+    def careless(intake: Intake) -> list[Any]:
+        errors = honest(intake)
+        if errors:
+            intake.inbox = []
+        return errors
+
+    monkeypatch.setattr(Intake, "take_errors", careless)
+
+
+def forget_what_a_cut_short_poll_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intake, "mend", lambda _: set())
+
+
+def forget_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = RetryFlow.settle
+
+    def careless(flow: RetryFlow) -> None:
+        try:
+            honest(flow)
+        finally:
+            flow._under_way = []
+
+    monkeypatch.setattr(RetryFlow, "settle", careless)
+
+
+def believe_headers_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def credulous(_: RetryFlow, message: Message) -> str:
+        origin = retry_headers.origin(message.headers)
+        return message.topic if origin is None else origin[0]
+
+    monkeypatch.setattr(RetryFlow, "_source", credulous)
+    monkeypatch.setattr(Broker, "partitions", lambda broker, topic: broker.make(topic, 1) or [0])
+
+
+def leave_partitions_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(holding: Holding, places: list[Where]) -> None:
+        holding._raw.pause(_partitions(place for place in places if place in holding.paused))
+
+    monkeypatch.setattr(Holding, "assigned", careless)
+
+
+def keep_commits_of_partitions_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commits, "forget", lambda *_: None)
+
+
+def give_nothing_back_when_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Reader._read_again
+
+    def careless(reader: Reader, places: list[Where]) -> None:
+        before = dict(reader._returned)
+        honest(reader, places)
+        reader._returned = before
+
+    monkeypatch.setattr(Reader, "_read_again", careless)
+
+
+PLANTED: list[tuple[Plant, Semantics]] = [
+    (forget_messages_beside_errors, "at-least-once"),
+    (forget_messages_beside_errors, "at-most-once"),
+    (forget_what_a_cut_short_poll_had, "at-least-once"),
+    (forget_what_a_cut_short_poll_had, "at-most-once"),
+    (forget_failures, "at-least-once"),
+    (believe_headers_of_others, "at-least-once"),
+    (leave_partitions_paused, "at-least-once"),
+    (give_nothing_back_when_paused, "at-most-once"),
+    (keep_commits_of_partitions_that_left, "at-least-once"),
+]
+
+
+@pytest.mark.parametrize(("plant", "delivery"), PLANTED)
+def test_a_planted_bug_is_found(plant: Plant, delivery: Semantics, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(SEEDS):
+        try:
+            tell(seed, delivery, monkeypatch)
+        except Violation:
+            print(f"found at seed {seed}")
+            return
+    pytest.fail("no story found it")
