@@ -132,6 +132,8 @@ def test_bytes_as_kafka_writes_them() -> None:
     topic_id = bytes(range(16))
     bound = flexible[:-1] + bytes.fromhex("01 00 10") + topic_id
     assert encode_offset_value(CommittedOffset(5, 2, "m", 7, topic_id=topic_id)) == bound
+    plain = bytes.fromhex("0004 0000000000000005 00000002 01 0000000000000007 01 00 10") + topic_id
+    assert encode_offset_value(CommittedOffset(5, 2, "", 7, topic_id=topic_id)) == plain
     unknown = flexible[:-1] + bytes.fromhex("02 00 10") + topic_id + bytes.fromhex("05 01 ff")
     assert decode_offset_value(unknown) == CommittedOffset(5, 2, "m", 7, topic_id=topic_id)
     member = StoredMember("m", None, "c", "h", 2, 1, b"s", b"a")

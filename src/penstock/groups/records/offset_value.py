@@ -40,6 +40,7 @@ _TOPIC_ID_TAG = 0
 _EXPIRY_TAG = 1000
 _TAIL = Struct(">q3s16s")  # commit timestamp, then the tagged fields
 _TOPIC_ID = b"\x01\x00\x10"  # one of them: the topic id, of 16 bytes
+_PLAIN = Struct(">hqiBq3s16s")  # all of it, without metadata
 _EXPIRING_TAIL = Struct(">q3s16s3sq")
 _TWO_TAGS, _EXPIRY = b"\x02\x00\x10", b"\xe8\x07\x08"
 _LONG = 0x80  # lengths from here on take more than a byte
@@ -56,6 +57,11 @@ class CommittedOffset:
 
 
 def encode_offset_value(value: CommittedOffset) -> bytes:
+    if not value.metadata and value.expires_ms == NO_EXPIRY and value.topic_id != NO_TOPIC_ID:
+        # Nearly all that is ever committed.
+        return _PLAIN.pack(
+            4, value.offset, value.leader_epoch, 1, value.committed_ms, _TOPIC_ID, value.topic_id
+        )
     metadata = value.metadata.encode()
     if value.topic_id != NO_TOPIC_ID:
         return _encode_with_topic(value, metadata)
