@@ -34,4 +34,4 @@ def test_a_story_that_once_went_wrong(seed: int) -> None:
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(goes_wrong(run_story, seed) for seed in range(200))
+    assert any(goes_wrong(run_story, seed) for seed in range(400))
