@@ -13,7 +13,8 @@ from penstock.replication.partition import Partition
 from penstock.testing.sim_loop import SimLoop
 
 KEYS = 8
-CLEANING = {"log.cleaner.backoff.ms": "20"}
+# Memory for more keys than there are: what is usual in the field takes half a second to allocate, each round.
+CLEANING = {"log.cleaner.backoff.ms": "20", "log.cleaner.dedupe.buffer.size": str(24 * 1000)}
 COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",

@@ -42,6 +42,7 @@ class RegrownStory(RetiringStory):
         self._reader = self.client("reader")
         self.place = 0  # of the reader, and of the archive, which reads the same
         self.epoch = 0  # of the record before it
+        self.says_epochs = True  # as archives do; earlier ones did not
 
     def begin(self) -> None:
         for machine in self.machines:
@@ -106,7 +107,8 @@ class RegrownStory(RetiringStory):
         topic_id = next(
             machine.broker.metadata.image.topics[TOPIC].id for machine in self.machines if machine.broker
         )
-        progress = ArchiveProgress(topic_id, {RETIRED: self.place}, {RETIRED: self.epoch})
+        epochs = {RETIRED: self.epoch} if self.says_epochs else {}
+        progress = ArchiveProgress(topic_id, {RETIRED: self.place}, epochs)
         self.configure({"penstock.archive.progress": str(progress)})
         self.let_pass(0.5)
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 from tests.sim.cluster_clients import Violation, create_topic
-from tests.sim.cluster_planted import elect_outside_the_isr, goes_wrong
+from tests.sim.cluster_planted import goes_wrong
 from tests.sim.cluster_retiring import RETIRED as PARTITION
 from tests.sim.cluster_story import BROKERS
 from tests.sim.regrown import CONFIGS, RegrownStory
@@ -24,7 +24,7 @@ class UncleanStory(RegrownStory):
         for machine in self.machines:
             machine.start()
         self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
-        configs = {**CONFIGS, "min.insync.replicas": "1"}
+        configs = {**CONFIGS, "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
         self.run(create_topic(self.client("admin"), BROKERS, configs))
         self.let_pass(1)
 
@@ -59,9 +59,9 @@ class UncleanStory(RegrownStory):
 
 
 def run_story(seed: int) -> None:
-    with pytest.MonkeyPatch.context() as patch, SimLoop(seed) as loop:
-        elect_outside_the_isr(patch)
+    with SimLoop(seed) as loop:
         story = UncleanStory(loop)
+        story.says_epochs = story.rng.random() < 0.7
         story.begin()
         story.write(story.rng.randint(0, 3))
         parted = story.lose_the_leader()

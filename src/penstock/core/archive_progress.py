@@ -72,13 +72,13 @@ class ArchiveProgress:
         epoch = self.epochs.get(partition)
         return entry if epoch is None else f"{entry}:{epoch}"
 
-    def lowered(self, ends: Mapping[int, int]) -> "ArchiveProgress":
-        """The same, but for no partition beyond the end given here; of what is lowered the epoch is not known."""
-        lower = {at: end for at, end in ends.items() if end < self.next_offsets.get(at, 0)}
+    def lowered(self, ends: Mapping[int, tuple[int, int | None]]) -> "ArchiveProgress":
+        """The same, but for no partition beyond the (next offset, leader epoch before it) given here."""
+        lower = {at: end for at, (end, _) in ends.items() if end < self.next_offsets.get(at, 0)}
+        epochs = {at: epoch for at, epoch in self.epochs.items() if at not in lower}
+        epochs |= {at: epoch for at in lower if (epoch := ends[at][1]) is not None}
         return ArchiveProgress(
-            self.topic_id,
-            MappingProxyType({**self.next_offsets, **lower}),
-            MappingProxyType({at: epoch for at, epoch in self.epochs.items() if at not in lower}),
+            self.topic_id, MappingProxyType({**self.next_offsets, **lower}), MappingProxyType(epochs)
         )
 
 

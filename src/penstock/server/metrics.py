@@ -1,6 +1,7 @@
 """What the broker tells Prometheus: read from its parts when a scrape comes, never pushed by the hot path."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
@@ -14,6 +15,7 @@ from prometheus_client.exposition import generate_latest
 
 from penstock.core.stats import Durations, Lags
 from penstock.server.metrics_cluster import ClusterCollector
+from penstock.services.archive import archived_end
 from penstock.wire.kafka.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -98,15 +100,19 @@ class BrokerCollector:
             alarm.add_metric([name], found.alarm)
         lag = GaugeMetricFamily(
             "penstock_archive_lag_records",
-            "Committed offsets that the archive has not taken yet, where one is required.",
+            "Committed offsets of partitions led here that the archive has not taken yet, where one is required.",
             labels=["topic", "partition"],
         )
         for topic in self._broker.table.topics():
             if topic.config.archive_required:
-                for partition in list(topic.partitions.values()):
-                    archived = topic.config.archived_offset(topic.id, partition.index)
-                    behind = partition.high_watermark - max(archived, partition.log.start_offset)
-                    lag.add_metric([topic.name, str(partition.index)], max(behind, 0))
+                # What a leader believes; of the others' logs nothing can be told from here.
+                for partition in list(topic.led.values()):
+                    with suppress(
+                        IndexError
+                    ):  # the loop takes old epochs out at this moment: the next scrape has it
+                        archived = archived_end(topic, partition)
+                        behind = partition.high_watermark - max(archived, partition.log.start_offset)
+                        lag.add_metric([topic.name, str(partition.index)], max(behind, 0))
         yield from (held, alarm, lag)
 
     def _cleaner(self) -> Iterator[Metric]:

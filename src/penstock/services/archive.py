@@ -2,8 +2,8 @@
 
 An archive tells how far it is by the topic setting `penstock.archive.progress` (see `core.archive_progress`). Refused
 is what cannot be true: it must name this topic by its id, partitions that exist, and offsets that readers have been
-able to see, as far as the broker that is asked leads them. Of the others it cannot tell, so what is stored is only a
-claim: believed is what the leader of a partition finds true of its own log (`vouched`), whenever retention asks.
+able to see; the leaders of what moved are asked for that, wherever they are. Still, what is stored is only a claim:
+believed is what the leader of a partition finds true of its own log (`vouched`), whenever retention asks.
 
 A log can lose its end afterwards, in a power cut where the topic does not sync before it acknowledges, with a failed
 disk, or by an unclean election. Then the offsets between its new end and the progress will be given to other records,
@@ -13,7 +13,7 @@ Progress may go back at any time; retention then just keeps more.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from penstock.config.settings import ConfigError
@@ -24,8 +24,11 @@ from penstock.core.archive_progress import ArchiveProgress, id_text
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
 from penstock.replication.partition import Partition
+from penstock.replication.peer import PeerError
 from penstock.replication.table import PartitionTable
 from penstock.replication.table import Topic as ServedTopic
+from penstock.services.offsets import knows_its_end
+from penstock.services.roles import NOBODY
 from penstock.storage.log import Log
 
 log = logging.getLogger(__name__)
@@ -34,29 +37,32 @@ PROGRESS = "penstock.archive.progress"
 # Against other processes only versions guard; each lost round is somebody else's progress, so few are enough.
 _ROUNDS_MAX = 5
 
+# (leader, topic, its partitions with their leader epochs) -> up to where readers can see those that it tells of.
+AskLeader = Callable[[int, str, Mapping[int, int]], Awaitable[Mapping[int, int]]]
+
 
 class ProgressKeeper(Protocol):
     """For whoever opens logs."""
 
-    async def lower(self, topic: str, topic_id: bytes, ends: Mapping[int, int]) -> None: ...
+    async def lower(self, topic: str, topic_id: bytes, logs: Mapping[int, Log]) -> None: ...
 
 
 class ArchiveProgressStore:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
 
-    async def lower(self, topic: str, topic_id: bytes, ends: Mapping[int, int]) -> None:
-        """Let the topic's progress reach no further than the ends of these partitions, durably."""
+    async def lower(self, topic: str, topic_id: bytes, logs: Mapping[int, Log]) -> None:
+        """Let the topic's progress say no more of these partitions than their logs vouch for, durably."""
 
         def change(current: Mapping[str, str]) -> Mapping[str, str]:
             progress = ArchiveProgress.parse(current.get(PROGRESS, ""))
             if progress is None or self._metadata.image.topics[topic].id != topic_id:
                 raise _NothingToLowerError
-            lowered = progress.lowered(ends)
+            lowered = progress.lowered({at: _claim(one, at, progress) for at, one in logs.items()})
             if lowered == progress:
                 raise _NothingToLowerError
             log.warning(
-                "%s: the archive has more than the log, which lost its end: progress %s becomes %s",
+                "%s: what is said to be archived is not in the log, which lost its end: progress %s becomes %s",
                 topic,
                 progress,
                 lowered,
@@ -81,14 +87,25 @@ class _NothingToLowerError(PenstockError):
     """Ends a change without writing."""
 
 
+def _claim(log: Log, index: int, progress: ArchiveProgress) -> tuple[int, int | None]:
+    """What of the progress is true of this log, with the epoch of the record before it."""
+    end = vouched(log, progress.next_offsets.get(index, 0), progress.epochs.get(index))
+    epoch = log.epochs.epoch_at(end - 1)
+    return end, epoch if epoch >= 0 else None
+
+
 def vouched(log: Log, offset: int, epoch: int | None) -> int:
     """How much of it is archived, as far as this log shows; `epoch` is that of the record before `offset`.
 
     A leader epoch has one leader, so a record of the same offset and epoch is the same record, and so is all before it.
+    An offset beyond the end without an epoch says nothing about this log: it was lost and perhaps written anew, or
+    somebody mistyped it. All that is still there is kept until an archive tells how far it is.
     """
     known = min(offset, log.end_offset)
-    if epoch is None or known <= log.start_offset:
+    if known <= log.start_offset:
         return known
+    if epoch is None:
+        return offset if known == offset else log.start_offset
     if known == offset and log.epochs.epoch_at(offset - 1) == epoch:
         return offset
     found, end = log.epochs.end_of(epoch, log.end_offset)
@@ -102,10 +119,45 @@ def archived_end(topic: ServedTopic, partition: Partition) -> int:
     return vouched(partition.log, offset, topic.config.archived_epoch(partition.index))
 
 
+async def ends_elsewhere(
+    topic: Topic, before: ArchiveProgress | None, wanted: ArchiveProgress | None, node: int, ask: AskLeader
+) -> dict[int, int]:
+    """How far readers can see what moved and is led by others, as those tell; one that cannot be asked is ApiError."""
+    by_leader: dict[int, dict[int, int]] = {}
+    for index in _moved(topic, before, wanted):
+        state = topic.partitions[index]
+        if state.leader not in (node, NOBODY):
+            by_leader.setdefault(state.leader, {})[index] = state.leader_epoch
+    ends: dict[int, int] = {}
+    for leader, epochs in by_leader.items():
+        try:
+            told = await ask(leader, topic.name, epochs)
+        except PeerError as error:
+            raise _not_told(topic, min(epochs)) from error
+        ends.update(told)
+    return ends
+
+
+def _moved(topic: Topic, before: ArchiveProgress | None, wanted: ArchiveProgress | None) -> list[int]:
+    """Of which partitions more is said to be archived than was."""
+    if wanted is None or wanted.topic_id != topic.id:
+        return []
+    known = before.next_offsets if before is not None else {}
+    return [
+        index
+        for index, offset in wanted.next_offsets.items()
+        if index < len(topic.partitions) and offset > known.get(index, 0)
+    ]
+
+
 def check_progress(
-    topic: Topic, before: ArchiveProgress | None, wanted: ArchiveProgress | None, table: PartitionTable
+    topic: Topic,
+    before: ArchiveProgress | None,
+    wanted: ArchiveProgress | None,
+    table: PartitionTable,
+    elsewhere: Mapping[int, int],
 ) -> None:
-    """ApiError when this cannot be how far an archive of the topic is."""
+    """ApiError when this cannot be how far an archive of the topic is; `elsewhere` as `ends_elsewhere` gives it."""
     if wanted is None or wanted == before:
         return
     if wanted.topic_id != topic.id:
@@ -113,36 +165,39 @@ def check_progress(
             f"it is of the topic id {id_text(wanted.topic_id)}, but '{topic.name}' has {id_text(topic.id)}: "
             "the topic was deleted and created again, or this is the progress of another one"
         )
-    for partition, offset in wanted.next_offsets.items():
-        if partition >= len(topic.partitions):
-            removed = topic.removed.get(partition)
+    for index, offset in wanted.next_offsets.items():
+        if index >= len(topic.partitions):
+            removed = topic.removed.get(index)
             if removed is not None and offset <= removed.end:
                 continue  # it was retired meanwhile
             raise _refused(
-                f"it names partition {partition}, but '{topic.name}' has {len(topic.partitions)} partition(s)"
+                f"it names partition {index}, but '{topic.name}' has {len(topic.partitions)} partition(s)"
             )
-        known = before.next_offsets.get(partition, 0) if before is not None else 0
-        if offset > known:
-            _check_visible(topic, partition, offset, wanted.epochs.get(partition), table)
-
-
-def _check_visible(topic: Topic, index: int, offset: int, epoch: int | None, table: PartitionTable) -> None:
     served = table.by_id.get(topic.id)
-    partition = served.partitions.get(index) if served is not None else None
-    alone = len(topic.partitions[index].replicas) == 1
-    if partition is None or not (partition.is_leader or alone):
-        return  # its leader will see
+    for index in _moved(topic, before, wanted):
+        claimed = wanted.next_offsets[index]
+        partition = served.partitions.get(index) if served is not None else None
+        alone = len(topic.partitions[index].replicas) == 1
+        if partition is not None and (partition.is_leader or alone):
+            _check_here(topic, partition, claimed, wanted.epochs.get(index))
+        elif index not in elsewhere:
+            raise _not_told(topic, index)
+        elif claimed > elsewhere[index]:
+            raise _unseen(index, claimed, elsewhere[index])
+
+
+def _check_here(topic: Topic, partition: Partition, offset: int, epoch: int | None) -> None:
+    index = partition.index
     if partition.log.failed:
         # Its end will be known when it is back: until then nobody can read from it, so no archive moves on either.
         raise ApiError(
             ErrorCode.KAFKA_STORAGE_ERROR,
             f"{topic.name}-{index} is offline, so its end is not known: try again later",
         )
+    if not knows_its_end(partition):
+        raise _not_told(topic, index)
     if offset > partition.readable.offset:
-        raise _refused(
-            f"it says that partition {index} is archived up to {offset}, but readers can see it only up to "
-            f"{partition.readable.offset}"
-        )
+        raise _unseen(index, offset, partition.readable.offset)
     if vouched(partition.log, offset, epoch) < offset:
         raise _refused(
             f"it says that partition {index} is archived up to {offset}, with a last record of leader epoch {epoch}, "
@@ -154,6 +209,19 @@ def refuse_progress_of_new_topic(progress: ArchiveProgress | None) -> None:
     """Its id is given to it when it is created, so no value can be right."""
     if progress is not None:
         raise _refused("a topic that is being created has nothing archived yet: leave it out")
+
+
+def _unseen(index: int, offset: int, end: int) -> ConfigError:
+    return _refused(
+        f"it says that partition {index} is archived up to {offset}, but readers can see it only up to {end}"
+    )
+
+
+def _not_told(topic: Topic, index: int) -> ApiError:
+    return ApiError(
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        f"the leader of {topic.name}-{index} cannot tell now how far readers can see it: try again later",
+    )
 
 
 def _refused(reason: str) -> ConfigError:

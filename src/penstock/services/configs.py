@@ -26,7 +26,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
 from penstock.replication.table import PartitionTable
 from penstock.services import loggers
-from penstock.services.archive import PROGRESS, check_progress
+from penstock.services.archive import PROGRESS, AskLeader, check_progress, ends_elsewhere
 from penstock.services.hosting import Hosting
 from penstock.services.retiring import check_retirement
 from penstock.services.topic_names import check_topic_name
@@ -74,6 +74,7 @@ class ConfigService:
         hosting: Hosting,
         table: PartitionTable,
         apply: Callable[[BrokerConfig], None],
+        ask_leader: AskLeader,
     ) -> None:
         """`apply` is given the broker's settings each time they change."""
         self._config = config
@@ -81,6 +82,7 @@ class ConfigService:
         self._hosting = hosting
         self._table = table
         self._apply = apply
+        self._ask_leader = ask_leader
 
     def refresh(self) -> None:
         """Put in force what the metadata says of this broker."""
@@ -163,19 +165,26 @@ class ConfigService:
             raise _invalid_request("Default topic resources are not allowed.")
         check_topic_name(name)
 
-        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+        elsewhere: Mapping[int, int] = {}
+
+        def planned(current: Mapping[str, str]) -> tuple[dict[str, str], TopicConfig]:
             after = dict(altered({} if replace else current, wanted.changes, TOPIC_SETTINGS, "topic"))
-            resolved = TopicConfig.resolve(after, self._config)
-            check_retirement(self._metadata.image.topics[name], current, after, resolved, replaced=replace)
-            progress = resolved.archive_progress
-            known = ArchiveProgress.parse(current.get(PROGRESS, ""))
-            check_progress(self._metadata.image.topics[name], known, progress, self._table)
+            return after, TopicConfig.resolve(after, self._config)
+
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            after, resolved = planned(current)
+            topic = self._metadata.image.topics[name]
+            check_retirement(topic, current, after, resolved, replaced=replace)
+            check_progress(topic, _progress(current), resolved.archive_progress, self._table, elsewhere)
             return after
 
         for _ in range(_ROUNDS_MAX):
             topic = self._metadata.image.topics.get(name)
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+            progress = planned(topic.configs)[1].archive_progress
+            node, ask = self._config.node_id, self._ask_leader
+            elsewhere = await ends_elsewhere(topic, _progress(topic.configs), progress, node, ask)
             if validate_only:
                 change(topic.configs)
                 return
@@ -250,6 +259,10 @@ class ConfigService:
                 TopicConfig.resolve(dict(overrides), changed)
         except ConfigError as error:
             raise _invalid_request(str(error)) from error
+
+
+def _progress(configs: Mapping[str, str]) -> ArchiveProgress | None:
+    return ArchiveProgress.parse(configs.get(PROGRESS, ""))
 
 
 def _known(layer: Mapping[str, str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
 from penstock.services import alter_partition
+from penstock.services.offsets import Spec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from penstock.wire.kafka.generated.describe_log_dirs import DescribeLogDirsRequest
@@ -118,7 +119,17 @@ class ControllerLink:
         self, broker: int, topic: str, epochs: Mapping[int, int], question: int
     ) -> dict[int, tuple[int, int]]:
         """(offset, time) of those partitions whose leader has an answer; see `controller.retirer`."""
-        peer = self.peer(broker, "retiring")
+        return await self._ask_offsets(broker, "retiring", topic, epochs, question)
+
+    async def ask_readable_ends(self, broker: int, topic: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Up to where readers can see those partitions whose leader has an answer."""
+        told = await self._ask_offsets(broker, "archive", topic, epochs, Spec.LATEST)
+        return {index: offset for index, (offset, _) in told.items()}
+
+    async def _ask_offsets(
+        self, broker: int, purpose: str, topic: str, epochs: Mapping[int, int], question: int
+    ) -> dict[int, tuple[int, int]]:
+        peer = self.peer(broker, purpose)
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         wanted = [

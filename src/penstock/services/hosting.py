@@ -140,24 +140,29 @@ class Hosting:
         self, image: TopicImage, config: TopicConfig, opened: dict[int, Partition]
     ) -> bool:
         """Whether logs that lost what an archive already had made its progress go back, before they serve."""
-        ends = {
-            index: end
+        parted = {
+            index: partition.log
             for index, partition in opened.items()
             # Of several replicas, one that lags is no reason: what it lacks comes back from its leader.
-            if len(image.partitions[index].replicas) == 1
-            and (end := _overstated(image, config, partition)) is not None
+            if len(image.partitions[index].replicas) == 1 and _is_overstated(image, config, partition)
         }
-        if not ends:
+        if not parted:
             return False
         try:
-            await self._progress.lower(image.name, image.id, ends)
+            await self._progress.lower(image.name, image.id, parted)
         except PenstockError as error:
             log.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
             self._incomplete = True
-            for index in ends:
+            for index in parted:
                 opened.pop(index).log.close()
             return False
         return True
+
+    def _decides_of_archive(self, topic: Topic, index: int) -> bool:
+        """Not a follower, which lags and gets the rest from its leader."""
+        image = self._image.topics_by_id.get(topic.id)
+        state = image.partitions[index] if image is not None and index < len(image.partitions) else None
+        return state is None or state.leader == self._node or len(state.replicas) == 1
 
     async def _doubtful(self, image: TopicImage, topic: Topic) -> set[int]:
         """Which replicas must not begin to lead: archived is more than their logs have, and that stays written down.
@@ -166,22 +171,22 @@ class Hosting:
         """
         if topic.config.archive_progress is None or not self._roles.may_lead():
             return set()
-        ends = {
-            index: end
+        parted = {
+            index: partition.log
             for index, partition in topic.partitions.items()
             if index < len(image.partitions)
             and image.partitions[index].leader == self._node
-            and (end := _overstated(image, topic.config, partition)) is not None
+            and _is_overstated(image, topic.config, partition)
         }
         try:
-            if ends:
-                await self._progress.lower(image.name, image.id, ends)
+            if parted:
+                await self._progress.lower(image.name, image.id, parted)
                 now = self._image.topics_by_id.get(image.id, image)
                 topic.configure(TopicConfig.resolve(now.configs, self._config))
         except PenstockError as error:
             log.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
             self._incomplete = True
-            return {index for index in ends if not topic.partitions[index].is_leader}
+            return {index for index in parted if not topic.partitions[index].is_leader}
         return set()
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
@@ -293,8 +298,9 @@ class Hosting:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
         try:
-            # Always asked, since progress may be on its way to the metadata that was checked against the old log.
-            await self._progress.lower(topic.name, topic.id, {partition.index: recovered.log.end_offset})
+            if self._decides_of_archive(topic, partition.index):
+                # Also where all seems well: progress that was checked against the old log may be on its way.
+                await self._progress.lower(topic.name, topic.id, {partition.index: recovered.log})
         except PenstockError as error:
             recovered.log.close()
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
@@ -308,11 +314,10 @@ class Hosting:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
 
 
-def _overstated(image: TopicImage, config: TopicConfig, partition: Partition) -> int | None:
-    """Where the log parts from what is said to be archived of it; None: it does not."""
+def _is_overstated(image: TopicImage, config: TopicConfig, partition: Partition) -> bool:
+    """Whether more is said to be archived of the log than it has."""
     offset = config.archived_offset(image.id, partition.index)
-    end = vouched(partition.log, offset, config.archived_epoch(partition.index))
-    return end if end < offset else None
+    return vouched(partition.log, offset, config.archived_epoch(partition.index)) < offset
 
 
 def first_offset(image: TopicImage, index: int) -> int:

@@ -48,7 +48,7 @@ class OffsetService:
         """One partition's answer; ApiError when it is not served here or the client's epoch is not ours."""
         partition = self._led(topic, index, leader_epoch)
         log = partition.log
-        if timestamp < 0 and not _knows_its_end(partition):
+        if timestamp < 0 and not knows_its_end(partition):
             # A new leader does not know yet how much is committed; what it told would seem to go back.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         if timestamp == Spec.LATEST:
@@ -100,7 +100,7 @@ class OffsetService:
         return log.epochs.end_of(epoch, log.end_offset)
 
 
-def _knows_its_end(partition: Partition) -> bool:
+def knows_its_end(partition: Partition) -> bool:
     leading, retirement = partition.leading, partition.retirement
     if leading is None or partition.high_watermark >= leading.epoch_start:
         return True

@@ -55,7 +55,7 @@ def test_anything_else_is_refused_with_the_reason(text: str, reason: str) -> Non
 
 
 def test_it_is_lowered_to_ends_and_never_raised() -> None:
-    progress = ArchiveProgress(ID, {0: 10, 1: 20, 2: 30}, {0: 2, 1: 2})
-    lowered = progress.lowered({0: 5, 1: 99})
-    assert lowered.next_offsets == {0: 5, 1: 20, 2: 30}
-    assert lowered.epochs == {1: 2}  # of the record before 5 it may be another one
+    progress = ArchiveProgress(ID, {0: 10, 1: 20, 2: 30, 3: 40}, {0: 2, 1: 2, 3: 2})
+    lowered = progress.lowered({0: (5, None), 1: (99, 7), 3: (5, 1)})
+    assert lowered.next_offsets == {0: 5, 1: 20, 2: 30, 3: 5}
+    assert lowered.epochs == {1: 2, 3: 1}  # of the record before 5 it may be another one
