@@ -7,7 +7,8 @@ The second rule is about order: iterating over a set gives another order in anot
 seed would no longer be one story.
 
 The third is about tasks: one that nobody waits for dies in silence. A task is a child of a TaskGroup, or belongs to a
-`core.tasks.Tasks`, or its maker is named in OWNED, with how its end is seen.
+`core.tasks.Tasks`, or its maker is named in OWNED, with how its end is seen. So is it with work in threads: it is
+awaited where it begins, or belongs to a `core.jobs.Jobs`.
 """
 
 import ast
@@ -27,7 +28,7 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("spark/*", "files sockets threads processes random clock", "runs inside Spark, never simulated"),
     (
         "testing/*",
-        "files sockets threads processes random clock tasks",
+        "files sockets threads processes random clock tasks jobs",
         "the fakes, and fixtures with real brokers",
     ),
     ("coordination/embedded*", "sqlite", "the only store on one node; the simulation has its own"),
@@ -36,6 +37,15 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
 # Functions that make a task themselves, and who sees its end.
 OWNED: dict[tuple[str, str], str] = {
     ("core/tasks.py", "Tasks.start"): "its owner is told",
+    ("core/jobs.py", "Jobs._begin"): "the owner waits for it, `_report` says what went wrong",
+    ("client/aio.py", "AsyncConsumer._call"): "`_idle` waits for it, also when the caller was cancelled",
+    (
+        "coordination/embedded.py",
+        "EmbeddedStore._commit",
+    ): "`_written` takes its end; the next write and `close` wait",
+    ("coordination/zookeeper/link.py", "Link._begin_to_close"): "whoever closes waits for it",
+    ("replication/group_commit.py", "GroupCommit._start"): "`_done` tells the partition; `idle` waits",
+    ("services/fetch.py", "FetchService.warm_then"): "its fetch goes on with what it did",
     ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
     ("replication/fetchers.py", "Fetcher._ask"): "waited for right there",
     ("server/listener.py", "Listener.run"): "`_ended` says what went wrong; answers its client itself",
@@ -84,6 +94,7 @@ ADVICE = {
     "processes": "only server and cli start or signal processes",
     "sqlite": "only coordination/embedded keeps a database",
     "tasks": "use core.tasks.Tasks or a TaskGroup, or say in OWNED who sees its end",
+    "jobs": "await it here, use core.jobs.Jobs, or say in OWNED who sees its end",
 }
 
 # Methods of pathlib.Path that do I/O. `Files` has some of the same names, with the path as an argument:
@@ -109,6 +120,7 @@ PATH_METHODS: dict[str, int | None] = {
 }
 
 _TASK_MAKERS = frozenset({"create_task", "ensure_future"})
+_JOB_MAKER = "run_in_executor"
 _ORDERED_COPIES = frozenset({"list", "tuple", "enumerate", "iter"})
 _COMPREHENSIONS = (ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
@@ -222,24 +234,26 @@ def _task_groups(tree: ast.AST) -> set[str]:
     }
 
 
-def _makes_a_task(node: ast.AST, groups: set[str]) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    called = ast.unparse(node.func)
-    owner, _, name = called.rpartition(".")
-    return name in _TASK_MAKERS and owner not in groups
+def _makes(call: ast.Call, groups: set[str], awaited: set[ast.AST]) -> str:
+    """Whether a call makes a task or a job whose end somebody has to see; else nothing."""
+    owner, _, name = ast.unparse(call.func).rpartition(".")
+    if name in _TASK_MAKERS and owner not in groups:
+        return "tasks"
+    return "jobs" if name == _JOB_MAKER and call not in awaited else ""
 
 
-def _ownerless_tasks(tree: ast.AST, path: str) -> Iterator[Finding]:
+def _ownerless(tree: ast.AST, path: str) -> Iterator[Finding]:
     groups = _task_groups(tree)
+    awaited: set[ast.AST] = {node.value for node in ast.walk(tree) if isinstance(node, ast.Await)}
     todo: list[tuple[ast.AST, str]] = [(tree, "")]
     while todo:
         node, place = todo.pop()
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             place = f"{place}.{node.name}".lstrip(".")
-        if _makes_a_task(node, groups) and (path, place) not in OWNED:
-            assert isinstance(node, ast.Call)
-            yield Finding(node.lineno, "tasks", f"{ast.unparse(node.func)}: {ADVICE['tasks']}")
+        if isinstance(node, ast.Call) and (path, place) not in OWNED:
+            kind = _makes(node, groups, awaited)
+            if kind:
+                yield Finding(node.lineno, kind, f"{ast.unparse(node.func)}: {ADVICE[kind]}")
         todo.extend((child, place) for child in ast.iter_child_nodes(node))
 
 
@@ -247,7 +261,7 @@ def check_source(source: str, path: str = "") -> list[Finding]:
     """Everything in a module that would have to be allowed; `path` is its place below the root."""
     tree = ast.parse(source)
     names = {"open": "open", **_imports(tree)}
-    findings = [*_set_iterations(tree), *_path_calls(tree), *_ownerless_tasks(tree, path)]
+    findings = [*_set_iterations(tree), *_path_calls(tree), *_ownerless(tree, path)]
     for node in _outer_names(tree):
         dotted = _dotted(node, names)
         if dotted is not None:

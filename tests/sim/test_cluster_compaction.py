@@ -13,9 +13,11 @@ from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.builder import build_batch
-from penstock.records.reader import Record
+from penstock.records.reader import Record, read_all
 from penstock.replication.leading import Leading
 from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.storage.log import Log
+from penstock.storage.recovery import open_log
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
@@ -81,6 +83,41 @@ def test_a_replica_that_missed_a_tombstone_forgets_the_key_all_the_same(scene: C
     scene.until_whole()
     assert b"gone" not in records_of_keys(replica_of(away, 0))
     assert replica_of(away, 0).log.cleaned.tombstones  # it would tell the next one
+
+
+def test_a_topic_that_compacts_no_more_keeps_what_lies_behind_its_gaps(scene: CompactedScene) -> None:
+    """A follower took them over from its leader; its own crash is no reason to throw away what it acknowledged."""
+    away = scene.followers()[0]
+    scene.put(b"first", b"")
+    scene.let_pass(1)
+    away.kill()
+    scene.let_pass(SESSION_SECONDS + 1)
+    while has_no_gap(replica_of(scene.leader(), 0).log):
+        scene.put(b"key", b"value")
+        scene.let_pass(0.1)
+    away.start()
+    scene.until_whole()
+    assert not has_no_gap(replica_of(away, 0).log)
+    scene.set_topic("cleanup.policy", "delete")
+    scene.let_pass(1)
+    log = replica_of(away, 0).log
+    expected, settings = offsets_of(log), log.settings
+    away.kill()
+    assert not settings.compacts
+    again = open_log(away.files, log.directory, settings)
+    assert (offsets_of(again.log), again.cut_bytes) == (expected, 0)
+
+
+def offsets_of(log: Log) -> list[int]:
+    return [
+        record.offset
+        for segment in log.segments
+        for record in read_all(memoryview(segment.file.pread(segment.size, 0)))
+    ]
+
+
+def has_no_gap(log: Log) -> bool:
+    return offsets_of(log) == list(range(log.end_offset))
 
 
 def keeps_what_tombstones_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

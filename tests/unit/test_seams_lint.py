@@ -39,6 +39,8 @@ from tools.lint_seams import allowed_kinds, check_source, main
         ("loop.create_task(work())", "tasks"),
         ("import asyncio\nasyncio.ensure_future(work())", "tasks"),
         ("async def f():\n  async with asyncio.TaskGroup() as group:\n    loop.create_task(work())", "tasks"),
+        ("loop.run_in_executor(None, work)", "jobs"),
+        ("async def f():\n  running = loop.run_in_executor(None, work)\n  await running", "jobs"),
         ("for x in {1, 2}: pass", "order"),
         ("for x in set(names): pass", "order"),
         ("for x in set(a) - b: pass", "order"),
@@ -69,6 +71,7 @@ def test_what_leaves_the_seams_is_found(source: str, kind: str) -> None:
         "smaller = {x for x in set(names)}",
         "import asyncio\nasyncio.open_connection",
         "self.time.time()",
+        "async def f():\n  done = await loop.run_in_executor(None, work)",
     ],
 )
 def test_what_stays_inside_is_left_alone(source: str) -> None:

@@ -68,6 +68,7 @@ class Follower:
         try:
             if answer.records:
                 await self._begin_with(partition, answer.records, answer.high_watermark)
+                await self._expect_gaps(partition)
                 self._append(partition, epoch, memoryview(answer.records))
             partition.told_committed(answer.high_watermark)
             await self._advance_start(partition.log, answer.log_start_offset)
@@ -91,6 +92,21 @@ class Follower:
         except GapError as error:
             self._gaps[key] = error.place
             raise
+
+    async def _expect_gaps(self, partition: Partition) -> None:
+        """Before the first gap is taken over: recovery must know that it is by right, whatever the policy is then."""
+        one = partition.log
+        is_gap = one.settings.compacts or (partition.topic_id, partition.index) in self._gaps
+        if not is_gap or one.may_have_gaps:
+            return
+        await self._quiet(partition)
+        partition.truncating = True  # the cleaner writes the same file
+        try:
+            job = partial(save_cleaned, one.files, one.directory, one.cleaned)
+            await self._loop.run_in_executor(self._executor, job)
+            one.may_have_gaps = True
+        finally:
+            partition.truncating = False
 
     async def make_durable(self, partition: Partition) -> bool:
         await self._group_commit.covered(partition)

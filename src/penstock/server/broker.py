@@ -17,6 +17,7 @@ from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
+from penstock.core.jobs import Jobs
 from penstock.core.tasks import Tasks
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
@@ -81,6 +82,7 @@ class Broker:
         self.metadata = MetadataStore(tree, seams.rng)
         self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
+        self._jobs = Jobs(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.cluster = ClusterMember(
             self._loop, seams, self.metadata, self.table, self._group_commit, config, connect
@@ -90,7 +92,7 @@ class Broker:
         self.listener = self._listener()
         self.upkeep = Upkeep(
             self._loop,
-            seams.executor,
+            self._jobs,
             seams.clock,
             self.table,
             self._group_commit,
@@ -100,7 +102,7 @@ class Broker:
         )
         self.cleaner = Cleaner(
             self._loop,
-            seams.executor,
+            self._jobs,
             seams.worker,
             seams.clock,
             self.table,
@@ -124,7 +126,7 @@ class Broker:
             self._group_commit,
             self.metadata.image,
             config,
-            seams.executor,
+            self._jobs,
             ArchiveProgressStore(self.metadata),
             config.node_id,
             cluster.roles,
@@ -173,7 +175,7 @@ class Broker:
                 self._reconfigure,
                 cluster.link.ask_readable_ends,
             ),
-            deletions=DeletionService(loop, seams.executor, seams.clock, self.table),
+            deletions=DeletionService(loop, self._jobs, seams.clock, self.table),
             disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
             coordinator=coordinator,
             memberships=MembershipService(coordinator),
@@ -249,7 +251,7 @@ class Broker:
         if self._config.log_cleaner_enable:
             self._tasks.start(self.cleaner.run, name="cleaner")
         self._tasks.start(self.services.coordinator.run, name="groups")
-        self._loop.run_in_executor(self._seams.executor, data_dir.empty_trash)
+        self.services.hosting.empty_trash()
         await self.listener.serve()
 
     async def abandon(self) -> None:
@@ -280,6 +282,7 @@ class Broker:
         await self.cluster.close()
         await self.cleaner.idle()
         await self._group_commit.idle()
+        await self._jobs.idle()
 
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover, and so that others lead before this one is gone."""

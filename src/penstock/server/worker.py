@@ -12,6 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -68,15 +69,18 @@ class RemoteRound:
         self._workers = workers
         self._job = job
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
 
     @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 
     def learn(self) -> Learned:
-        if self._workers.closed:
-            raise WorkerDiedError("the broker is stopping")
-        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with self._lock:  # whoever closes it finds the process, or there is none
+            if self._closed or self._workers.closed:
+                raise WorkerDiedError("the broker is stopping")
+            self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         learned: Learned = self._asked((os.getpid(), self._job), "learn")
         return learned
 
@@ -103,6 +107,8 @@ class RemoteRound:
 
     def close(self) -> None:
         self._workers.forget(self)
+        with self._lock:
+            self._closed = True
         if self._process is not None:
             self._process.kill()
             self._process.wait()

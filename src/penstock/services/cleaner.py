@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
+from penstock.core.jobs import Jobs
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -79,7 +80,7 @@ class Cleaner:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        executor: Executor | None,
+        jobs: Jobs,
         worker: Executor | None,
         clock: Clock,
         table: PartitionTable,
@@ -88,10 +89,10 @@ class Cleaner:
         unlink_later: Callable[[Deletion, int], None],
         round_of: Callable[[CleanJob], Round] = CleanRound,
     ) -> None:
-        """`round_of` makes rounds for large logs, for threads of the `worker`."""
+        """`round_of` makes rounds for large logs, for threads of the `worker`; None: those of the other jobs."""
         self._loop = loop
-        self._executor = executor
-        self._worker = worker or executor
+        self._jobs = jobs
+        self._worker = worker
         self._clock = clock
         self._table = table
         self._group_commit = group_commit
@@ -194,7 +195,7 @@ class Cleaner:
             return None
         if topic.config.min_compaction_lag_ms > 0:
             for segment in partition.log.unknown_times():
-                await self._loop.run_in_executor(self._executor, segment.load_times)
+                await self._jobs.run(segment.load_times)
         return self._cleanable(topic, partition)
 
     def _cleanable(self, topic: Topic, partition: Partition) -> Cleanable:
@@ -219,14 +220,14 @@ class Cleaner:
         if dirty and config.max_compaction_lag_ms < _LONG_MAX:
             oldest = partition.log.between(dirty[0].base_offset, dirty[0].next_offset)
             if oldest:
-                first_time = await self._loop.run_in_executor(self._executor, oldest[0].first_time)
+                first_time = await self._jobs.run(oldest[0].first_time)
                 waited_ms = self._clock.now_ms() - first_time if first_time >= 0 else 0
         return is_due(found, config.min_cleanable_dirty_ratio, waited_ms, config.max_compaction_lag_ms)
 
     async def _discard(self, one: Log) -> None:
         """What a round had written before it was given up."""
         try:
-            await self._loop.run_in_executor(self._executor, discard_cleaned, one.files, one.directory)
+            await self._jobs.run(partial(discard_cleaned, one.files, one.directory))
         except StorageError as error:
             log.warning("%s: %s", one.directory, error)
 
@@ -243,20 +244,20 @@ class Cleaner:
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
             job = self._job(topic, partition, found)
             one_round = CleanRound(job) if is_small else self._round_of(job)
-            executor = self._executor if is_small else self._worker
+            worker = None if is_small else self._worker
             try:
-                learned = await self._play(_Read(topic, partition, one, cuts), one_round, executor)
+                learned = await self._play(_Read(topic, partition, one, cuts), one_round, worker)
             finally:
-                self._loop.run_in_executor(executor, one_round.close)
+                self._jobs.start("a round of compaction did not end well", one_round.close)
             if learned is None or learned.complete:
                 return learned is not None  # else the keys did not fit: go on where it ended
 
-    async def _play(self, read: _Read, one_round: Round, executor: Executor | None) -> Learned | None:
+    async def _play(self, read: _Read, one_round: Round, worker: Executor | None) -> Learned | None:
         partition = read.partition
         began = self._loop.time()
-        learned = await self._loop.run_in_executor(executor, one_round.learn)
+        learned = await self._jobs.run(one_round.learn, on=worker)
         read_bytes, written_bytes = learned.read_bytes, 0
-        while (cleaned := await self._loop.run_in_executor(executor, one_round.rewrite_next)) is not None:
+        while (cleaned := await self._jobs.run(one_round.rewrite_next, on=worker)) is not None:
             read_bytes += cleaned.read_bytes
             if cleaned.changed:
                 written_bytes += cleaned.size_bytes
@@ -358,7 +359,7 @@ class Cleaner:
 
     async def _alone(self, partition: Partition, work: Callable[[], None]) -> None:
         """In a thread; whoever would cut, move or replace the log waits for it."""
-        partition.swapping = running = self._loop.run_in_executor(self._executor, work)
+        partition.swapping = running = self._jobs.run(work)
         running.add_done_callback(partial(_swap_ended, partition))
         await asyncio.shield(running)
 

@@ -6,11 +6,11 @@ behind, do so before they are in sync again (`Leading.may_join`).
 """
 
 import asyncio
-from concurrent.futures import Executor
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.jobs import Jobs
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.relay.inbox import Committed
@@ -23,11 +23,11 @@ UP_TO_HIGH_WATERMARK = -1
 
 class DeletionService:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, executor: Executor | None, clock: Clock, table: PartitionTable
+        self, loop: asyncio.AbstractEventLoop, jobs: Jobs, clock: Clock, table: PartitionTable
     ) -> None:
         self._clock = clock
         self._loop = loop
-        self._executor = executor
+        self._jobs = jobs
         self._table = table
 
     async def delete_before(self, topic: str, index: int, offset: int, timeout_s: float) -> int:
@@ -48,7 +48,7 @@ class DeletionService:
         log.advance_start(offset)
         if log.start_offset > 0:
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
-            await self._loop.run_in_executor(self._executor, log.start_job().run)
+            await self._jobs.run(log.start_job().run)
         await self._deleted_everywhere(partition, offset, timeout_s)
         return max(offset, partition.low_watermark)
 

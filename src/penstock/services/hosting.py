@@ -7,7 +7,6 @@ nothing.
 
 import asyncio
 import logging
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 
@@ -16,6 +15,7 @@ from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
 from penstock.core.errors import PenstockError, StorageError
+from penstock.core.jobs import Jobs
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -41,7 +41,7 @@ class Hosting:
         group_commit: GroupCommit,
         image: ClusterImage,
         config: BrokerConfig,
-        executor: Executor | None,
+        jobs: Jobs,
         progress: ProgressKeeper,
         node: int,
         roles: Roles,
@@ -51,7 +51,7 @@ class Hosting:
         self._group_commit = group_commit
         self._image = image
         self._config = config
-        self._executor = executor
+        self._jobs = jobs
         self._progress = progress
         self._node = node
         self._roles = roles
@@ -190,10 +190,9 @@ class Hosting:
         return set()
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
-        loop = asyncio.get_running_loop()
         job = partial(_open_all, self._data_dir, image, config, indexes)
         partitions = {}
-        for index, recovered in (await loop.run_in_executor(self._executor, job)).items():
+        for index, recovered in (await self._jobs.run(job)).items():
             if isinstance(recovered, StorageError):
                 log.error("partition %s-%d cannot be opened: %s", image.name, index, recovered)
                 self._incomplete = True
@@ -231,8 +230,7 @@ class Hosting:
         replicated = [one for one in self._table.partitions() if one.replica_count > 1]
         marks = {(one.topic_id, one.index): one.high_watermark for one in replicated}
         if marks:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._executor, self._marks.save, marks)
+            await self._jobs.run(partial(self._marks.save, marks))
 
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
@@ -241,13 +239,14 @@ class Hosting:
         swapping = _retire_all(topic)  # in a function of its own: no variable here may keep a partition alive
         if swapping:
             await asyncio.wait(swapping)  # it goes by names, which may be another topic's soon
-        loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._executor, self._data_dir.discard_topic, topic.name, topic.id)
+            await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
         except (StorageError, FileNotFoundError):
             # The next start sets aside what is left; other topics must not suffer for it now.
             log.exception("the files of the deleted topic %s could not be removed", topic.name)
-        loop.run_in_executor(self._executor, _free, self._data_dir, topic)
+        self._jobs.start(
+            f"what is left of {topic.name} stays until the next start", partial(_free, self._data_dir, topic)
+        )
 
     async def _drop(self, topic: Topic, indexes: list[int]) -> None:
         """Replicas that moved to other brokers: whoever still asks here is sent on, and the files go."""
@@ -260,14 +259,15 @@ class Hosting:
             # For good: a sync of files that are gone would look as if the disk had failed.
             partition.truncating = partition.sync_running = True
             log.info("%s-%d: this replica is not kept here any longer", topic.name, index)
-            loop = asyncio.get_running_loop()
-            discard = partial(self._data_dir.discard_partition, topic.name, topic.id, index)
             try:
-                await loop.run_in_executor(self._executor, discard)
+                await self._jobs.run(partial(self._data_dir.discard_partition, topic.name, topic.id, index))
             except (StorageError, FileNotFoundError):
                 log.exception("the files of %s-%d could not be removed", topic.name, index)
         if indexes:
-            asyncio.get_running_loop().run_in_executor(self._executor, self._data_dir.empty_trash)
+            self.empty_trash()
+
+    def empty_trash(self) -> None:
+        self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
 
     async def _let_go(self, topic: Topic) -> None:
         for partition in topic.partitions.values():
@@ -293,7 +293,7 @@ class Hosting:
             after_failure=True,
         )
         try:
-            recovered = await asyncio.get_running_loop().run_in_executor(self._executor, job)
+            recovered = await self._jobs.run(job)
         except StorageError as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return

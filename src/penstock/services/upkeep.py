@@ -6,12 +6,12 @@ One partition after the other, each with its blocking part in a thread, so that 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import StorageError
+from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
@@ -43,7 +43,7 @@ class Upkeep:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        executor: Executor | None,
+        jobs: Jobs,
         clock: Clock,
         table: PartitionTable,
         group_commit: GroupCommit,
@@ -55,7 +55,7 @@ class Upkeep:
         self._reopen = reopen
         self._open_missing = open_missing
         self._loop = loop
-        self._executor = executor
+        self._jobs = jobs
         self._clock = clock
         self._table = table
         self._group_commit = group_commit
@@ -101,7 +101,7 @@ class Upkeep:
         relays = [source for source, into in topic.relays.items() if into == partition.index]
         partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms, relays)
         for segment in partition.log.unknown_times():
-            await self._loop.run_in_executor(self._executor, segment.load_times)
+            await self._jobs.run(segment.load_times)
         # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
         # made an archive required has been promised that nothing goes without it.
         if partition.truncating:
@@ -126,7 +126,7 @@ class Upkeep:
             partition.log.start_offset,
         )
         self.deleted_bytes += deletion.size_bytes
-        await self._loop.run_in_executor(self._executor, deletion.hide)
+        await self._jobs.run(deletion.hide)
         self.unlink_later(deletion, config.file_delete_delay_ms)
         return held
 
@@ -139,7 +139,7 @@ class Upkeep:
 
     def _unlink(self, number: int, deletion: Deletion) -> None:
         del self._deletions[number]
-        self._loop.run_in_executor(self._executor, deletion.unlink)
+        self._jobs.start(f"{deletion.directory}: deleted segments stay until the next start", deletion.unlink)
 
     def close(self) -> None:
         """What waits to be unlinked is, at the next start."""

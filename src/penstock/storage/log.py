@@ -76,9 +76,9 @@ class Log:
         self.failed = False
         self.saving = False  # whether a checkpoint is being written
         self.cleaned = Cleaned()
-        self.cuts = (
-            0  # how often its end was cut off: what was read of it before may be another record's by now
-        )
+        self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
+        # How often its end was cut off: what was read of it before may be another record's by now.
+        self.cuts = 0
         self.settings = settings
 
     # -- what it is ----------------------------------------------------------------------------------------

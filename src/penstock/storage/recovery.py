@@ -2,10 +2,10 @@
 
 After a clean shutdown the recovery point is the end of the log and there is nothing to scan. After a crash the scan
 covers what was written since the last checkpoint: offsets must follow each other without a gap (but for those that
-compaction makes, which followers take over from their leaders), and the log ends before the first batch that is not
-whole. Where no recovery point can be read, or something it vouches for is not there, the whole log is scanned; gaps are
-then no reason to stop, and segments that cannot be right are set aside instead of deleted. All of it blocks, so it runs
-before the broker serves, or in a thread.
+compaction makes, which followers take over from their leaders: where the topic compacts, or the cleaner's file says
+that it did once), and the log ends before the first batch that is not whole. Where no recovery point can be read, or
+something it vouches for is not there, the whole log is scanned; gaps are then no reason to stop, and segments that
+cannot be right are set aside instead of deleted. All of it blocks, so it runs before the broker serves, or in a thread.
 
 A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
@@ -65,6 +65,7 @@ def open_log(
     names = _Names(files, directory)
     recovered = _open(files, directory, settings, names, first_offset, rewrite_tail=rewrite_tail)
     if names.has_cleaned:
+        recovered.log.may_have_gaps = True
         _load_cleaned(recovered.log)
     return recovered
 
@@ -89,7 +90,7 @@ def _open(
     while len(segments) > 1 and segments[1].base_offset <= unneeded:
         _remove(files, segments.pop(0))  # deleted before, but a power cut kept its name
     start = max(start, segments[0].base_offset)
-    scan = _Scan(files, directory, settings, segments, point)
+    scan = _Scan(files, directory, settings, segments, point, may_skip=names.has_cleaned or settings.compacts)
     scan.run(rewrite_tail=rewrite_tail)
     names.drop_snapshots_behind(scan.point.offset if scan.point else -1)
     if start > scan.end_offset:
@@ -247,10 +248,13 @@ class _Scan:
         settings: LogSettings,
         segments: list[Segment],
         point: RecoveryPoint | None,
+        *,
+        may_skip: bool,
     ) -> None:
         self.files = files
         self.directory = directory
         self.settings = settings
+        self._may_skip = may_skip
         self.segments = segments
         self.scanned_bytes = 0
         self.cut_bytes = 0
@@ -358,8 +362,8 @@ class _Scan:
         return False
 
     def _may_skip_to(self, offset: int) -> bool:
-        """In a follower's log of a compacted topic, gaps of the leader's; anywhere, when nothing can be trusted."""
-        return offset > self.end_offset and (self.point is None or self.settings.compacts)
+        """In a follower's log, gaps that compaction made at its leader; anywhere, when nothing can be trusted."""
+        return offset > self.end_offset and (self.point is None or self._may_skip)
 
     def _restore(self, segment: Segment, position: int) -> None:
         """The segment as it was at the recovery point, or empty."""

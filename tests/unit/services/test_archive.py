@@ -103,7 +103,7 @@ async def test_an_archive_that_becomes_required_while_retention_is_at_work_count
             await change(asked, TOPIC, "t", (REQUIRED, SET, "true"))
 
         monkeypatch.setattr(partition.log, "unknown_times", lambda: [partition.log.segments[0]])
-        monkeypatch.setattr(asked.services.loop, "run_in_executor", lambda *_: while_times_are_loaded())
+        monkeypatch.setattr(asked.broker.upkeep._jobs, "run", lambda _: while_times_are_loaded())
         await asked.broker.upkeep.tend(topic, partition)
         assert partition.log.start_offset == 0
 

@@ -12,6 +12,7 @@ from tests.unit.storage.logs import opened
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
 from penstock.core.archive_progress import ArchiveProgress
+from penstock.core.jobs import Jobs
 from penstock.records.batch import read_header
 from penstock.records.reader import read_all
 from penstock.replication.group_commit import GroupCommit
@@ -51,7 +52,7 @@ class Bench:
         )
         return Cleaner(
             self.loop,
-            None,
+            Jobs(self.loop, None),
             None,
             self.clock,
             self.table,

@@ -16,6 +16,7 @@ from tests.unit.storage.logs import (
 
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import read_header, stamp
+from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
@@ -103,6 +104,22 @@ def test_gaps_of_a_compacted_leader_survive_a_crash(segment_bytes: int) -> None:
     log = opened(files, settings).log
     assert log.end_offset == 41
     assert [header.base_offset for header in read_everything(log)] == [0, 5, 6, 40]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_gaps_survive_a_crash_after_the_topic_stopped_compacting_where_the_log_says_so(told: bool) -> None:
+    files = MemFiles()
+    follower = opened(files, Settings(compacts=True)).log
+    if told:
+        save_cleaned(files, DIRECTORY, Cleaned())
+    for offset in (0, 5, 6):
+        batch = a_batch()
+        stamp(memoryview(batch), 0, offset, 2)
+        append_replicated(follower, memoryview(batch), NOW_MS)
+    sync(follower)
+    log = opened(files.crash(random.Random(1)), Settings()).log
+    assert log.may_have_gaps is told
+    assert [header.base_offset for header in read_everything(log)] == ([0, 5, 6] if told else [0])
 
 
 def test_the_place_of_an_offset_is_found_in_any_segment() -> None:
