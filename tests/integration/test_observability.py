@@ -50,6 +50,7 @@ def test_metrics_tell_of_replicas_the_controller_and_groups(process: BrokerProce
     assert value(text, "penstock_active_controller") == 1
     assert value(text, "penstock_leader_count") == value(text, "penstock_partition_count") >= 1
     assert value(text, 'penstock_groups{state="preparing_rebalance"}') == 0
+    assert value(text, "penstock_groups_unavailable_partitions") == 0
     for name in (
         "under_replicated_partitions",
         "under_min_isr_partitions",

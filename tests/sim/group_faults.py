@@ -16,7 +16,7 @@ from penstock.services.coordinator import group_offsets
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.shard import Shard
 
-STEPS = ("append", "build")
+STEPS = ("append", "build", "load")
 
 
 class PlantedError(Exception):
@@ -29,18 +29,28 @@ class FaultyBuilder(BatchBuilder):
     step = ""
 
     def append(self, value: bytes | None, **fields: Any) -> int:
-        self._reach("append")
+        self.reach("append")
         return super().append(value, **fields)
 
     def build(self) -> bytearray:
-        self._reach("build")
+        self.reach("build")
         return super().build()
 
     @staticmethod
-    def _reach(step: str) -> None:
+    def reach(step: str) -> None:
         if FaultyBuilder.step == step:
             FaultyBuilder.step = ""
             raise PlantedError(step)
+
+
+class FaultyState(CoordinatorState):
+    """Of a shard that is loaded."""
+
+    __slots__ = ()
+
+    def apply(self, key: bytes | None, value: bytes | None) -> bool:
+        FaultyBuilder.reach("load")
+        return super().apply(key, value)
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -94,3 +104,15 @@ def go_on_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             later.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
     monkeypatch.setattr(Shard, "fail", carefree)
+
+
+def end_the_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody foresaw while a shard is loaded ends the task that loads them all."""
+    honest = Shard.fail
+
+    def strict(shard: Shard, error: Exception, later: Any = None) -> None:
+        if isinstance(error, PlantedError) and error.args == ("load",):
+            raise error
+        honest(shard, error, later)
+
+    monkeypatch.setattr(Shard, "fail", strict)

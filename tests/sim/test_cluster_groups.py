@@ -8,82 +8,35 @@ partition has two owners in a generation.
 import asyncio
 import os
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from tests.sim.cluster_story import Story
+from tests.sim.group_client import GroupClient
+from tests.sim.group_faults import (
+    Plant,
+    deletions_unseen_while_loading,
+    memory_ahead_of_the_log,
+    remember_commits_for_ever,
+)
 from tests.sim.group_members import (
-    GROUP,
     NETWORK_TROUBLE,
     PARTITIONS,
-    TOPIC,
     History,
     Member,
     Outdated,
+    Violation,
     committed,
     current_topic_id,
     delete_topic,
 )
 
-from penstock.core.error_codes import ErrorCode
-from penstock.testing.sim_broker import PORT
-from penstock.testing.sim_client import SimClient
-from penstock.testing.sim_loop import SimLoop
-from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import create_topics, find_coordinator
+from penstock.testing.sim_loop import SimLoop, SimulationError
 
 MEMBERS = 3
 # A fifth of what the cluster itself gets.
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200")) // 5
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 SETTINGS = {"min.insync.replicas": "2"}
-# After these a member looks for its coordinator again.
-_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-
-
-class GroupClient:
-    """Sends what concerns the group to its coordinator, and forgets who that is when something goes wrong."""
-
-    def __init__(self, story: Story, name: str) -> None:
-        self._clients = {one: SimClient(one, PORT, timeout_s=5.0) for one in story.names}
-        self._rng = story.loop.random(f"{name}/groups")
-        self._names = story.names
-        self._coordinator: str | None = None
-
-    async def call(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
-        if api == ApiKey.FIND_COORDINATOR or self._coordinator is None:
-            found = await self._find()
-            if api == ApiKey.FIND_COORDINATOR:
-                return found
-        if self._coordinator is None:
-            raise ConnectionRefusedError("nobody coordinates the group")
-        try:
-            answer = await self._clients[self._coordinator].call(api, request, version)
-        except NETWORK_TROUBLE:
-            self._coordinator = None
-            raise
-        if getattr(answer, "error_code", 0) in _ELSEWHERE:
-            self._coordinator = None
-        return answer
-
-    async def _find(self) -> Any:
-        self._coordinator = None
-        request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[GROUP])
-        answer = await self._clients[self._rng.choice(self._names)].call(ApiKey.FIND_COORDINATOR, request)
-        if answer.coordinators[0].error_code == ErrorCode.NONE:
-            self._coordinator = answer.coordinators[0].host
-        return answer
-
-    async def create_topic(self) -> None:
-        topic = create_topics.CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=3)
-        while True:
-            with suppress(*NETWORK_TROUBLE):
-                request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=1_000)
-                name = self._rng.choice(self._names)
-                answer = await self._clients[name].call(ApiKey.CREATE_TOPICS, request)
-                if answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    return
-            await asyncio.sleep(0.1)
 
 
 class GroupStory(Story):
@@ -159,3 +112,15 @@ def test_commits_survive_their_coordinator(seed: int) -> None:
 
 def test_groups_get_somewhere_in_these_stories() -> None:
     assert sum(run_story(seed).commits for seed in range(3)) > 0
+
+
+# Each with a seed that finds it.
+PLANTS = [(remember_commits_for_ever, 1), (memory_ahead_of_the_log, 2), (deletions_unseen_while_loading, 19)]
+
+
+@pytest.mark.parametrize(("plant", "seed"), PLANTS)
+def test_the_checker_finds(plant: Plant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(SimulationError) as caught:
+        run_story(seed)
+    assert isinstance(caught.value.__cause__, Violation)

@@ -19,8 +19,10 @@ import pytest
 from tests.sim.group_faults import (
     STEPS,
     FaultyBuilder,
+    FaultyState,
     Plant,
     deletions_unseen_while_loading,
+    end_the_loader,
     go_on_after_an_error,
     memory_ahead_of_the_log,
     remember_commits_for_ever,
@@ -42,7 +44,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import SyncReply
 from penstock.groups.offsets.commit import Committer
-from penstock.services.coordinator import group_offsets
+from penstock.services.coordinator import group_offsets, runtime
 from penstock.services.coordinator import shard as shards
 from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.shard import Shard
@@ -70,7 +72,10 @@ class Story:
 
     def run(self) -> None:
         FaultyBuilder.step = ""
-        with patch.object(shards, "BatchBuilder", FaultyBuilder):
+        with (
+            patch.object(shards, "BatchBuilder", FaultyBuilder),
+            patch.object(runtime, "CoordinatorState", FaultyState),
+        ):
             self._run()
 
     def _run(self) -> None:
@@ -251,3 +256,12 @@ def test_groups_come_to_a_halt_where_an_error_does_not_take_them_offline(
     go_on_after_an_error(monkeypatch)
     with pytest.raises(AssertionError, match="nobody commits any more"):
         run_story(1)
+
+
+def test_the_broker_ends_where_groups_that_cannot_be_loaded_end_the_loader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    end_the_loader(monkeypatch)
+    with pytest.raises(SimulationError) as caught:
+        run_story(2)
+    assert "a task ended that never should" in repr(caught.value.__cause__)

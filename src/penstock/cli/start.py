@@ -66,18 +66,20 @@ def load_config(
     except ConfigError as error:
         raise CommandError(f"{error}; docs/configuration.md lists every setting") from error
     if endpoint is None:
-        endpoint = _listener(config)
+        config, endpoint = _listening(config)
     if len(config.log_dirs) != 1:
         raise CommandError(f"log.dirs names {len(config.log_dirs)} directories: give one data dir per broker")
     return config, endpoint
 
 
-def _listener(config: "BrokerConfig") -> Endpoint:
+def _listening(config: "BrokerConfig") -> tuple["BrokerConfig", Endpoint]:
+    """Where to listen; a broker that was told nothing describes the address it takes, which is not Kafka's default."""
     if "listeners" not in config.given:
-        return Endpoint(DEFAULT_HOST, DEFAULT_PORT)
+        endpoint = Endpoint(DEFAULT_HOST, DEFAULT_PORT)
+        return config.resolve({**config.given, "listeners": f"PLAINTEXT://{endpoint}"}), endpoint
     if len(config.listeners) != 1:
         raise CommandError(f"listeners names {len(config.listeners)} addresses: give one")
-    return parse_endpoint(config.listeners[0])
+    return config, parse_endpoint(config.listeners[0])
 
 
 def serve(config: "BrokerConfig", endpoint: Endpoint, session: Session) -> None:

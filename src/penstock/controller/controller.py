@@ -65,6 +65,11 @@ class Controller:
     def is_active(self) -> bool:
         return self._mandate is not None
 
+    @property
+    def epoch(self) -> int | None:
+        """Higher with every controller that is elected; None while this is not the one."""
+        return None if self._mandate is None else self._mandate.version
+
     def reconfigure(self, config: BrokerConfig) -> None:
         self.config = self.care.config = self.retirer.config = config
         self._rules.clear()

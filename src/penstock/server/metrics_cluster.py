@@ -135,6 +135,16 @@ class ClusterCollector:
         for state, count in coordinator.group_states().items():
             groups.add_metric([state], count)
         yield groups
+        yield GaugeMetricFamily(
+            "penstock_groups_unavailable_partitions",
+            "Partitions of __consumer_offsets led here whose groups are being loaded, or cannot be.",
+            value=coordinator.unavailable,
+        )
+        yield CounterMetricFamily(
+            "penstock_groups_damaged_records",
+            "Records of groups that could not be read back, and were left out.",
+            coordinator.damaged_records,
+        )
         yield CounterMetricFamily(
             "penstock_offset_commits",
             "Offsets that groups committed.",

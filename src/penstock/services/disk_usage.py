@@ -33,9 +33,17 @@ class DiskUsage:
         self._data_dir = data_dir
         self._table = table
 
+    @property
+    def path(self) -> str:
+        """The one directory, as DescribeLogDirs names it."""
+        return str(self._data_dir.path.absolute())
+
+    @property
+    def is_offline(self) -> bool:
+        return any(partition.log.failed for partition in self._table.partitions())
+
     async def measure(self, wanted: Iterable[tuple[str, Iterable[int]]] | None) -> DirUsage:
         """Of the `wanted` partitions that are here; None for all."""
-        path = self._data_dir.path
         total, usable = await self._loop.run_in_executor(self._executor, self._space)
         if wanted is None:
             wanted = [(topic.name, topic.partitions) for topic in self._table.topics()]
@@ -47,8 +55,8 @@ class DiskUsage:
                 if partition is not None:
                     sizes.setdefault(name, {})[index] = partition.log.size_bytes
         return DirUsage(
-            path=str(path.absolute()),
-            offline=any(partition.log.failed for partition in self._table.partitions()),
+            path=self.path,
+            offline=self.is_offline,
             topics={name: list(partitions.items()) for name, partitions in sizes.items()},
             total_bytes=total,
             usable_bytes=usable,

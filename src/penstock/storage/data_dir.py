@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock.core.errors import StorageError
 from penstock.core.files import Files, Lock
 from penstock.storage.layout import (
+    CLEANER_FILE,
     LOG,
     PARTITION_FILE,
     parse_partition_dir,
@@ -55,6 +56,8 @@ class DataDir:
         mark = self.path / _CLEAN_FILE
         self.was_clean = files.exists(mark)
         files.unlink(mark)
+        # Of versions that kept one for all logs: now each has its own, and nobody shall read the old words again.
+        files.unlink(self.path / CLEANER_FILE)
         if self.was_clean or is_new:
             files.sync_dir(self.path)
         if is_new:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.clients.oracle.sides import Side
+from tests.clients.oracle.sides import DATA_DIR, Side
 from tools.peers import ApacheKafka, BrokerProcess, PenstockPeer
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def compared(left: str = "kafka", right: str = "penstock") -> Iterator[tuple[Sid
 
 
 def _side(name: str, broker: BrokerProcess) -> Side:
-    own = {str(broker.port): "<port>", str(broker.data_dir): "<data dir>"}
+    own = {str(broker.port): "<port>", str(broker.data_dir): DATA_DIR}
     if isinstance(broker, ApacheKafka):
         own[str(broker.controller_port)] = "<controller port>"
     if isinstance(broker, PenstockPeer):

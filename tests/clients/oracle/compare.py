@@ -9,6 +9,7 @@ from typing import Any
 KEYS = (
     "name",
     "topic",
+    "topic_name",
     "topic_id",
     "resource_type",
     "resource_name",

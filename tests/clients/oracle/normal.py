@@ -26,10 +26,19 @@ NEAR_MS = 600_000
 CODEC = 0x07
 DROPPED = frozenset({"throttle_time_ms"})
 NODES = frozenset(
-    {"node_id", "broker_id", "leader_id", "controller_id", "replica_nodes", "isr_nodes", "offline_replicas"}
+    {
+        "node_id",
+        "broker_id",
+        "leader_id",
+        "controller_id",
+        "replica_id",
+        "replica_nodes",
+        "isr_nodes",
+        "offline_replicas",
+    }
 )
 MESSAGES = frozenset({"error_message", "batch_index_error_message"})
-CLOCKS = frozenset({"log_append_time_ms", "timestamp"})
+CLOCKS = frozenset({"log_append_time_ms", "timestamp", "last_fetch_timestamp", "last_caught_up_timestamp"})
 MEMBERS = frozenset({"member_id", "leader"})
 MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 LONG_NUMBER = re.compile(r"-?\d{13,}")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.clients.oracle.model import Case
 
 ANSWER_TIMEOUT_S = 10.0
+# What a broker's own directory is called.
+DATA_DIR = "<data dir>"
 CLOSED = "closed"
 NO_ANSWER = "no answer"
 SILENT = "silent, connection open"
@@ -76,6 +78,10 @@ class Side:
         self.member_names[member_id] = group
         if generation >= 0:
             self.generations[group] = generation
+
+    @property
+    def data_dir(self) -> str:
+        return next(text for text, name in self.own_texts.items() if name == DATA_DIR)
 
     def know_topic(self, name: str, topic_id: bytes) -> None:
         self.topic_ids[name] = topic_id

@@ -9,6 +9,7 @@ import pytest
 from penstock.cli.errors import CommandError, WrongUseError
 from penstock.cli.options import parse_pairs
 from penstock.cli.start import Endpoint, load_config, parse_endpoint, prepare_data_dir, raise_file_limit
+from penstock.config.settings import Source
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,10 @@ def test_named_address_is_what_the_broker_describes() -> None:
 
 def test_listens_on_this_machine_alone_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_LISTENERS", raising=False)
-    assert load_config({}, None)[1] == Endpoint("127.0.0.1", 9092)
+    config, endpoint = load_config({}, None)
+    assert endpoint == Endpoint("127.0.0.1", 9092)
+    [described] = config.describe(["listeners"])
+    assert (described.value, described.source) == ("PLAINTEXT://127.0.0.1:9092", Source.STATIC_BROKER)
     monkeypatch.setenv("PENSTOCK_LISTENERS", "PLAINTEXT://:9999")
     assert load_config({}, None)[1] == Endpoint("0.0.0.0", 9999)
 

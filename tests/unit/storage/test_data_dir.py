@@ -7,7 +7,7 @@ from tests.unit.storage.logs import Settings, a_batch, append, sync
 from penstock.core.errors import StorageError
 from penstock.core.files import LockedError
 from penstock.storage.data_dir import DataDir
-from penstock.storage.layout import partition_dir
+from penstock.storage.layout import CLEANER_FILE, partition_dir
 from penstock.testing.mem_files import MemFiles
 
 PATH = Path("/data")
@@ -28,6 +28,18 @@ def test_one_process_at_a_time() -> None:
         a_data_dir(files)
     first.close(clean=True)
     a_data_dir(files)
+
+
+def test_the_cleaner_checkpoint_of_earlier_versions_goes() -> None:
+    files = MemFiles()
+    a_data_dir(files).close(clean=True)
+    files.write_atomically(PATH / CLEANER_FILE, b"0\n1\norders 0 77\n")
+    own = partition_dir(PATH, "orders", 0)
+    files.make_dirs(own)
+    files.write_atomically(own / CLEANER_FILE, b"its own")
+    a_data_dir(files)
+    assert not files.exists(PATH / CLEANER_FILE)
+    assert files.read(own / CLEANER_FILE) == b"its own"
 
 
 def test_the_identity_is_made_once_and_kept() -> None:

@@ -74,6 +74,10 @@ async def _apply(partition: Partition, state: CoordinatorState, read: _Read, rep
                 report.skipped += 1
         except DecodeError as error:
             _report(partition, report, f"the record at offset {offset}: {error}")
+        except Exception as error:
+            # Not damaged, but not understood: to go on without it might lose what it said.
+            error.add_note(f"at the record with offset {offset}")
+            raise
         if number % _APPLIED_AT_ONCE == 0:
             await asyncio.sleep(0)
 

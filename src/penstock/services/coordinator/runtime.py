@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
+from functools import partial
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.catching_up import CatchUp
@@ -116,6 +117,11 @@ class CoordinatorRuntime:
                     found[group.state.name.lower()] += 1
         return found
 
+    @property
+    def unavailable(self) -> int:
+        """How many shards are not in service; may be asked from a thread."""
+        return sum(shard.status is not Status.ACTIVE for shard in list(self._shards.values()))
+
     def _shard(self, topic: Topic, index: int) -> Shard:
         partition = topic.led[index]
         shard = self._shards.get(index)
@@ -187,7 +193,7 @@ class CoordinatorRuntime:
         """
         for shard in self._shards.values():
             if shard.status is Status.ACTIVE:
-                shard.store(shard.state.bind_offsets(self._known_topic, names))
+                shard.store_decided(partial(shard.state.bind_offsets, self._known_topic, names))
 
     def _known_topic(self, name: str) -> tuple[bytes, int] | None:
         topic = self._image.topics.get(name)
@@ -208,7 +214,10 @@ class CoordinatorRuntime:
                 if shard.status is Status.OFFLINE and not shard.partition.log.failed:
                     shard.restart()
                 if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
-                    await self._load(shard)
+                    try:
+                        await self._load(shard)
+                    except Exception as error:
+                        shard.fail(error)  # these groups wait for somebody who mends it; all others do not
                     self._let_rest(shard)
             offline = any(shard.status is not Status.ACTIVE for shard in self.shards())
             try:
@@ -241,7 +250,7 @@ class CoordinatorRuntime:
         self.damaged_records += report.damaged
         shard.state = state
         shard.go_active()
-        shard.store(state.bind_offsets(self._known_topic))
+        shard.store_decided(partial(state.bind_offsets, self._known_topic))
         if report.records or report.damaged:
             log.info(
                 "%s-%d: %d groups from %d records, %d of other kinds, %d damaged",
@@ -266,7 +275,8 @@ class CoordinatorRuntime:
             for group_id in list(shard.state.groups):
                 if shard.status is not Status.ACTIVE:
                     break
-                shard.store(shard.state.expire_group(group_id, retention_ms, self._clock.now_ms()))
+                now_ms = self._clock.now_ms()
+                shard.store_decided(partial(shard.state.expire_group, group_id, retention_ms, now_ms))
                 looked_at += 1
                 if looked_at % _GROUPS_AT_ONCE == 0:
                     await asyncio.sleep(0)

@@ -78,6 +78,7 @@ class Shard:
         self._gathering: _Batch | None = None  # not yet written
         self._under_way: dict[_Batch, None] = {}  # written, not yet committed
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failure = ""  # what nobody foresaw, since it was last in service
 
     def now(self) -> Now:
         return Now(self._loop.time(), self._clock.now_ms())
@@ -104,6 +105,15 @@ class Shard:
             self.watch(group)
         except Exception as error:
             self.fail(error, later)
+
+    def store_decided(self, rule: Callable[[], list[CoordinatorRecord]]) -> None:
+        """What `rule` finds to be stored; nobody waits for it."""
+        try:
+            records = rule()
+        except Exception as error:
+            self.fail(error)
+        else:
+            self.store(records)
 
     def store(self, records: list[CoordinatorRecord]) -> None:
         """Records that change the state by being applied, as they will when they are read back."""
@@ -197,6 +207,7 @@ class Shard:
     def go_active(self) -> None:
         """Everything was read: members have a whole session to show up."""
         self.status = Status.ACTIVE
+        self._failure = ""
         now = self.now()
         for group in list(self.state.groups.values()):
             self.decide(group, partial(begin_sessions, group, self.settings, now))
@@ -207,8 +218,13 @@ class Shard:
 
     def fail(self, error: Exception, later: Later | None = None) -> None:
         """A bug of ours, behind a change in memory: nobody knows what of it will be in the log."""
-        log.error("a change of groups failed unexpectedly", exc_info=error)
-        self.go_offline(f"unforeseen: {error!r}")
+        reason = f"unforeseen: {error!r}"
+        # Once: what fails as it is loaded is tried every second.
+        if reason != self._failure:
+            what = f"{self.partition.topic}-{self.partition.index}"
+            log.error("the groups of %s fail unexpectedly, and are tried again", what, exc_info=error)
+        self._failure = reason
+        self.go_offline(reason)
         if later is not None:
             # Whoever asked shall not ask the same again and again; the others may.
             later.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)

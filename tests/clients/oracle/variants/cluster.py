@@ -1,13 +1,15 @@
-"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs."""
+"""ApiVersions, Metadata, DescribeCluster, DescribeQuorum, DescribeTopicPartitions, and the log directories."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tests.clients.oracle.model import (
+    ALTER_REPLICA_LOG_DIRS,
     API_VERSIONS,
     DESCRIBE_CLUSTER,
     DESCRIBE_LOG_DIRS,
+    DESCRIBE_QUORUM,
     DESCRIBE_TOPIC_PARTITIONS,
     METADATA,
     Context,
@@ -16,9 +18,11 @@ from tests.clients.oracle.model import (
 from tests.clients.oracle.variants.common import ILLEGAL_NAMES, ZERO_UUID, some, unknown_id
 
 from penstock.wire.kafka.generated import (
+    alter_replica_log_dirs,
     api_versions,
     describe_cluster,
     describe_log_dirs,
+    describe_quorum,
     describe_topic_partitions,
     metadata,
 )
@@ -26,6 +30,7 @@ from penstock.wire.kafka.generated import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tests.clients.oracle.sides import Side
 
 ALL = (0, 99)
 # Before version 4 a Metadata request could not ask the broker to leave unknown topics alone.
@@ -181,6 +186,40 @@ def _(ctx: Context) -> Any:
     return lambda _: describe_cluster.DescribeClusterRequest(endpoint_type=kind)
 
 
+# DescribeQuorum
+
+METADATA_LOG = "__cluster_metadata"
+
+
+def _quorum(*topics: tuple[str, Sequence[int]]) -> Any:
+    return lambda _: describe_quorum.DescribeQuorumRequest(
+        topics=[
+            describe_quorum.RequestTopicData(
+                topic_name=name,
+                partitions=[describe_quorum.RequestPartitionData(partition_index=one) for one in partitions],
+            )
+            for name, partitions in topics
+        ]
+    )
+
+
+@variant(DESCRIBE_QUORUM, "of the metadata", valid=True)
+def _(ctx: Context) -> Any:
+    return _quorum((METADATA_LOG, [0]))
+
+
+@variant(DESCRIBE_QUORUM, "nothing", valid=True)
+def _(ctx: Context) -> Any:
+    return ctx.rng.choice([_quorum(), _quorum((METADATA_LOG, []))])
+
+
+@variant(DESCRIBE_QUORUM, "of something else", valid=False)
+def _(ctx: Context) -> Any:
+    both = ((METADATA_LOG, [0]), ("plain", [0]))
+    odd = ctx.rng.choice([("plain", [0]), ("unknown", [0]), (METADATA_LOG, [1]), (METADATA_LOG, [0, 1])])
+    return ctx.rng.choice([_quorum(odd), _quorum(*both)])
+
+
 # DescribeTopicPartitions
 
 
@@ -271,3 +310,63 @@ def _(ctx: Context) -> Any:
 def _(ctx: Context) -> Any:
     odd = [("plain", [9]), ("plain", [-1]), ("unknown", [0]), ("a/b", [0]), ("", [0]), ("plain", [0, 0])]
     return _log_dirs(ctx.rng.sample(odd, ctx.rng.randint(1, 3)))
+
+
+# AlterReplicaLogDirs
+
+OWN_DIR = "<own>"
+
+
+def _alter_dirs(*wanted: tuple[str, Sequence[tuple[str, Sequence[int]]]]) -> Any:
+    """OWN_DIR stands for the side's own directory."""
+
+    def build(side: Side) -> Any:
+        return alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+            dirs=[
+                alter_replica_log_dirs.AlterReplicaLogDir(
+                    path=path.replace(OWN_DIR, side.data_dir),
+                    topics=[
+                        alter_replica_log_dirs.AlterReplicaLogDirTopic(name=name, partitions=list(partitions))
+                        for name, partitions in topics
+                    ],
+                )
+                for path, topics in wanted
+            ]
+        )
+
+    return build
+
+
+@variant(ALTER_REPLICA_LOG_DIRS, "where it is", valid=True)
+def _(ctx: Context) -> Any:
+    return _alter_dirs((OWN_DIR, [("plain", ctx.rng.sample([0, 1, 2], ctx.rng.randint(1, 3)))]))
+
+
+@variant(ALTER_REPLICA_LOG_DIRS, "nothing", valid=True)
+def _(ctx: Context) -> Any:
+    return ctx.rng.choice(
+        [_alter_dirs(), _alter_dirs((OWN_DIR, [])), _alter_dirs((OWN_DIR, [("plain", [])]))]
+    )
+
+
+@variant(ALTER_REPLICA_LOG_DIRS, "no such directory", valid=False)
+def _(ctx: Context) -> Any:
+    path = ctx.rng.choice(["/nowhere", "relative", "", OWN_DIR + "/", OWN_DIR + "/."])
+    return _alter_dirs((path, [("plain", [0, 1]), ("unknown", [0])]))
+
+
+@variant(ALTER_REPLICA_LOG_DIRS, "unknown partitions", valid=False)
+def _(ctx: Context) -> Any:
+    odd = [("plain", [9, 0]), ("plain", [-1]), ("unknown", [0]), ("a/b", [0]), ("", [0]), (METADATA_LOG, [0])]
+    return _alter_dirs((OWN_DIR, ctx.rng.sample(odd, ctx.rng.randint(1, 4))))
+
+
+@variant(ALTER_REPLICA_LOG_DIRS, "a partition twice", valid=False)
+def _(ctx: Context) -> Any:
+    wanted: list[tuple[str, list[tuple[str, list[int]]]]] = [
+        (OWN_DIR, [("plain", [0])]),
+        ("/nowhere", [("plain", [0, 1])]),
+        (OWN_DIR, [("plain", [2, 2]), ("plain", [2])]),
+    ]
+    ctx.rng.shuffle(wanted)
+    return _alter_dirs(*wanted)

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.clients.oracle.model import (
     ALTER_CONFIGS,
     DESCRIBE_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
+    LIST_CONFIG_RESOURCES,
     Case,
     Context,
     variant,
@@ -15,14 +16,19 @@ from tests.clients.oracle.model import (
 from tests.clients.oracle.variants.common import ILLEGAL_NAMES, some
 from tests.clients.oracle.variants.topics import BAD_CONFIGS, GOOD_CONFIGS
 
-from penstock.wire.kafka.generated import alter_configs, describe_configs, incremental_alter_configs
+from penstock.wire.kafka.generated import (
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.clients.oracle.sides import Side
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 UNKNOWN_TYPES = (0, 1, 5, -1, 99)
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # Stands for the broker's own id, which the sides need not share.
@@ -317,3 +323,30 @@ def _(ctx: Context) -> Any:
 def _(ctx: Context) -> Any:
     resource = incremental_alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="plain")
     return lambda _: incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource, resource])
+
+
+# ListConfigResources
+
+
+def _list(kinds: Sequence[int]) -> Any:
+    return lambda _: list_config_resources.ListConfigResourcesRequest(resource_types=list(kinds))
+
+
+@variant(LIST_CONFIG_RESOURCES, "all", valid=True, eventually=True)
+def _(ctx: Context) -> Any:
+    return _list([])
+
+
+@variant(LIST_CONFIG_RESOURCES, "some kinds", valid=True, versions=(1, 99), eventually=True)
+def _(ctx: Context) -> Any:
+    return _list(some(ctx.rng, [TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP]))
+
+
+@variant(LIST_CONFIG_RESOURCES, "a kind twice", valid=True, versions=(1, 99), eventually=True)
+def _(ctx: Context) -> Any:
+    return _list([TOPIC, BROKER, TOPIC])
+
+
+@variant(LIST_CONFIG_RESOURCES, "unknown kind", valid=False, versions=(1, 99))
+def _(ctx: Context) -> Any:
+    return _list([TOPIC, ctx.rng.choice(UNKNOWN_TYPES)])

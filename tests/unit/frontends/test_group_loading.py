@@ -1,0 +1,90 @@
+"""A shard that cannot be loaded for a reason nobody foresaw: its groups wait, all others are served."""
+
+import asyncio
+import logging
+
+import pytest
+from tests.unit.frontends.group_requests import active, commit, fetch, machine, prepared
+from tests.unit.frontends.in_memory import Asked
+
+from penstock.core.error_codes import ErrorCode
+from penstock.groups.partitioning import partition_of
+from penstock.groups.state import CoordinatorState
+from penstock.services.coordinator import runtime
+from penstock.services.coordinator.shard import Status
+
+PLANTED, OTHER = "g", "h"  # of different shards
+
+
+class PlantedError(Exception):
+    pass
+
+
+def shard_status(asked: Asked, group_id: str) -> Status:
+    index = partition_of(group_id, 3)
+    return next(one for one in asked.services.coordinator.shards() if one.partition.index == index).status
+
+
+async def reached(asked: Asked, group_id: str, status: Status) -> None:
+    while shard_status(asked, group_id) is not status:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    honest = getattr(CoordinatorState, place)
+
+    def broken(state: CoordinatorState, *arguments: object) -> object:
+        done = honest(state, *arguments)
+        if PLANTED in state.groups:
+            raise PlantedError
+        return done
+
+    monkeypatch.setattr(CoordinatorState, place, broken)
+
+
+@pytest.mark.parametrize("place", ["apply", "bind_offsets"])
+async def test_a_shard_that_fails_to_load_holds_up_no_other_and_is_tried_again(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert partition_of(PLANTED, 3) != partition_of(OTHER, 3)
+    monkeypatch.setattr(runtime, "_RETRY_SECONDS", 0.001)
+    computer = machine()
+    async with computer.broker() as asked:
+        await prepared(asked)
+        assert await commit(asked, offset=5) == 0
+        assert await commit(asked, offset=6, group_id=OTHER) == 0
+    with monkeypatch.context() as planted, caplog.at_level(logging.ERROR):
+        plant(planted, place)
+        async with computer.broker() as asked:
+            await reached(asked, OTHER, Status.ACTIVE)
+            assert (await fetch(asked, group_id=OTHER))[0][1] == 6
+            for _ in range(3):  # it is tried, and fails, again and again
+                await reached(asked, PLANTED, Status.LOADING)
+                await reached(asked, PLANTED, Status.OFFLINE)
+            assert asked.services.coordinator.unavailable == 1
+            assert await commit(asked, offset=9) == ErrorCode.NOT_COORDINATOR
+            assert await commit(asked, offset=8, group_id=OTHER) == 0
+            planted.undo()
+            await active(asked)
+            assert asked.services.coordinator.unavailable == 0
+            assert (await fetch(asked))[0][1] == 5
+            assert (await fetch(asked, group_id=OTHER))[0][1] == 8
+    told = [one.getMessage() for one in caplog.records if "fail unexpectedly" in one.message]
+    assert len(told) == 1, "once, however often it is tried"
+    assert f"__consumer_offsets-{partition_of(PLANTED, 3)} " in told[0]
+
+
+@pytest.mark.parametrize("place", ["expire_group", "bind_offsets"])
+async def test_what_fails_by_the_clock_or_with_a_topic_is_read_anew(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with machine().broker() as asked:
+        await prepared(asked)
+        assert await commit(asked, offset=5) == 0
+        with monkeypatch.context() as planted:
+            plant(planted, place)
+            await asked.services.coordinator.expire_offsets()
+            asked.services.coordinator.topics_gone(["payments"])
+            assert shard_status(asked, PLANTED) is Status.OFFLINE
+        await active(asked)
+        assert (await fetch(asked))[0][1] == 5
