@@ -61,6 +61,13 @@ def test_every_row_in_order_whatever_file_it_is_in(
     assert offsets_of(files, 1, 50, 120) == [o for o in wanted if 50 <= o < 120]
 
 
+def test_rows_behind_the_last_offset_that_counts_are_left_out(tmp_path: Path) -> None:
+    """The log gave their offsets to other records, which are in another file."""
+    old = write(tmp_path / "old.parquet", [(0, o) for o in range(20)], 0)
+    new = write(tmp_path / "new.parquet", [(0, o) for o in range(12, 30)], 0)
+    assert offsets_of([old._replace(last=11), new], 0, 0, 100) == list(range(30))
+
+
 def test_a_damaged_or_missing_file_is_named(tmp_path: Path) -> None:
     good = write(tmp_path / "good.parquet", [(0, o) for o in range(100)], 0)
     bad = write(tmp_path / "bad.parquet", [(0, o) for o in range(100, 200)], 0, row_group_size=1000)

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.client.raw.cluster import Cluster
-from penstock.client.raw.epochs import epoch_ends
+from penstock.client.raw.epochs import epoch_ends, settled_end
 from penstock.client.raw.fetching import fetch, serves
 from penstock.client.raw.model import Fetched, OffsetAt, TopicInfo, TopicPartition
 from penstock.client.raw.offsets import list_offsets
@@ -56,6 +56,10 @@ class RawClient:
     def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Per partition the largest leader epoch at or below the one given, and the offset behind its last record."""
         return epoch_ends(self._cluster, wanted)
+
+    def settled_end(self, at: TopicPartition) -> int:
+        """The end of a log, once everything is committed that is in it now."""
+        return settled_end(self._cluster, at)
 
     def fetch(
         self,

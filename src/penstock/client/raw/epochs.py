@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
-from penstock.client.raw.model import TopicPartition
+from penstock.client.raw.model import LATEST, TopicPartition
+from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.patience import Patience
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
@@ -25,8 +26,26 @@ def epoch_ends(
     return {at: _end_of(cluster, at, epoch) for at, epoch in wanted.items()}
 
 
-def _end_of(cluster: Cluster, at: TopicPartition, epoch: int) -> tuple[int, int]:
-    patience = cluster.patience(f"asking {at} for the end of epoch {epoch}")
+def settled_end(cluster: Cluster, at: TopicPartition) -> int:
+    """The end of the log, once everything is committed that its leader had when it was asked.
+
+    What a writer has sent that is no more is in the log, and readers see it only when the replicas have it: who wants
+    to go on behind that writer must not go by the end that readers see.
+    """
+    patience = cluster.patience(f"waiting for what is in {at} to be committed")
+    appended: int | None = None
+    while True:
+        _, end = _end_of(cluster, at, None)
+        # Others may write meanwhile; a log that was cut off never gets to where it was.
+        appended = end if appended is None else min(appended, end)
+        committed = list_offsets(cluster, {at: LATEST}, committed=False)[at].offset
+        if committed >= appended:
+            return committed
+        patience.pause(BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(at)))
+
+
+def _end_of(cluster: Cluster, at: TopicPartition, epoch: int | None) -> tuple[int, int]:
+    patience = cluster.patience(f"asking {at} for the end of epoch {'now' if epoch is None else epoch}")
     while True:
         try:
             return _ask(cluster, at, epoch, patience)
@@ -35,11 +54,14 @@ def _end_of(cluster: Cluster, at: TopicPartition, epoch: int) -> tuple[int, int]
             patience.pause(error)
 
 
-def _ask(cluster: Cluster, at: TopicPartition, epoch: int, patience: Patience) -> tuple[int, int]:
+def _ask(cluster: Cluster, at: TopicPartition, epoch: int | None, patience: Patience) -> tuple[int, int]:
+    """`epoch`: None for that of the leader."""
     route = cluster.route(at, patience)
     version = route.link.version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=_VERSION_MIN)
     partition = OffsetForLeaderPartition(
-        partition=at.partition, current_leader_epoch=route.leader_epoch, leader_epoch=epoch
+        partition=at.partition,
+        current_leader_epoch=route.leader_epoch,
+        leader_epoch=route.leader_epoch if epoch is None else epoch,
     )
     request = OffsetForLeaderEpochRequest(
         replica_id=-1, topics=[OffsetForLeaderTopic(topic=at.topic, partitions=[partition])]

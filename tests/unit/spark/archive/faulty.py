@@ -5,16 +5,22 @@ or from there on (the process was killed, the lake is away), so that no handler 
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.services.archive import vouched
+from penstock.spark.pipelines.archive.entries import Mark
 from penstock.spark.pipelines.archive.errors import CorruptFileError, LakeError
 from penstock.spark.pipelines.archive.job import FoundFile, Written
 from penstock.spark.pipelines.archive.lake import Stored
-from penstock.spark.pipelines.archive.manifest import Mark
-from penstock.spark.pipelines.archive.planning import Log, Plan, Standing, parting
+from penstock.spark.pipelines.archive.planning import Plan
+from penstock.spark.pipelines.archive.standing import Log
+from penstock.spark.planning import Range
+from penstock.storage.epochs import EpochHistory
 
 TOPIC = "orders"
 TOPIC_ID = "4b961ac9-4c45-1c84-0d84-bdfda6a1a2a4"
@@ -140,6 +146,12 @@ class MemoryLake:
         return [(partition, offset, value) for partition, offset, value in json.loads(self.files[path])]
 
 
+def _first_epoch() -> EpochHistory:
+    history = EpochHistory()
+    history.assign(3, 0)
+    return history
+
+
 @dataclass
 class Broker:
     """A topic whose retention deletes what it is told to be archived, as soon as it is told."""
@@ -148,11 +160,16 @@ class Broker:
     rows: Rows = field(default_factory=list)
     starts: dict[int, int] = field(default_factory=dict)
     bootstrap: str = "b:1"
-    epoch: int = 3
-    # To the question where the epoch of what was archived last ended, when the log has lost it.
-    answers: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    histories: dict[int, EpochHistory] = field(default_factory=lambda: defaultdict(_first_epoch))
+    # A log from before there were epochs.
+    knows_epochs: bool = True
     told: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    # What happens to it once a round is planned, or read.
+    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
     kafka: Mapping[str, str] = field(default_factory=dict)
+
+    def pass_by(self, moment: str) -> None:
+        self.meanwhile.pop(moment, lambda: None)()
 
     def find(self) -> tuple[dict[str, TopicInfo], list[str]]:
         info = TopicInfo(TOPIC, None, tuple(sorted({partition for partition, _, _ in self.rows})), False)
@@ -164,22 +181,53 @@ class Broker:
 
     def logs(self, topics: Iterable[TopicInfo]) -> dict[TopicPartition, Log]:
         with self.steps.step("logs"):
-            ends = {partition: offset + 1 for partition, offset, _ in sorted(self.rows)}
-            return {TopicPartition(TOPIC, at): Log(self.starts.get(at, 0), end) for at, end in ends.items()}
+            return {
+                TopicPartition(TOPIC, at): Log(self.starts.get(at, 0), end) for at, end in self.ends().items()
+            }
+
+    def ends(self) -> dict[int, int]:
+        return {partition: offset + 1 for partition, offset, _ in sorted(self.rows)}
+
+    def lose_end(self, partition: int, end: int, regrown: int, epoch: int) -> None:
+        """A replica is elected that has nothing behind `end`; then other records are written, up to `regrown`."""
+        self.rows = [row for row in self.rows if row[0] != partition or row[1] < end]
+        self.rows += [
+            (partition, offset, f"{partition}/{offset} of {epoch}") for offset in range(end, regrown)
+        ]
+        self.histories[partition].truncate_from(end)
+        self.histories[partition].assign(epoch, end)
+        self.starts[partition] = min(self.starts.get(partition, 0), end)
+        if partition in self.told:
+            self.told[partition] = (min(self.told[partition][0], end), None)
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         return {}
 
-    def epochs(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def epochs(self, ranges: Iterable[Range]) -> dict[TopicPartition, tuple[Mark, ...]]:
+        self.pass_by("planned")
         with self.steps.step("epochs"):
-            return dict.fromkeys(ends, self.epoch)
+            return {part.at: self._marks(part) for part in ranges} if self.knows_epochs else {}
 
-    def standing(self, _: object, __: object, marks: Mapping[TopicPartition, Sequence[Mark]]) -> Standing:
-        with self.steps.step("standing"):
-            found = {
-                at: parting(of, *self.answers.get(at, (of[-1][0], of[-1][1]))) for at, of in marks.items()
+    def _marks(self, part: Range) -> tuple[Mark, ...]:
+        history, position, found = self.histories[part.at.partition], part.start, []
+        while position < part.end:
+            epoch, position = history.end_of(history.epoch_at(position), part.end)
+            found.append((epoch, min(position, part.end)))
+        return tuple(found)
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        with self.steps.step("epoch ends"):
+            ends = self.ends()
+            return {
+                at: self.histories[at.partition].end_of(epoch, ends[at.partition])
+                for at, epoch in wanted.items()
             }
-            return Standing({at: where for at, where in found.items() if where is not None})
+
+    def progress(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        return {TopicPartition(TOPIC, at): offset for at, (offset, _) in self.told.items()}
+
+    def serves(self, at: TopicPartition, offset: int) -> bool:
+        return False
 
     def tell(
         self, archived: Mapping[str, tuple[str, Mapping[int, int]]], epochs: Mapping[TopicPartition, int]
@@ -190,8 +238,12 @@ class Broker:
             for at, next_offset in offsets.items()
         }
         with self.steps.step("tell"):
-            for _, next_offsets in archived.values():
-                self.starts |= next_offsets
+            for at, (offset, epoch) in self.told.items():
+                start = self.starts.get(at, 0)
+                log = SimpleNamespace(
+                    start_offset=start, end_offset=self.ends()[at], epochs=self.histories[at]
+                )
+                self.starts[at] = max(start, vouched(log, offset, epoch))  # type: ignore[arg-type]
         return []
 
     def kept(self) -> Rows:
@@ -211,6 +263,7 @@ class Jobs:
             rows = [row for row in kept if row[0] == at.partition and start <= row[1] < end]
             self._write(f"{staging}/topic={TOPIC}/date=2026-11-16/hour=1{at.partition}/p.parquet", rows)
             count += len(rows)
+        self._broker.pass_by("read")
         return Written(count, count)
 
     def _write(self, path: str, rows: Rows) -> None:

@@ -1,20 +1,50 @@
-"""A log that gave archived offsets to other records is recognised by leader epochs: retention is not told of them."""
+"""A log that gave archived offsets to other records is recognised by leader epochs, and archived again from there."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from tests.unit.spark.archive.faulty import TOPIC, Steps
-from tests.unit.spark.archive.lakes import ID, committed, entry
+from tests.unit.spark.archive.lakes import ID, committed, entry, file
 from tests.unit.spark.archive.test_archive_steps import SETTINGS, World
 
 from penstock.client.raw import TopicPartition
+from penstock.spark.pipelines.archive import compaction, rounds
+from penstock.spark.pipelines.archive import manifest as manifests
 from penstock.spark.pipelines.archive.entries import Entry, TopicRound
 from penstock.spark.pipelines.archive.errors import GapError
 from penstock.spark.pipelines.archive.lake import FolderLake
-from penstock.spark.pipelines.archive.manifest import CHECKPOINT_ENTRIES, Manifest
-from penstock.spark.pipelines.archive.planning import Log, Standing, gaps_and_starts, parting
+from penstock.spark.pipelines.archive.manifest import CHECKPOINT_ENTRIES, Manifest, entry_path
+from penstock.spark.pipelines.archive.planning import Log, Parted, Standing, gaps_and_starts
+from penstock.spark.pipelines.archive.reader import by_limits, topic_files
 from penstock.spark.pipelines.archive.rounds import Rounds
+from penstock.spark.pipelines.archive.standing import parting, partings
 
 T0 = TopicPartition(TOPIC, 0)
 MARKS = [(1, 10), (3, 20)]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Ten records of each of two partitions, archived."""
+    made = World(monkeypatch)
+    made.run(Steps())
+    return made
+
+
+def rounds_of(world: World) -> Rounds:
+    return Rounds(
+        None,  # type: ignore[arg-type]
+        world.lake,
+        world.broker,  # type: ignore[arg-type]
+        SETTINGS,
+        still_owner=lambda: None,
+        warn=lambda line: None,
+    )
+
+
+# -- where a log parted -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -23,32 +53,145 @@ MARKS = [(1, 10), (3, 20)]
         (3, 25, None),  # still the same log
         (3, 20, None),
         (3, 17, 17),  # cut off in the epoch, and grown in another one
-        (1, 15, 10),  # the archive's records behind 10 may be of the lost epoch, all of them
+        (1, 15, 10),  # the archive has records of a lost epoch from 10 on
         (1, 8, 8),
-        (0, 5, 0),  # nothing is certain
-        (-1, -1, None),  # shorter than the archive, which its end says
+        (0, 5, 0),  # nothing in common
     ],
 )
 def test_where_a_log_parted(epoch: int, end: int, where: int | None) -> None:
     assert parting(MARKS, epoch, end) == where
 
 
-def test_a_log_that_parted_is_a_gap_however_long_it_is_by_now() -> None:
-    gaps, starts = gaps_and_starts({T0: Log(0, 99)}, {T0: 20}, Standing({T0: 17}))
-    assert starts == {}
-    assert "other records from offset 17" in str(gaps[0])
+def test_a_log_that_ends_before_the_last_epoch_is_asked_for_an_earlier_one() -> None:
+    """Longer than the archive, all of it of an old leader, and nothing written by the new one yet."""
+
+    class Epochs:
+        def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+            return {at: (1, 30) if epoch <= 1 else (-1, -1) for at, epoch in wanted.items()}
+
+    assert partings(Epochs(), {T0: MARKS}) == {T0: 10}
+    assert partings(Epochs(), {T0: [(3, 20)]}) == {T0: 0}
+
+
+def test_the_next_round_begins_where_the_log_parted() -> None:
+    gaps, parted, starts = gaps_and_starts({T0: Log(0, 99)}, {T0: 20}, Standing({T0: 17}))
+    assert (gaps, parted, starts) == ([], [Parted(T0, 17, 20)], {T0: 17})
+    assert "another one from offset 17 on" in str(parted[0])
+
+
+def test_what_retention_took_of_the_new_log_is_lost() -> None:
+    gaps, _, starts = gaps_and_starts({T0: Log(18, 99)}, {T0: 20}, Standing({T0: 15}))
+    assert ([(gap.start, gap.end) for gap in gaps], starts) == ([(15, 18)], {T0: 18})
 
 
 def test_a_partition_grown_again_has_lost_nothing() -> None:
-    gaps, starts = gaps_and_starts({T0: Log(14, 20)}, {T0: 10}, Standing(served={T0}))
-    assert (gaps, starts) == ([], {T0: 10})
+    gaps, parted, starts = gaps_and_starts({T0: Log(14, 20)}, {T0: 10}, Standing(served={T0}))
+    assert (gaps, parted, starts) == ([], [], {T0: 10})
 
 
-def test_epochs_are_remembered_also_through_a_checkpoint(tmp_path: object) -> None:
-    lake = FolderLake(tmp_path / "lake")  # type: ignore[operator]
+# -- the archiver -----------------------------------------------------------------------------------------------
+
+
+def test_reused_offsets_are_archived_and_the_broker_is_told_of_them_only_then(world: World) -> None:
+    assert world.broker.told == {0: (10, 3), 1: (10, 3)}
+    # An unclean election: partition 0 has lost what was behind 7, and has grown past what is archived.
+    world.broker.lose_end(0, 7, 15, epoch=5)
+    running = rounds_of(world)
+    running.tell()
+    assert world.broker.told == {0: (7, None), 1: (10, 3)}
+    assert running.run() is not None
+    running.tell()
+    assert world.broker.told == {0: (15, 5), 1: (10, 3)}
+    world.check()
+    archive = Manifest.load(world.lake).topic(TOPIC)
+    assert archive is not None
+    assert (archive.ranges[0], archive.marks[0]) == ([(0, 15)], [(3, 7), (5, 15)])
+
+
+def test_a_log_that_is_shorter_than_the_archive_is_gone_back_to_at_once(world: World) -> None:
+    world.broker.lose_end(0, 7, 7, epoch=5)
+    assert rounds_of(world).run() is not None
+    world.check()
+    world.broker.lose_end(0, 7, 12, epoch=6)
+    world.run(Steps())
+    world.check()
+
+
+def test_offsets_of_the_new_log_that_nobody_has_any_more_are_a_gap(world: World) -> None:
+    world.broker.lose_end(0, 3, 15, epoch=5)
+    world.broker.starts[0] = 6
+    with pytest.raises(GapError, match="lost the offsets 3 to 5"):
+        rounds_of(world).run()
+
+
+@pytest.mark.parametrize("moment", ["planned", "read"])
+@pytest.mark.parametrize("regrown", [11, 12, 20])
+@pytest.mark.parametrize("end", [8, 11])
+def test_an_end_that_is_lost_while_it_is_archived(world: World, end: int, regrown: int, moment: str) -> None:
+    world.broker.rows += [(0, offset, f"0/{offset}") for offset in range(10, 13)]
+    world.broker.meanwhile[moment] = lambda: world.broker.lose_end(0, end, regrown, epoch=5)
+    world.run(Steps())
+    assert not world.broker.meanwhile
+    world.check()
+
+
+def test_without_that_look_it_would_be_missed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds.Rounds, "_check_epochs", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_an_end_that_is_lost_while_it_is_archived(world, 8, 20, "planned")
+
+
+# -- archives from before there were epochs -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def old_world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(monkeypatch)
+    made.broker.knows_epochs = False
+    made.run(Steps())
+    assert made.broker.told == {0: (10, None), 1: (10, None)}
+    return made
+
+
+def test_without_epochs_the_lower_of_manifest_and_progress_counts(old_world: World) -> None:
+    # The broker has lowered the progress before it began to lead, and the log has grown past the archive since.
+    old_world.broker.lose_end(0, 7, 15, epoch=5)
+    assert old_world.broker.told[0] == (7, None)
+    running = rounds_of(old_world)
+    running.tell()
+    assert old_world.broker.told[0] == (7, None)
+    old_world.run(Steps())
+    old_world.check()
+    assert old_world.broker.told[0] == (15, None)
+
+
+def test_without_epochs_and_progress_a_shorter_log_is_gone_back_to(old_world: World) -> None:
+    old_world.broker.told.clear()
+    old_world.broker.lose_end(0, 7, 9, epoch=5)
+    old_world.run(Steps())
+    # From 9 on, not from 7: without an epoch only the end of the log speaks.
+    assert sorted(old_world.archived())[:9] == [(0, offset, f"0/{offset}") for offset in range(9)]
+
+
+def test_progress_that_was_never_told_does_not_hold_a_run_up(old_world: World) -> None:
+    """Each round would begin where the broker believes the archive to be, for ever."""
+    broker = old_world.broker
+    broker.rows += [(0, offset, f"0/{offset}") for offset in range(10, 40)]
+    broker.told[0] = (4, None)
+    broker.starts[0] = 0
+    old_world.broker.tell = lambda *_: []  # type: ignore[method-assign, assignment]
+    old_world.run(Steps())
+    old_world.check()
+
+
+# -- the manifest -----------------------------------------------------------------------------------------------
+
+
+def test_epochs_are_remembered_also_through_a_checkpoint(tmp_path: Path) -> None:
+    lake = FolderLake(tmp_path / "lake")
     manifest = Manifest.load(lake)
     for number in range(1, CHECKPOINT_ENTRIES + 1):
-        taken = TopicRound("t", ID, {0: (number - 1, number)}, epochs={0: number // 20})
+        taken = TopicRound("t", ID, {0: (number - 1, number)}, epochs={0: ((number // 20, number),)})
         manifest.commit(Entry(number, "round", f"{number:010}-x", "", (taken,)))
         manifest.tidy()
     archive = Manifest.load(lake).topic("t")
@@ -61,24 +204,57 @@ def test_epochs_are_remembered_also_through_a_checkpoint(tmp_path: object) -> No
     assert (archive.epochs, archive.marks[0][-1]) == ({}, (2, 50))
 
 
-def test_the_broker_is_told_epochs_and_nothing_beyond_where_the_log_parted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = World(monkeypatch)
-    world.run(Steps())
-    assert world.broker.told == {0: (10, 3), 1: (10, 3)}
-    # An unclean election: partition 0 has lost what was behind 7, and has grown past what is archived.
-    world.broker.answers[T0] = (3, 7)
-    world.broker.rows += [(0, offset, f"other {offset}") for offset in range(10, 15)]
-    running = Rounds(
-        None,  # type: ignore[arg-type]
-        world.lake,
-        world.broker,  # type: ignore[arg-type]
-        SETTINGS,
-        still_owner=lambda: None,
-        warn=lambda line: None,
+def test_an_entry_with_the_last_epoch_alone_is_read() -> None:
+    taken = TopicRound("t", ID, {0: (5, 9)})
+    tree = taken.as_json() | {"epochs": {"0": 3}}
+    assert TopicRound.from_json(tree).epochs == {0: ((3, 9),)}
+
+
+def parted_lake(folder: Path) -> FolderLake:
+    lake = FolderLake(folder / "lake")
+    parted = TopicRound("t", ID, {0: (12, 30)}, epochs={0: ((5, 30),)}, parted={0: 12})
+    committed(
+        lake,
+        entry(1, {0: (0, 10), 1: (0, 10)}, added=(file(1, {0: (0, 9), 1: (0, 9)}, rows=20),)),
+        entry(2, {0: (10, 15), 1: (10, 20)}, added=(file(2, {0: (10, 14), 1: (10, 19)}, rows=15),)),
+        entry(3, {0: (15, 20)}, added=(file(3, {0: (15, 19)}, rows=5),)),
+        Entry(4, "round", "0000000004-x", "", (parted,), (file(4, {0: (12, 29)}, rows=18),)),
     )
-    running.tell()
-    assert world.broker.told == {0: (7, None), 1: (10, 3)}
-    with pytest.raises(GapError, match="other records from offset 7 on"):
-        running.run()
+    return lake
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_what_is_behind_the_parting_counts_only_as_it_was_archived_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checkpoint: bool
+) -> None:
+    lake = parted_lake(tmp_path)
+    manifest = Manifest.load(lake)
+    if checkpoint:
+        monkeypatch.setattr(manifests, "CHECKPOINT_ENTRIES", 1)
+        manifest.tidy()
+        manifest = Manifest.load(lake)
+        assert manifest.checkpoint == 4
+    archive = manifest.topic("t")
+    assert archive is not None
+    assert (archive.ranges, archive.next_offsets) == ({0: [(0, 30)], 1: [(0, 20)]}, {0: 30, 1: 20})
+    first, second, third, fourth = (archive.files[file(number).path] for number in range(1, 5))
+    assert (first.limits, fourth.limits) == ({}, {})
+    assert (second.offsets, second.limits, second.rows) == ({0: (10, 11), 1: (10, 19)}, {0: 12}, 12)
+    assert (third.offsets, third.limits, third.rows) == ({}, {0: 12}, 0)
+    assert archive.rows == 20 + 12 + 18
+    # Readers open nothing of which no row counts, and know of every other file which do.
+    files = topic_files(manifest, "t")
+    assert files == [first, second, fourth]
+    assert by_limits(lake, files, {one.path: one.path for one in files}) == {
+        (): [lake.url(first.path), lake.url(fourth.path)],
+        ((0, 12),): [lake.url(second.path)],
+    }
+    # What the broker has lost is not merged away: nobody else has it.
+    (group,) = compaction.groups(archive.files.values(), files_max=1)
+    assert group.files == (first, fourth)
+
+
+def test_only_what_needs_it_is_refused_by_earlier_versions(tmp_path: Path) -> None:
+    lake = parted_lake(tmp_path)
+    formats = [json.loads(lake.read(entry_path(number)))["format"] for number in range(1, 5)]
+    assert formats == [1, 1, 1, 2]

@@ -9,6 +9,7 @@ from penstock.spark.pipelines.archive.planning import (
     TASK_BYTES_MIN,
     Bounds,
     Log,
+    Standing,
     plan,
     rows_per_task,
     tasks_wanted,
@@ -68,12 +69,12 @@ def test_a_loss_alone_is_a_round_of_its_own() -> None:
     assert (dict(topic.partitions), dict(topic.lost)) == ({}, {0: ((40, 60),)})
 
 
-def test_a_log_that_ends_before_the_archive_is_never_archived_twice() -> None:
-    made = plan({A0: Log(0, 30)}, {A0: 40}, IDS)
-    assert not made
-    (gap,) = made.gaps
-    assert gap.cut_off
-    assert "ends at offset 30, but is archived up to 40" in str(gap)
+def test_a_log_that_parted_from_the_archive_alone_is_a_round_of_its_own() -> None:
+    made = plan({A0: Log(0, 30)}, {A0: 40}, IDS, standing=Standing({A0: 30}))
+    assert made
+    assert made.ranges == ()
+    (topic,) = made.topics()
+    assert (dict(topic.partitions), dict(topic.parted)) == ({}, {0: 30})
 
 
 @pytest.mark.parametrize("rows_max", [1, 10, 99])

@@ -4,14 +4,25 @@ After it everything is in the lake exactly once, though the broker deletes what 
 """
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
-from tests.unit.spark.archive.faulty import FAULTS, TOPIC, Broker, Fault, Jobs, KilledError, MemoryLake, Steps
+from tests.unit.spark.archive.faulty import (
+    FAULTS,
+    TOPIC,
+    Broker,
+    Fault,
+    Jobs,
+    KilledError,
+    MemoryLake,
+    Row,
+    Steps,
+)
 
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import committing, compaction, manifest, rounds
 from penstock.spark.pipelines.archive.lake import HOME
-from penstock.spark.pipelines.archive.planning import Bounds
+from penstock.spark.pipelines.archive.planning import Bounds, Standing
 
 # Rounds of a few rows each, so that there are several to compact, and checkpoints between them.
 SETTINGS = rounds.Settings(bounds=Bounds(rows_max=8))
@@ -64,21 +75,51 @@ class World:
         there = [path for path in self.lake.files if not path.startswith(HOME)]
         assert sorted(archive.files) == sorted(there)
         assert not [path for path in self.lake.files if path.startswith(manifest.STAGING)]
-        assert sorted(row for path in archive.files for row in self.lake.rows(path)) == sorted(ROWS)
+        assert sorted(self.archived()) == sorted(self.broker.rows)
+
+    def archived(self) -> list[Row]:
+        """The rows that count, by both of what readers go by."""
+        archive = manifest.Manifest.load(self.lake).topic(TOPIC)
+        assert archive is not None
+        found = []
+        for path, file in archive.files.items():
+            rows = self.lake.rows(path)
+            counting = [row for row in rows if row[1] < file.limits.get(row[0], row[1] + 1)]
+            spans = {at: range(first, last + 1) for at, (first, last) in file.offsets.items()}
+            assert counting == [row for row in rows if row[1] in spans.get(row[0], ())]
+            found += counting
+        return found
 
 
-def steps_of_a_run(patch: pytest.MonkeyPatch) -> list[str]:
-    world, steps = World(patch), Steps()
+def new(patch: pytest.MonkeyPatch) -> World:
+    return World(patch)
+
+
+def parted(patch: pytest.MonkeyPatch) -> World:
+    """Archived, compacted and deleted at the broker; then one log has lost its end twice, the other all of it."""
+    world = World(patch)
+    world.run(Steps())
+    world.broker.lose_end(0, 9, 14, epoch=4)
+    world.broker.lose_end(0, 7, 16, epoch=6)
+    world.broker.lose_end(1, 0, 5, epoch=5)
+    return world
+
+
+STORIES = {"new": new, "parted": parted}
+
+
+def steps_of_a_run(patch: pytest.MonkeyPatch, story: str = "new") -> list[str]:
+    world, steps = STORIES[story](patch), Steps()
     world.run(steps)
     world.check()
     return steps.names
 
 
-def walk(patch: pytest.MonkeyPatch, fault: Fault) -> list[str]:
+def walk(patch: pytest.MonkeyPatch, fault: Fault, story: str = "new") -> list[str]:
     """The steps at which the fault does harm."""
     harmful = []
-    for at, name in enumerate(steps_of_a_run(patch)):
-        world = World(patch)
+    for at, name in enumerate(steps_of_a_run(patch, story)):
+        world = STORIES[story](patch)
         world.run_and_fail(fault, at)
         try:
             world.run(Steps())
@@ -88,9 +129,10 @@ def walk(patch: pytest.MonkeyPatch, fault: Fault) -> list[str]:
     return harmful
 
 
+@pytest.mark.parametrize("story", STORIES)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_run_may_fail_at_any_step(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert walk(monkeypatch, FAULTS[fault]) == []
+def test_a_run_may_fail_at_any_step(fault: str, story: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert walk(monkeypatch, FAULTS[fault], story) == []
 
 
 def test_a_run_has_the_steps_that_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,3 +222,27 @@ def test_it_finds_a_checkpoint_before_the_files_are_in_their_places(monkeypatch:
 
     monkeypatch.setattr(rounds, "commit", commit)
     assert any("move to" in line for line in walk(monkeypatch, FAULTS["killed"]))
+
+
+def test_it_finds_what_was_archived_of_a_lost_log_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = manifest.ArchivedFile.below
+    monkeypatch.setattr(manifest.ArchivedFile, "below", lambda file, *_: file)
+    with pytest.raises(AssertionError):
+        steps_of_a_run(monkeypatch, "parted")
+    # Or merged with what came in its place.
+    monkeypatch.setattr(manifest.ArchivedFile, "below", below)
+    groups = compaction.groups
+    monkeypatch.setattr(
+        compaction,
+        "groups",
+        lambda files, **more: groups([replace(file, limits={}) for file in files], **more),
+    )
+    with pytest.raises(AssertionError):
+        steps_of_a_run(monkeypatch, "parted")
+
+
+def test_it_finds_a_log_that_is_never_gone_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "standing", lambda *_: Standing())
+    monkeypatch.setattr(rounds.Rounds, "_check_epochs", lambda *_: None)
+    with pytest.raises(AssertionError):
+        steps_of_a_run(monkeypatch, "parted")

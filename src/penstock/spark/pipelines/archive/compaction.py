@@ -53,7 +53,8 @@ def groups(files: Iterable[ArchivedFile], *, files_max: int = FILES_MAX) -> list
     """What is worth a job. Incarnations of a topic stay apart: the manifest knows them by their files."""
     found: dict[tuple[str, str, str], list[ArchivedFile]] = {}
     for file in files:
-        if file.size_bytes < SMALL_BYTES:
+        # What no longer counts stays as it is, where it is: the broker has it no more.
+        if file.size_bytes < SMALL_BYTES and not file.limits:
             found.setdefault((file.topic, file.topic_id, file.folder), []).append(file)
     made = []
     for (topic, topic_id, folder), small in sorted(found.items()):

@@ -2,7 +2,7 @@
 
 {"format": 1, "number": 12, "kind": "round", "round": "0000000012-4f1c…", "written": "2025-01-31T07:00:00Z",
  "topics": [{"topic": "orders", "id": "u8Yw…", "partitions": {"0": [1000, 2000]}, "lost": {"0": [[900, 1000]]},
-             "epochs": {"0": 3}}],
+             "epochs": {"0": [[3, 1700], [4, 2000]]}, "parted": {"0": 1000}}],
  "added": [{"path": "topic=orders/date=…/…parquet", "staged": "_penstock/staging/…", "topic": "orders",
             "id": "u8Yw…", "rows": 1000, "bytes": 52044, "offsets": {"0": [1000, 1999]}}],
  "removed": ["topic=orders/date=…/…parquet"]}
@@ -10,17 +10,21 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.spark.pipelines.archive.errors import ManifestError
 
-FORMAT = 1
+FORMAT = 2
+# What a version reads that knows nothing of logs that parted from their archive.
+FORMAT_BEFORE_PARTING = 1
 # What a topic is called that has no id: brokers before 2.8 have none.
 NO_ID = "-"
 
 # [first offset, the one behind the last]
 Span = tuple[int, int]
+# (leader epoch, the offset behind the last of it)
+Mark = tuple[int, int]
 Kind = Literal["round", "compaction", "fence"]
 
 
@@ -31,14 +35,27 @@ class ArchivedFile:
     topic_id: str
     rows: int
     size_bytes: int
-    # Per partition the first and the last offset in it.
+    # Per partition the first and the last offset in it that count.
     offsets: Mapping[int, tuple[int, int]]
     # Where it lies until it has moved.
     staged: str | None = None
+    # Rows of these partitions count below these offsets only: the log has other ones behind.
+    limits: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
         return self.path.rpartition("/")[0]
+
+    def below(self, partition: int, limit: int) -> "ArchivedFile":
+        """What is left of it when rows of a partition count only below an offset; of its rows the most there can be."""
+        first, last = self.offsets.get(partition, (0, -1))
+        if last < limit:
+            return self
+        offsets = {at: span for at, span in self.offsets.items() if at != partition}
+        if first < limit:
+            offsets = dict(sorted({**offsets, partition: (first, limit - 1)}.items()))
+        rows = min(self.rows, sum(high - low + 1 for low, high in offsets.values()))
+        return replace(self, rows=rows, offsets=offsets, limits={**self.limits, partition: limit})
 
     def as_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = {
@@ -49,6 +66,8 @@ class ArchivedFile:
             "bytes": self.size_bytes,
             "offsets": {str(partition): list(span) for partition, span in self.offsets.items()},
         }
+        if self.limits:
+            tree["limits"] = {str(partition): limit for partition, limit in self.limits.items()}
         return tree if self.staged is None else tree | {"staged": self.staged}
 
     @classmethod
@@ -61,6 +80,7 @@ class ArchivedFile:
             size_bytes=int(tree["bytes"]),
             offsets={int(partition): _span(span) for partition, span in tree["offsets"].items()},
             staged=tree.get("staged"),
+            limits={int(partition): int(limit) for partition, limit in tree.get("limits", {}).items()},
         )
 
 
@@ -68,14 +88,16 @@ class ArchivedFile:
 class TopicRound:
     """What a round took of one topic; `lost` was gone from the broker before it came.
 
-    `epochs` has the leader epoch of the last offset that was taken, where the broker has one to tell.
+    `epochs` has the leader epochs of what was taken, each with its end, where the broker has them to tell. `parted`:
+    from here on the log is another one than what was archived of it before, which no longer counts.
     """
 
     topic: str
     topic_id: str
     partitions: Mapping[int, Span]
     lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
-    epochs: Mapping[int, int] = field(default_factory=dict)
+    epochs: Mapping[int, tuple[Mark, ...]] = field(default_factory=dict)
+    parted: Mapping[int, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = {
@@ -86,18 +108,28 @@ class TopicRound:
                 str(partition): [list(span) for span in spans] for partition, spans in self.lost.items()
             },
         }
-        return (
-            tree | {"epochs": {str(at): epoch for at, epoch in self.epochs.items()}} if self.epochs else tree
-        )
+        if self.epochs:
+            tree["epochs"] = {str(at): [list(mark) for mark in marks] for at, marks in self.epochs.items()}
+        if self.parted:
+            tree["parted"] = {str(at): offset for at, offset in self.parted.items()}
+        return tree
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> "TopicRound":
+        partitions = {int(partition): _span(span) for partition, span in tree["partitions"].items()}
         return cls(
             topic=str(tree["topic"]),
             topic_id=str(tree["id"]),
-            partitions={int(partition): _span(span) for partition, span in tree["partitions"].items()},
+            partitions=partitions,
             lost={int(partition): tuple(map(_span, spans)) for partition, spans in tree["lost"].items()},
-            epochs={int(partition): int(epoch) for partition, epoch in tree.get("epochs", {}).items()},
+            epochs={
+                int(at): tuple(map(_span, marks))
+                if isinstance(marks, list)
+                # For a day only the epoch of the last offset was noted.
+                else ((int(marks), partitions[int(at)][1]),)
+                for at, marks in tree.get("epochs", {}).items()
+            },
+            parted={int(partition): int(offset) for partition, offset in tree.get("parted", {}).items()},
         )
 
 
@@ -112,8 +144,9 @@ class Entry:
     removed: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
+        parted = any(topic.parted for topic in self.topics)
         tree = {
-            "format": FORMAT,
+            "format": FORMAT if parted else FORMAT_BEFORE_PARTING,
             "number": self.number,
             "kind": self.kind,
             "round": self.round,

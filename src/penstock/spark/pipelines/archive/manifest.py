@@ -12,8 +12,10 @@ from typing import Any
 
 from penstock.spark.pipelines.archive.entries import (
     FORMAT,
+    FORMAT_BEFORE_PARTING,
     ArchivedFile,
     Entry,
+    Mark,
     Span,
     TopicRound,
     decode_tree,
@@ -29,10 +31,6 @@ _LOAD_TRIES = 5
 _NAME = re.compile(r"(checkpoint-)?([0-9]{10})\.json")
 
 
-# (leader epoch, the end of the last round whose last offset is of it)
-Mark = tuple[int, int]
-
-
 @dataclass(slots=True)
 class TopicArchive:
     """What is archived of one incarnation of a topic: a topic that is deleted and made anew is another one."""
@@ -43,8 +41,8 @@ class TopicArchive:
     ranges: dict[int, list[Span]] = field(default_factory=dict)
     lost: dict[int, list[Span]] = field(default_factory=dict)
     files: dict[str, ArchivedFile] = field(default_factory=dict)
-    # Per partition leader epochs, each with the end of the last round that ended in it: by them a log is recognised
-    # that gave archived offsets to other records.
+    # Per partition leader epochs, each with its end in what is archived: by them a log is recognised that gave
+    # archived offsets to other records.
     marks: dict[int, list[Mark]] = field(default_factory=dict)
 
     @property
@@ -72,6 +70,19 @@ class TopicArchive:
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files.values())
+
+    def part(self, partition: int, offset: int) -> None:
+        """The log of a partition is another one from this offset on: what is archived of the old one ends there."""
+        for of_kind in (self.ranges, self.lost):
+            spans = of_kind.get(partition, [])
+            spans[:] = [(start, min(end, offset)) for start, end in spans if start < offset]
+        _add(self.ranges.setdefault(partition, []), (offset, offset))
+        marks = self.marks.get(partition, [])
+        # What is left of an epoch that goes on behind the offset is of it, too.
+        later = [epoch for epoch, end in marks if end > offset][:1]
+        marks[:] = [mark for mark in marks if mark[1] <= offset]
+        marks += [(epoch, offset) for epoch in later if not marks or marks[-1][1] < offset]
+        self.files = {path: file.below(partition, offset) for path, file in self.files.items()}
 
     @property
     def lost_offsets(self) -> int:
@@ -200,7 +211,12 @@ class Manifest:
             replace(archive, files={path: replace(file, staged=None) for path, file in archive.files.items()})
             for archive in self._topics.values()
         ]
-        tree = {"format": FORMAT, "number": self.number, "topics": [archive.as_json() for archive in moved]}
+        parted = any(file.limits for archive in moved for file in archive.files.values())
+        tree = {
+            "format": FORMAT if parted else FORMAT_BEFORE_PARTING,
+            "number": self.number,
+            "topics": [archive.as_json() for archive in moved],
+        }
         content = json.dumps(tree, ensure_ascii=False).encode()
         self._lake.replace(f"{FOLDER}/checkpoint-{self.number:010}.json", content)
         self.checkpoint = self.number
@@ -238,16 +254,19 @@ class Manifest:
     def _advance(self, entry: Entry, taken: TopicRound) -> None:
         key = taken.topic, taken.topic_id
         archive = self._topics.setdefault(key, TopicArchive(*key, since=entry.number))
+        for partition, offset in taken.parted.items():
+            archive.part(partition, offset)
         for partition, spans in taken.lost.items():
             for span in spans:
                 _add(archive.lost.setdefault(partition, []), span)
         for partition, span in taken.partitions.items():
             _add(archive.ranges.setdefault(partition, []), span)
-        for partition, epoch in taken.epochs.items():
+        for partition, found in taken.epochs.items():
             marks = archive.marks.setdefault(partition, [])
-            if marks and marks[-1][0] == epoch:
-                marks.pop()
-            marks.append((epoch, taken.partitions[partition][1]))
+            for mark in found:
+                if marks and marks[-1][0] == mark[0]:
+                    marks.pop()
+                marks.append(mark)
 
 
 def entry_path(number: int) -> str:

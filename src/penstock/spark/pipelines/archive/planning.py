@@ -1,12 +1,12 @@
 """What the next round takes: from what is archived and what the broker has, by arithmetic alone."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.pipelines.archive.entries import Span, TopicRound
-from penstock.spark.pipelines.archive.manifest import Mark
+from penstock.spark.pipelines.archive.entries import Mark, Span, TopicRound
+from penstock.spark.pipelines.archive.standing import Log, Standing
 from penstock.spark.planning import Range, limit_rows
 
 # A round of this much takes a quarter of a minute on two cores: little is lost when it fails.
@@ -33,37 +33,31 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """One partition as the broker has it: offsets `earliest` to `latest` (not included)."""
-
-    earliest: int
-    latest: int
-
-
-@dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets that were gone before the archive came, or (`cut_off`) archived ones that the log no longer has."""
+    """Offsets that were gone before the archive came."""
 
     at: TopicPartition
     start: int
     end: int
-    cut_off: bool = False
-    # The log has other records where these were archived, by their leader epochs.
-    parted: bool = False
 
     def __str__(self) -> str:
-        if self.parted:
-            return (
-                f"{self.at} is archived up to {self.end}, but the log has other records from offset {self.start} on "
-                "(it lost its end, or an unclean election gave it another): they are not archived, and the broker "
-                "is told so"
-            )
-        if self.cut_off:
-            return (
-                f"{self.at} ends at offset {self.start}, but is archived up to {self.end}: its end was cut off, "
-                f"and what is written there until offset {self.end} is reached again cannot be archived"
-            )
         return f"{self.at} has lost the offsets {self.start} to {self.end - 1} before they were archived"
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """A log that is another one from `start` on than what is archived of it up to `end`."""
+
+    at: TopicPartition
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.at} is archived up to {self.end}, but its log is another one from offset {self.start} on (it lost "
+            "its end, or an unclean election gave it another): it is archived again from there; what is archived of "
+            "the old one stays in its files, but no longer counts"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +65,7 @@ class Plan:
     ranges: tuple[Range, ...]
     gaps: tuple[Gap, ...]
     ids: Mapping[str, str]
+    parted: tuple[Parted, ...] = ()
     # Offsets that are there but wait for a later round.
     left: int = 0
     # Partitions that are new to the archive and have nothing to read now: from here on nothing may get lost.
@@ -86,21 +81,20 @@ class Plan:
     def size_bytes(self) -> float:
         return sum(part.size * self.record_bytes.get(part.at, RECORD_BYTES) for part in self.ranges)
 
-    @property
-    def lost(self) -> tuple[Gap, ...]:
-        return tuple(gap for gap in self.gaps if not gap.cut_off)
-
     def __bool__(self) -> bool:
-        return bool(self.ranges or self.lost)
+        return bool(self.ranges or self.gaps or self.parted)
 
-    def topics(self, epochs: Mapping[TopicPartition, int] | None = None) -> tuple[TopicRound, ...]:
-        """For the manifest; `epochs` of the last offset of each range."""
-        of_topic: dict[str, dict[int, int]] = {}
-        for at, epoch in (epochs or {}).items():
-            of_topic.setdefault(at.topic, {})[at.partition] = epoch
+    def topics(self, marks: Mapping[TopicPartition, Sequence[Mark]] | None = None) -> tuple[TopicRound, ...]:
+        """For the manifest; `marks`: the leader epochs of each range."""
+        epochs: dict[str, dict[int, tuple[Mark, ...]]] = {}
+        for at, found in (marks or {}).items():
+            epochs.setdefault(at.topic, {})[at.partition] = tuple(found)
+        parted: dict[str, dict[int, int]] = {}
+        for one in self.parted:
+            parted.setdefault(one.at.topic, {})[one.at.partition] = one.start
         spans: dict[str, dict[int, Span]] = {}
         lost: dict[str, dict[int, tuple[Span, ...]]] = {}
-        for gap in self.lost:
+        for gap in self.gaps:
             lost.setdefault(gap.at.topic, {})[gap.at.partition] = ((gap.start, gap.end),)
         for at, start, end in self.ranges:
             spans.setdefault(at.topic, {})[at.partition] = (start, end)
@@ -109,61 +103,40 @@ class Plan:
                 spans[at.topic][at.partition] = (start, start)
         return tuple(
             TopicRound(
-                topic, self.ids[topic], spans.get(topic, {}), lost.get(topic, {}), of_topic.get(topic, {})
+                topic,
+                self.ids[topic],
+                spans.get(topic, {}),
+                lost.get(topic, {}),
+                epochs.get(topic, {}),
+                parted.get(topic, {}),
             )
-            for topic in sorted(spans.keys() | lost.keys())
+            for topic in sorted(spans.keys() | lost.keys() | parted.keys())
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What the broker says of where the archive stands, beside the ends of its logs."""
-
-    # Where logs parted from what is archived of them.
-    parted: Mapping[TopicPartition, int] = field(default_factory=dict)
-    # Logs that begin behind it, with nothing lost: the partition was retired and grown again.
-    served: Collection[TopicPartition] = ()
-
-
-def parting(marks: Sequence[Mark], epoch: int, end: int) -> int | None:
-    """Where a log parted from what is archived, at the latest; None where it did not.
-
-    `epoch` and `end` are the answer to the last mark's epoch: the largest epoch at or below it in the log, and where
-    that ends. Of another epoch than the last mark's only the marks up to it are certain to be of the same log.
-    """
-    if end < 0:
-        return None  # not even the beginning of the epoch is there: the log is shorter than the archive, and seen to be
-    common = max((mark_end for mark_epoch, mark_end in marks if mark_epoch <= epoch), default=0)
-    where = min(common, end)
-    return where if where < marks[-1][1] else None
 
 
 def gaps_and_starts(
     logs: Mapping[TopicPartition, Log],
     archived: Mapping[TopicPartition, int],
-    standing: "Standing | None" = None,
-) -> tuple[list[Gap], dict[TopicPartition, int]]:
-    """Where each partition goes on.
+    standing: Standing | None = None,
+) -> tuple[list[Gap], list[Parted], dict[TopicPartition, int]]:
+    """Where each partition goes on; one whose log parted from the archive goes back to there.
 
     A topic that is new to the archive starts where its log does, and what was before was never promised to anybody:
     no gap. A partition that came to a known topic is archived from offset 0.
     """
     standing = standing or Standing()
-    gaps, starts = [], {}
+    gaps, parted, starts = [], [], {}
     known = {at.topic for at in archived}
     for at, log in sorted(logs.items()):
         start = archived.get(at, 0 if at.topic in known else log.earliest)
         if at in standing.parted:
-            gaps.append(Gap(at, standing.parted[at], start, cut_off=True, parted=True))
-            continue
-        if start > log.latest:
-            gaps.append(Gap(at, log.latest, start, cut_off=True))
-            continue
+            parted.append(Parted(at, standing.parted[at], start))
+            start = standing.parted[at]
         if start < log.earliest and at not in standing.served:
             gaps.append(Gap(at, start, log.earliest))
             start = log.earliest
         starts[at] = start
-    return gaps, starts
+    return gaps, parted, starts
 
 
 def plan(
@@ -179,7 +152,7 @@ def plan(
     """`until`: no further than this, for a run that ends where the topics ended when it began."""
     bounds = bounds or Bounds()
     sizes = dict(record_bytes or {})
-    gaps, starts = gaps_and_starts(logs, archived, standing)
+    gaps, parted, starts = gaps_and_starts(logs, archived, standing)
     ends = {at: max(start, _end(at, logs[at], until)) for at, start in starts.items()}
     taken = limit_rows(starts, ends, bounds.rows_max)
     total = sum((taken[at] - starts[at]) * sizes.get(at, RECORD_BYTES) for at in starts)
@@ -190,7 +163,7 @@ def plan(
     ranges = tuple(Range(at, starts[at], end) for at, end in taken.items() if end > starts[at])
     left = sum(ends[at] - end for at, end in taken.items())
     empty = {at: start for at, start in starts.items() if at not in archived and taken[at] == start}
-    return Plan(ranges, tuple(gaps), dict(ids), left, empty, sizes)
+    return Plan(ranges, tuple(gaps), dict(ids), tuple(parted), left, empty, sizes)
 
 
 def _end(at: TopicPartition, log: Log, until: Mapping[TopicPartition, int] | None) -> int:

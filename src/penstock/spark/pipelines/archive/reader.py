@@ -1,7 +1,7 @@
 """The archive read back: the rows of a topic as the data source gives them, from the files the manifest names."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,11 +58,10 @@ def archived(
     lake = open_lake(uri, spark)
     files = topic_files(Manifest.load(lake), topic, topic_id, selection)
     located = locate(lake, files, report=report if skip_corrupt else None)
-    session = own_session(spark)
-    urls = [lake.url(path) for path in located.values()]
     if skip_corrupt:
-        urls = intact(session, urls, report)
-    return _frame(spark, urls, topic)
+        urls = intact(own_session(spark), [lake.url(path) for path in located.values()], report)
+        located = {path: where for path, where in located.items() if lake.url(where) in urls}
+    return _frame(spark, lake, files, located, topic)
 
 
 def topic_files(
@@ -70,7 +69,7 @@ def topic_files(
 ) -> list[ArchivedFile]:
     archive = find_topic(manifest, topic, topic_id)
     files = sorted(archive.files.values(), key=lambda file: file.path)
-    return files if selection is None else [file for file in files if selection.holds(file)]
+    return [file for file in files if (selection or Selection()).holds(file)]
 
 
 def find_topic(manifest: Manifest, topic: str, topic_id: str | None = None) -> TopicArchive:
@@ -152,8 +151,37 @@ def _same(url: str, named: str) -> bool:
     return url.rpartition("topic=")[2] == named.rpartition("topic=")[2]
 
 
-def _frame(spark: "SparkSession", urls: list[str], topic: str) -> "DataFrame":
+def by_limits(
+    lake: Lake, files: Iterable[ArchivedFile], located: Mapping[str, str]
+) -> dict[tuple[tuple[int, int], ...], list[str]]:
+    """Where files are, those together of which the same rows count; most have no limits."""
+    found: dict[tuple[tuple[int, int], ...], list[str]] = {}
+    for file in files:
+        if file.path in located:
+            limits = tuple(sorted(file.limits.items()))
+            found.setdefault(limits, []).append(lake.url(located[file.path]))
+    return found
+
+
+def rows_that_count(
+    session: "SparkSession", lake: Lake, files: Iterable[ArchivedFile], located: Mapping[str, str]
+) -> "DataFrame":
+    """The rows of files, but for those whose offsets the log has given to other records since they were archived."""
     from pyspark.sql import functions as fn  # noqa: PLC0415 - with PySpark only
 
-    frame = read_files(spark, urls) if urls else spark.createDataFrame([], SCHEMA)
+    frame: DataFrame | None = None
+    for limits, urls in by_limits(lake, files, located).items():
+        part = read_files(session, urls)
+        for partition, limit in limits:
+            part = part.where((fn.col("partition") != partition) | (fn.col("offset") < limit))
+        frame = part if frame is None else frame.unionAll(part)
+    return session.createDataFrame([], SCHEMA) if frame is None else frame
+
+
+def _frame(
+    spark: "SparkSession", lake: Lake, files: list[ArchivedFile], located: Mapping[str, str], topic: str
+) -> "DataFrame":
+    from pyspark.sql import functions as fn  # noqa: PLC0415 - with PySpark only
+
+    frame = rows_that_count(spark, lake, files, located)
     return frame.withColumn("topic", fn.lit(topic)).select(*SOURCE_COLUMNS)

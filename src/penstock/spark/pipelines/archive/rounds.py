@@ -2,20 +2,21 @@
 
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
-from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
+from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError, GapError
 from penstock.spark.pipelines.archive.failures import ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.manifest import STAGING, Manifest, Mark
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.planning import Bounds, Plan, gaps_and_starts, plan, worth_a_look
 from penstock.spark.pipelines.archive.source import Source, id_of
+from penstock.spark.pipelines.archive.standing import partings, standing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,7 @@ class Rounds:
         self._lake = lake
         self._source = source
         self._warned: set[str] = set()
+        self._own: set[TopicPartition] = set()  # archived by this process
         self.manifest = Manifest.load(lake)
 
     def recover(self) -> None:
@@ -100,11 +102,11 @@ class Rounds:
         ids = {name: id_of(info) for name, info in found.items()}
         archived = self._archived(ids)
         logs = self._source.logs(found.values())
-        standing = self._source.standing(logs, archived, self._marks(ids))
-        _, starts = gaps_and_starts(logs, archived, standing)
+        stands = standing(self._source, logs, archived, self._marks(ids), self._own)
+        _, _, starts = gaps_and_starts(logs, archived, stands)
         bounds = self.settings.bounds
         sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
-        made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until, standing=standing)
+        made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until, standing=stands)
         self._judge(made)
         return made
 
@@ -145,15 +147,16 @@ class Rounds:
         if made.gaps and self.settings.fail_on_data_loss:
             raise GapError("; ".join(map(str, made.gaps)))
         for gap in made.gaps:
-            self._warn_once(f"{gap}: noted as lost" if not gap.cut_off else str(gap))
+            self._warn_once(f"{gap}: noted as lost")
+        for parted in made.parted:
+            self._warn_once(str(parted))
 
     def _run(self, planned: Plan, started: float) -> RoundDone:
         number = self.manifest.number + 1
         name = f"{number:010}-{uuid.uuid4().hex}"
         staging = f"{STAGING}/{name}"
         payload_bytes, added = 0, []
-        ends = {part.at: part.end for part in planned.ranges}
-        epochs = self._source.epochs(ends)
+        epochs = self._source.epochs(planned.ranges)
         with staged(self._lake, staging):
             if planned.ranges:
                 written = write_round(
@@ -168,14 +171,14 @@ class Rounds:
                 files = read_back(self.session, self._lake, staging, written)
                 check_ranges(planned, files)
                 self._check_ids(planned)
-                if self._source.epochs(ends) != epochs:
-                    raise ReadLostError("a log lost its end while it was archived")
+                self._check_epochs(planned, epochs)
                 payload_bytes = written.payload_bytes
                 added = archived_files(self._lake, staging, number, files, planned.ids)
             entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
         commit(self.manifest, entry)
+        self._own |= {part.at for part in planned.ranges}
         return RoundDone(entry, planned, payload_bytes, time.monotonic() - started)
 
     def _check_ids(self, planned: Plan) -> None:
@@ -185,6 +188,15 @@ class Rounds:
         for topic in topics:
             if now.get(topic) != planned.ids[topic]:
                 raise ReadLostError(f"topic {topic} was deleted while it was archived")
+
+    def _check_epochs(self, planned: Plan, epochs: Mapping[TopicPartition, Sequence[Mark]]) -> None:
+        """No log lost its end since the plan was made, neither of what was archived before nor of what was read."""
+        before = {parted.at: parted.start for parted in planned.parted}
+        read = {part.at for part in planned.ranges}
+        now = partings(self._source, {at: of for at, of in self._marks(planned.ids).items() if at in read})
+        further = [at for at, where in now.items() if at not in before or where < before[at]]
+        if further or partings(self._source, epochs):
+            raise ReadLostError("a log lost its end while it was archived")
 
     def ids(self) -> dict[str, str]:
         return {name: id_of(info) for name, info in self._source.find()[0].items()}
@@ -200,7 +212,8 @@ class Rounds:
         known: dict[TopicPartition, int] = {}
         found, _ = self._source.find()
         ids = {name: id_of(info) for name, info in found.items()}
-        parted = self._source.standing(self._source.logs(found.values()), {}, self._marks(ids)).parted
+        logs = self._source.logs(found.values())
+        parted = standing(self._source, logs, self._archived(ids), self._marks(ids), self._own).parted
         for name, info in found.items():
             archive = self.manifest.topic(name, id_of(info))
             if archive is not None:

@@ -3,19 +3,29 @@
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
 from penstock.client.admin import Admin
 from penstock.client.errors import ClientError
-from penstock.client.raw import EARLIEST, LATEST, RawClient, RawError, RawOptions, TopicInfo, TopicPartition
+from penstock.client.raw import (
+    EARLIEST,
+    LATEST,
+    OffsetOutOfRangeError,
+    RawClient,
+    RawError,
+    RawOptions,
+    TopicInfo,
+    TopicPartition,
+)
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.records.batch import read_header
-from penstock.spark.pipelines.archive.entries import NO_ID
+from penstock.spark.pipelines.archive.entries import NO_ID, Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError
-from penstock.spark.pipelines.archive.manifest import Mark
-from penstock.spark.pipelines.archive.planning import Log, Standing, parting
+from penstock.spark.pipelines.archive.failures import ReadLostError
+from penstock.spark.pipelines.archive.standing import Log
+from penstock.spark.planning import Range
 
 REQUIRED = "penstock.archive.required"
 PROGRESS = "penstock.archive.progress"
@@ -99,31 +109,55 @@ class Source:
                 sizes[at] = len(first.records) / _offsets_in(first.records)
         return sizes
 
-    def epochs(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The leader epochs of the records right before these ends; left out where there is none to tell."""
-        found = {}
-        for at, end in ends.items():
-            for fetched in self._sampler.fetch(at, end - 1, end, committed=False):
-                header = read_header(fetched.records, 0)
-                if header.base_offset < end <= header.next_offset and header.leader_epoch >= 0:
-                    found[at] = header.leader_epoch
+    def epochs(self, ranges: Iterable[Range]) -> dict[TopicPartition, tuple[Mark, ...]]:
+        """The leader epochs of what is in these ranges, each with its end; left out where there is none to tell."""
+        found = {part.at: self._epochs_of(part) for part in ranges}
+        return {at: marks for at, marks in found.items() if marks}
+
+    def _epochs_of(self, part: Range) -> tuple[Mark, ...]:
+        marks: list[Mark] = []
+        position = part.start
+        while position < part.end:
+            epoch = self._epoch_at(part.at, position, part.end)
+            _, end = (-1, -1) if epoch is None else self._client.epoch_ends({part.at: epoch})[part.at]
+            if epoch is None or end <= position:
                 break
+            marks.append((epoch, min(end, part.end)))
+            position = end
+        return tuple(marks)
+
+    def _epoch_at(self, at: TopicPartition, offset: int, end: int) -> int | None:
+        """Of the first record from this offset on."""
+        try:
+            with closing(self._sampler.fetch(at, offset, end, committed=False)) as answers:  # type: ignore[type-var]
+                first = next(iter(answers), None)
+        except OffsetOutOfRangeError as error:
+            raise ReadLostError(str(error)) from error
+        if first is None or not len(first.records):
+            return None
+        header = read_header(first.records, 0)
+        return header.leader_epoch if header.leader_epoch >= 0 and header.base_offset < end else None
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        return self._client.epoch_ends(wanted)
+
+    def serves(self, at: TopicPartition, offset: int) -> bool:
+        return self._client.serves(at, offset)
+
+    def progress(self, topics: Collection[str]) -> dict[TopicPartition, int]:
+        """How far the broker believes topics to be archived that wait for it."""
+        ids = self.ids(topics)
+        found: dict[TopicPartition, int] = {}
+        for topic, topic_id in ids.items():
+            configs = self._configs(topic) if topic_id != NO_ID else {}
+            stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
+            if configs.get(REQUIRED) == "true" and stored and stored.topic_id == uuid.UUID(topic_id).bytes:
+                found |= {TopicPartition(topic, at): offset for at, offset in stored.next_offsets.items()}
         return found
 
-    def standing(
-        self,
-        logs: Mapping[TopicPartition, Log],
-        archived: Mapping[TopicPartition, int],
-        marks: Mapping[TopicPartition, Sequence[Mark]],
-    ) -> Standing:
-        last = {at: of[-1][0] for at, of in marks.items() if at in logs and of}
-        parted = {}
-        for at, answer in self._client.epoch_ends(last).items():
-            where = parting(marks[at], *answer)
-            if where is not None:
-                parted[at] = where
-        late = {at: start for at, start in archived.items() if at in logs and start < logs[at].earliest}
-        return Standing(parted, {at for at, start in late.items() if self._client.serves(at, start)})
+    def _configs(self, topic: str) -> Mapping[str, str]:
+        self._admin = self._admin or Admin(self.bootstrap)
+        return self._admin.describe(topic).configs or {}
 
     def tell(
         self,
@@ -142,10 +176,10 @@ class Source:
             known = {at: epoch for at, epoch in of_topic.items() if epoch is not None}
             progress = str(ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known))
             try:
-                admin = self._admin = self._admin or Admin(self.bootstrap)
-                configs = admin.describe(topic).configs or {}
+                configs = self._configs(topic)
                 if configs.get(REQUIRED) == "true" and configs.get(PROGRESS) != progress:
-                    admin.alter_configs(topic, {PROGRESS: progress})
+                    assert self._admin is not None
+                    self._admin.alter_configs(topic, {PROGRESS: progress})
             except ClientError as error:
                 troubles.append(f"the broker does not know yet how far {topic} is archived: {error}")
         return troubles

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.reader import locate
+from penstock.spark.pipelines.archive.reader import locate, rows_that_count
 from penstock.spark.pipelines.replaying.waves import next_wave, pieces
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class SparkRows:
             part = wave.slices[partition]
             slices = {partition: part._replace(end=min(part.end, end))}
             with spark_errors(self._lake.uri):
-                frame = rows_of(self._session, [self._lake.url(path) for path in located.values()], slices)
-                table = frame.sort("offset").toArrow()
+                rows = rows_that_count(self._session, self._lake, wave.files, located)
+                table = rows_of(rows, slices).sort("offset").toArrow()
             yield from table.to_batches()
             starts[partition] = part.end

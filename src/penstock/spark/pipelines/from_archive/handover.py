@@ -13,6 +13,7 @@ from penstock.spark.pipelines.archive.errors import ArchiveError
 from penstock.spark.pipelines.archive.lake import Lake
 from penstock.spark.pipelines.archive.manifest import Manifest, TopicArchive
 from penstock.spark.pipelines.archive.reader import find_topic
+from penstock.spark.pipelines.archive.standing import partings
 from penstock.spark.pipelines.from_archive.archived import Archived
 from penstock.spark.pipelines.from_archive.files import Rows
 
@@ -154,8 +155,9 @@ class ArchiveThenLive:
         behind = list(self._positions)
         while behind:
             ranges = {}
+            ends = self._ends(current, info)
             for at in behind:
-                position, end = self._positions[at], current.end(at)
+                position, end = self._positions[at], ends[at]
                 if end > position:
                     self._tell_holes(current, at, position, end)
                     ranges[at] = (position, end)
@@ -172,11 +174,19 @@ class ArchiveThenLive:
             if not behind:
                 return
             current.refresh()
+            ends = self._ends(current, info)
             for at in behind:
-                if current.end(at) <= self._positions[at]:
+                if ends[at] <= self._positions[at]:
                     # The broker has no earlier one, and the archive has no later one.
                     self._tell_gap(at, self._positions[at], edges[at].earliest)
                     self._positions[at] = edges[at].earliest
+
+    def _ends(self, current: Archived, info: TopicInfo) -> dict[int, int]:
+        """Up to where the archive is read: where a log parted from it, and was not archived again yet, no further."""
+        marks = current.archive.marks.items()
+        known = {TopicPartition(self._topic, at): of for at, of in marks if at in info.partitions}
+        parted = {at.partition: where for at, where in partings(self._client, known).items()}
+        return {at: parted.get(at, current.end(at)) for at in self._positions}
 
     def _edges(self, info: TopicInfo) -> dict[int, _Edges]:
         ats = [TopicPartition(self._topic, at) for at in self._wanted(info.partitions)]

@@ -23,7 +23,7 @@ BATCH_BYTES = 1_000_000
 
 class LocalFile(NamedTuple):
     path: Path
-    first: int  # the first and last offset of the partition in it
+    first: int  # the first and last offset of the partition in it that count
     last: int
     row_bytes: float
 
@@ -53,7 +53,8 @@ def merged(files: Iterable[LocalFile], partition: int, start: int, end: int) -> 
 
 
 def _open(file: LocalFile, partition: int, start: int, end: int, opened: "list[_Opened]") -> None:
-    one = _Opened(file, partition, start, end)
+    # Behind its last offset a file may have rows that no longer count.
+    one = _Opened(file, partition, start, min(end, file.last + 1))
     if one.refill():
         opened.append(one)
 

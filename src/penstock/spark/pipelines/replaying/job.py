@@ -6,16 +6,19 @@ from penstock.core.errors import PenstockError
 from penstock.spark.errors import reason
 from penstock.spark.pipelines.archive.errors import ArchiveError, LakeFullError
 from penstock.spark.pipelines.archive.failures import explained
-from penstock.spark.pipelines.archive.tables import own_session, read_files
+from penstock.spark.pipelines.archive.lake import Lake
+from penstock.spark.pipelines.archive.reader import rows_that_count
+from penstock.spark.pipelines.archive.tables import own_session
 from penstock.spark.pipelines.replaying.errors import ReplayError
 from penstock.spark.pipelines.replaying.selection import Selection
 from penstock.spark.pipelines.replaying.waves import Slice, Wave, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from penstock.spark.pipelines.archive.entries import ArchivedFile
     from penstock.spark.pipelines.replaying.writing import Done, Writer
 
 # More tasks than cores even out what the estimate of their sizes got wrong.
@@ -39,20 +42,21 @@ def job_session(spark: "SparkSession") -> "SparkSession":
 
 def run_wave(
     session: "SparkSession",
-    lake_uri: str,
+    lake: Lake,
     wave: Wave,
-    urls: list[str],
+    files: "Iterable[ArchivedFile]",
+    located: "Mapping[str, str]",
     selection: Selection,
     writer: "Writer",
 ) -> "list[Done]":
     """Nothing is written before every file has been read: the shuffle stands between the two."""
     from penstock.spark.pipelines.replaying import sink  # noqa: PLC0415 - needs PySpark
 
-    if not urls:
+    if not located:
         return []
     tasks = min(len(wave.slices), _TASKS_PER_CORE * session.sparkContext.defaultParallelism)
     task_of = spread({partition: part.weight for partition, part in wave.slices.items()}, tasks)
-    frame = rows_of(session, urls, wave.slices)
+    frame = rows_of(rows_that_count(session, lake, files, located), wave.slices)
     condition = selection.condition()
     if condition is not None:
         frame = frame.where(condition)
@@ -64,7 +68,7 @@ def run_wave(
     try:
         return sink.write(ordered, writer)
     except Exception as error:
-        raise _said(error, lake_uri) from error
+        raise _said(error, lake.uri) from error
 
 
 def _said(error: Exception, lake_uri: str) -> PenstockError:
@@ -79,13 +83,12 @@ def _said(error: Exception, lake_uri: str) -> PenstockError:
     return ReplayError(reason(error)) if type(said) is ArchiveError else said
 
 
-def rows_of(session: "SparkSession", urls: list[str], slices: "Mapping[int, Slice]") -> "DataFrame":
-    """The rows of these files in these ranges of offsets."""
+def rows_of(frame: "DataFrame", slices: "Mapping[int, Slice]") -> "DataFrame":
+    """Those in these ranges of offsets."""
     from pyspark.sql import functions as fn  # noqa: PLC0415 - with PySpark only
 
     partition, offset = fn.col("partition"), fn.col("offset")
     bounds = {at: (part.start, part.end) for at, part in slices.items()}
-    frame = read_files(session, urls)
     # The first three are for Parquet, which can skip row groups and pages by them; the last two are exact.
     return (
         frame.where(partition.isin(list(bounds)))

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicPartition
+from penstock.client.raw import EARLIEST, RawClient, TopicPartition
 from penstock.records.columns import decode_in_parts
 from penstock.spark.pipelines.replaying.errors import OtherRecordsError
 from penstock.spark.pipelines.replaying.headers import origin
@@ -21,10 +21,10 @@ def look(client: RawClient, at: TopicPartition, source: str, *, append: bool) ->
     """OtherRecordsError when the last record is not of this replay.
 
     With `append` other records are nothing special: the last one of this replay is looked for among them, however far
-    back that is.
+    back that is. What an attempt that was killed has sent may not be committed yet, but will be: that is waited for.
     """
     earliest = client.offsets({at: EARLIEST})[at].offset
-    end = client.offsets({at: LATEST})[at].offset
+    end = client.settled_end(at)
     if end == 0:
         return Tail(0, -1)
     high, step = end, LOOK_BACK_OFFSETS

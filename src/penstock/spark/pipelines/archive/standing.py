@@ -1,0 +1,99 @@
+"""How logs stand to what is archived of them: the same, or from some offset on another one.
+
+A log loses its end in a power cut under `written`, with a failed disk, or by an unclean election, and gives the same
+offsets to other records. Leader epochs tell: the manifest has those of what is archived, each with its end, and
+OffsetForLeaderEpoch says where an epoch ended in the log that there is now.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from penstock.client.raw import TopicPartition
+from penstock.spark.pipelines.archive.entries import Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One partition as the broker has it: offsets `earliest` to `latest` (not included)."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the broker says of where the archive stands, beside the ends of its logs."""
+
+    # Where logs parted from what is archived of them.
+    parted: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # Logs that begin behind it, with nothing lost: the partition was retired and grown again.
+    served: Collection[TopicPartition] = ()
+
+
+class Epochs(Protocol):
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]: ...
+
+
+class Broker(Epochs, Protocol):
+    def progress(self, topics: Collection[str]) -> Mapping[TopicPartition, int]:
+        """How far the broker believes topics to be archived that wait for it."""
+
+    def serves(self, at: TopicPartition, offset: int) -> bool: ...
+
+
+def standing(
+    broker: Broker,
+    logs: Mapping[TopicPartition, Log],
+    archived: Mapping[TopicPartition, int],
+    marks: Mapping[TopicPartition, Sequence[Mark]],
+    own: Collection[TopicPartition] = (),
+) -> Standing:
+    """`own`: partitions that this process has archived: progress that is lower there was only not told yet."""
+    parted = partings(broker, {at: of for at, of in marks.items() if at in logs})
+    unknown = {
+        at for at in archived if at in logs and at not in parted and not _marked(marks, at, archived[at])
+    }
+    doubted = {at.topic for at in unknown if at not in own}
+    progress = broker.progress(doubted) if doubted else {}
+    for at in unknown:
+        log, where = logs[at], archived[at]
+        if at not in own:
+            # The broker lowers it when it finds that it has less. Below the start there is nothing to read again.
+            where = min(where, max(progress.get(at, where), log.earliest))
+        if min(where, log.latest) < archived[at]:
+            parted[at] = min(where, log.latest)
+    starts = {at: parted.get(at, start) for at, start in archived.items() if at in logs}
+    late = {at: start for at, start in starts.items() if start < logs[at].earliest}
+    return Standing(parted, {at for at, start in late.items() if broker.serves(at, start)})
+
+
+def partings(broker: Epochs, marks: Mapping[TopicPartition, Sequence[Mark]]) -> dict[TopicPartition, int]:
+    """Where logs parted from what is archived, as far as epochs tell; nothing of those that did not."""
+    found = {at: _asked(broker, at, of) for at, of in marks.items() if of}
+    return {at: where for at, where in found.items() if where is not None}
+
+
+def _asked(broker: Epochs, at: TopicPartition, marks: Sequence[Mark]) -> int | None:
+    for epoch, _ in reversed(marks):
+        found, end = broker.epoch_ends({at: epoch})[at]
+        if end >= 0:
+            return parting(marks, found, end)
+        # The log ends before that epoch, so it has not one record of it: an earlier one may be there.
+    return 0
+
+
+def parting(marks: Sequence[Mark], epoch: int, end: int) -> int | None:
+    """Where a log parted from what is archived; None where it did not.
+
+    `epoch` and `end` are what the broker answers: the largest epoch in the log at or below the one that was asked for,
+    and where that ends. An epoch has one leader, so as far as both have records of it they are the same.
+    """
+    common = max((mark_end for mark_epoch, mark_end in marks if mark_epoch <= epoch), default=0)
+    where = min(common, end)
+    return where if where < marks[-1][1] else None
+
+
+def _marked(marks: Mapping[TopicPartition, Sequence[Mark]], at: TopicPartition, end: int) -> bool:
+    """Whether the epoch of the last archived offset is known."""
+    return bool(marks.get(at)) and marks[at][-1][1] == end

@@ -1,0 +1,72 @@
+"""Where a replay goes on: behind everything that an attempt before it has sent, committed by now or not."""
+
+from typing import Any
+
+import pytest
+from tests.unit.client.raw.fake import QUICK, FakePeer, fetched, offset_found
+
+from penstock.client.raw import EARLIEST, RawClient, TimedOutError, TopicPartition
+from penstock.records.builder import BatchOptions, build_batch
+from penstock.records.reader import Record
+from penstock.spark.pipelines.replaying.headers import FROM, OFFSET
+from penstock.spark.pipelines.replaying.tail import Tail, look
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import offset_for_leader_epoch as epochs
+from penstock.wire.kafka.messages import version_range
+
+AT = TopicPartition("t", 0)
+SOURCE = "orders/1"
+
+
+def log_end(end: int) -> epochs.OffsetForLeaderEpochResponse:
+    answer = epochs.EpochEndOffset(partition=0, leader_epoch=3, end_offset=end)
+    topic = epochs.OffsetForLeaderTopicResult(topic="t", partitions=[answer])
+    return epochs.OffsetForLeaderEpochResponse(topics=[topic])
+
+
+def replayed(first: int, end: int) -> bytes:
+    records = [
+        Record(offset, 1, None, b"v", ((FROM, SOURCE.encode()), (OFFSET, b"%d" % (offset + 100))))
+        for offset in range(first, end)
+    ]
+    return bytes(build_batch(records, BatchOptions(base_offset=first)))
+
+
+def peer_with(peer: FakePeer, appended: list[int], committed: list[int]) -> FakePeer:
+    """Ends of the leader's log and of what readers see, one after the other; the last of each stays."""
+    left = list(committed)
+
+    def offsets(request: Any) -> Any:
+        if request.topics[0].partitions[0].timestamp == EARLIEST:
+            return offset_found(0)
+        return offset_found(left.pop(0) if len(left) > 1 else left[0])
+
+    peer.versions[ApiKey.OFFSET_FOR_LEADER_EPOCH] = version_range(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+    peer.on(ApiKey.OFFSET_FOR_LEADER_EPOCH, *map(log_end, appended))
+    peer.on(ApiKey.LIST_OFFSETS, offsets)
+    peer.on(ApiKey.FETCH, lambda _: fetched(replayed(0, left[0])))
+    return peer
+
+
+@pytest.mark.parametrize(
+    ("appended", "committed", "end"),
+    [
+        ([5], [5], 5),
+        ([8], [5, 5, 8], 8),  # the killed attempt's last batch is at the leader only
+        ([8, 9, 12], [5, 6, 8], 8),  # others write meanwhile
+        ([8, 5], [5], 5),  # and was lost with that leader
+    ],
+)
+def test_what_is_not_committed_yet_is_waited_for(appended: list[int], committed: list[int], end: int) -> None:
+    with FakePeer() as peer, RawClient(peer_with(peer, appended, committed).bootstrap, QUICK) as client:
+        assert look(client, AT, SOURCE, append=False) == Tail(end, end - 1 + 100)
+
+
+def test_what_is_never_committed_is_said() -> None:
+    options = QUICK.__class__(retry_backoff_ms=1, retry_backoff_max_ms=1, retries_max=3)
+    with (
+        FakePeer() as peer,
+        RawClient(peer_with(peer, [8], [5]).bootstrap, options) as client,
+        pytest.raises(TimedOutError, match="waiting for what is in t-0 to be committed"),
+    ):
+        look(client, AT, SOURCE, append=False)
