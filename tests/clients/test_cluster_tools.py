@@ -1,4 +1,5 @@
-"""Kafka's own consumer reads in its rack, and kafka-reassign-partitions moves replicas under its throttle."""
+"""Kafka's own consumer reads in its rack, kafka-reassign-partitions moves replicas under its throttle, and
+kafka-metadata-quorum finds the controller."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.clients
 CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 NAMED = "leader.replication.throttled.replicas"
 
 
@@ -80,3 +82,15 @@ def test_kafkas_tool_moves_a_replica_under_its_throttle(world: World, tmp_path: 
     wait_until(lambda: replicas() == sorted([stays, comes]), "the replica has moved")
     assert "is completed" in tool("--verify")
     assert throttled() == ""
+
+
+def test_kafkas_tool_finds_the_controller_as_the_one_voter(world: World) -> None:
+    controller = world.admin.list_topics(timeout=60).controller_id
+    arguments = ("--bootstrap-server", world.processes.bootstrap, "describe")
+    status = apache_kafka.run_tool(QUORUM, *arguments, "--status")
+    told = dict(line.split(":", 1) for line in status.stdout.splitlines() if ":" in line)
+    assert told["LeaderId"].strip() == str(controller), status.stdout + status.stderr
+    assert [one["id"] for one in json.loads(told["CurrentVoters"])] == [controller]
+    replication = apache_kafka.run_tool(QUORUM, *arguments, "--replication")
+    rows = [line.split() for line in replication.stdout.splitlines()]
+    assert [(row[0], row[-1]) for row in rows[1:] if row] == [(str(controller), "Leader")]

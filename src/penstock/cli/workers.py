@@ -38,7 +38,8 @@ class Crew:
     def command(self, number: int, port: int) -> list[str]:
         config = self.config
         line = [sys.executable, "-m", "penstock.cli.main", "broker", "--json", *self.arguments]
-        line += ["--id", str(config.node_id + number)]
+        # Under both names: either may be among the settings that all of them were given.
+        line += ["--id", str(config.node_id + number), "--set", f"broker.id={config.node_id + number}"]
         line += ["--listener", str(Endpoint(self.endpoint.host, port))]
         line += ["--data-dir", str(self.data_dir(number))]
         line += ["--host-label", config.penstock_host_label or socket.gethostname()]

@@ -9,15 +9,19 @@ from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.settings import ConfigError, lookup, render
 
 _PREFIX = "PENSTOCK_"
+_NODE_IDS = frozenset({"node.id", "broker.id"})
 
 
 def load_broker_config(
     *, flags: Mapping[str, str], environment: Mapping[str, str], file: bytes | None = None
 ) -> BrokerConfig:
     """`flags` are the `--set name=value` pairs, `file` the content of a TOML file."""
-    given = from_toml(file) if file is not None else {}
-    given |= from_environment(environment)
-    given |= flags
+    given: dict[str, str] = {}
+    for layer in (from_toml(file) if file is not None else {}, from_environment(environment), flags):
+        if not _NODE_IDS.isdisjoint(layer):
+            # One setting under two names: whichever of them the stronger source has wins.
+            given = {name: value for name, value in given.items() if name not in _NODE_IDS}
+        given |= layer
     return BrokerConfig.resolve(given)
 
 

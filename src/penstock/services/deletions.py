@@ -14,7 +14,7 @@ from penstock.core.jobs import Jobs
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.relay.inbox import Committed
-from penstock.services.relay.words import oldest_word, say_again
+from penstock.services.relay.words import oldest_word, say_beyond
 from penstock.services.topic_names import INTERNAL_TOPICS
 
 # In place of an offset: everything that readers can see.
@@ -43,20 +43,21 @@ class DeletionService:
             offset = partition.readable.offset
         if not 0 <= offset <= partition.readable.offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        await self._keep_words(served, partition, offset)
+        deadline = self._loop.time() + timeout_s
+        await self._keep_words(served, partition, offset, deadline)
         log = partition.log
         log.advance_start(offset)
         if log.start_offset > 0:
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
             await self._jobs.run(log.start_job().run)
-        await self._deleted_everywhere(partition, offset, timeout_s)
+        await self._deleted_everywhere(partition, offset, deadline)
         return max(offset, partition.low_watermark)
 
-    async def _deleted_everywhere(self, partition: Partition, offset: int, timeout_s: float) -> None:
+    async def _deleted_everywhere(self, partition: Partition, offset: int, deadline: float) -> None:
         waiter, epoch = _Deletion(), partition.leader_epoch
         partition.deletion_waiters[waiter] = None
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout_at(deadline):
                 while partition.low_watermark < offset:
                     waiter.moved.clear()
                     await waiter.moved.wait()
@@ -67,16 +68,22 @@ class DeletionService:
         finally:
             del partition.deletion_waiters[waiter]
 
-    async def _keep_words(self, topic: Topic, partition: Partition, offset: int) -> None:
-        """What relays said before `offset` is said again first; ApiError when that cannot be committed."""
+    async def _keep_words(self, topic: Topic, partition: Partition, offset: int, deadline: float) -> None:
+        """What relays said before `offset` is said again first; ApiError when that cannot be committed in time."""
         oldest = oldest_word(topic, partition)
         if oldest is None or oldest >= offset:
             return
-        last = say_again(topic, partition, self._clock.now_ms())
-        if not partition.is_committed(last):
-            waiter = Committed(self._loop)
-            partition.wait_for_commit(last, waiter)
-            await waiter.done
+        last = say_beyond(topic, partition, offset, self._clock.now_ms())
+        if partition.is_committed(last):
+            return
+        waiter = Committed(self._loop)
+        partition.wait_for_commit(last, waiter)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter.done
+        except TimeoutError as error:
+            message = "how far relays are could not be committed in time, and nothing was deleted"
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message) from error
 
 
 class _Deletion:

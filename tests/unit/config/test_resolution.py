@@ -214,3 +214,21 @@ def test_environment_names_are_unique_and_do_not_repeat_the_prefix():
 def test_refuses_a_bad_file(file):
     with pytest.raises(ConfigError):
         load_broker_config(flags={}, environment={}, file=file)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "number"),
+    [
+        ({"node.id": "7"}, {}, 7),
+        ({"broker.id": "7"}, {"PENSTOCK_NODE_ID": "6"}, 7),
+        ({}, {"PENSTOCK_NODE_ID": "6"}, 6),
+        ({}, {}, 5),
+    ],
+)
+def test_a_broker_id_of_a_weaker_source_does_not_contradict_a_node_id(
+    flags: dict[str, str], environment: dict[str, str], number: int
+) -> None:
+    config = load_broker_config(flags=flags, environment=environment, file=b"broker.id = 5")
+    assert config.node_id == number
+    described = config.describe(["node.id", "broker.id"])
+    assert [(one.value, one.source) for one in described] == [(str(number), Source.STATIC_BROKER)] * 2

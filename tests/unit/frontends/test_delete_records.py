@@ -4,10 +4,11 @@ import random
 
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
-from tests.unit.storage.logs import a_batch
+from tests.unit.storage.logs import a_batch, append
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.records.relay import producer_fields
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_records import (
     DeleteRecordsPartition,
@@ -16,13 +17,16 @@ from penstock.wire.kafka.generated.delete_records import (
 )
 
 TEN = range(1000, 1010)
+RETIRED = 2
 
 
 async def delete(
-    asked: Asked, *wanted: tuple[int, int], topic: str = "t", version: int = 2
+    asked: Asked, *wanted: tuple[int, int], topic: str = "t", version: int = 2, timeout_ms: int = 0
 ) -> list[tuple[int, int, int]]:
     partitions = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in wanted]
-    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=partitions)])
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=partitions)], timeout_ms=timeout_ms
+    )
     (answer,) = (await asked.ask(ApiKey.DELETE_RECORDS, request, version)).topics
     assert answer.name == topic
     return [(one.partition_index, one.low_watermark, one.error_code) for one in answer.partitions]
@@ -101,3 +105,22 @@ async def test_a_disk_that_fails_is_told() -> None:
         machine.files.fail_next("open", "*", count=100)
         assert await delete(asked, (0, 4)) == [(0, -1, ErrorCode.KAFKA_STORAGE_ERROR)]
         machine.files.mend()
+
+
+async def test_a_relay_that_cannot_be_spoken_for_in_time_keeps_everything() -> None:
+    """Its place is said again before the batch that says it goes; where nothing is committed, nothing goes."""
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        asked.services.table.by_name[b"t"].relays = {RETIRED: 0}
+        partition = asked.partition("t")
+        append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
+        asked.append("t", a_batch(TEN))
+        partition.sync_before_ack = True  # and nothing syncs: it cannot commit
+        end = partition.log.end_offset
+        for _ in range(2):
+            assert await delete(asked, (0, 5), timeout_ms=5) == [(0, -1, ErrorCode.REQUEST_TIMED_OUT)]
+            assert partition.log.start_offset == 0
+            assert partition.log.end_offset == end + 1, "said again once, however often it is asked for"
+        partition.note_committed(partition.log.end())
+        assert await delete(asked, (0, 5)) == [(0, 5, 0)]
+        assert partition.log.end_offset == end + 1

@@ -48,6 +48,19 @@ def keep_words(
     return oldest
 
 
+def say_beyond(topic: Topic, partition: Partition, offset: int, now_ms: int) -> int:
+    """What lies before `offset` may go once everything up to the returned offset is committed.
+
+    Words that stand before it are said again, but for those that are already, and only wait to be committed.
+    """
+    if any(
+        word.is_committed(partition.high_watermark) and word.batch.first_offset < offset
+        for word in _words(topic, partition)
+    ):
+        return say_again(topic, partition, now_ms)
+    return partition.log.end_offset - 1
+
+
 def say_again(topic: Topic, partition: Partition, now_ms: int) -> int:
     """Write all words to the end of the log, in a segment of its own age; returns the offset of the last."""
     log = partition.log
