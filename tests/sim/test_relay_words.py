@@ -9,13 +9,21 @@ from tests.sim.messages import PRODUCERS, TOPIC
 from penstock.core.error_codes import ErrorCode
 from penstock.records.relay import RelayPlace
 from penstock.replication.partition import Partition
+from penstock.replication.table import Topic
 from penstock.services import deletions
+from penstock.services.relay import words
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_records
+
+RETENTION = {
+    "log.retention.check.interval.ms": "100",
+    "log.initial.task.delay.ms": "0",
+    "log.retention.ms": "-1",  # until a topic says otherwise
+}
 
 
 def until_whole(story: RetiringStory) -> None:
@@ -96,3 +104,66 @@ def test_a_replica_built_anew_knows_how_far_the_relay_is(
             until_whole(story)
             story.until_moved()
             assert leading(story, INTO).log.end_offset == end
+
+
+def first_said(topic: Topic, partition: Partition) -> int | None:
+    """Planted: a word that was said again counts although it is not committed."""
+    known = partition.log.producers.relays
+    return known[RETIRED].batch.first_offset if RETIRED in known else None
+
+
+def let_lead(story: RetiringStory, machine: SimBroker) -> None:
+    for _ in range(6):
+        leader = story.leader(INTO)
+        if leader is machine:
+            return
+        assert leader is not None
+        leader.kill()
+        story.let_pass(2)
+        leader.start()
+        until_whole(story)
+    raise AssertionError(f"{machine.name} is never elected")
+
+
+@pytest.mark.parametrize("careless", [False, True], ids=["committed", "appended"])
+def test_a_word_stays_until_it_was_said_again_and_that_is_committed(
+    careless: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader says it again and is cut off: that is lost with its fail-over, so the one before it must be there."""
+    if careless:
+        monkeypatch.setattr(words, "oldest_word", first_said)
+    with SimLoop(3) as loop:
+        story = RetiringStory(loop, RETENTION, synced=False)
+        story.begin()
+        story.begin_to_retire()
+        story.let_pass(3)
+        for number in range(PRODUCERS):
+            loop.crash(f"producer-{number}")
+        story.until_moved()
+        place, alone = place_of(leading(story, INTO)), story.leader(INTO)
+        assert place is not None
+        assert alone is not None
+        end = leading(story, INTO).log.end_offset
+        others = [machine for machine in story.machines if machine is not alone]
+        for other in others:
+            loop.network.stall(alone.name, other.name)
+        story.configure({"retention.ms": "1"})
+        said = leading(story, INTO).log
+        loop.run_until(lambda: said.end_offset > end)
+        story.let_pass(1)
+        story.configure({"retention.ms": "-1"})
+        story.let_pass(1)
+        alone.kill()
+        loop.run_until(lambda: story.leader(INTO) not in (None, alone))
+        story.let_pass(1)  # nobody waits for its answers any more
+        loop.network.heal_all()
+        alone.start()
+        until_whole(story)
+        let_lead(story, alone)
+        for other in others:
+            wipe(story, other)
+        let_lead(story, alone)
+        alone.kill()
+        story.let_pass(2)
+        assert story.leader(INTO) is not alone
+        assert (place_of(leading(story, INTO)) == place) is not careless
