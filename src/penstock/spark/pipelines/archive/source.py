@@ -23,7 +23,7 @@ from penstock.core.archive_progress import ArchiveProgress
 from penstock.records.batch import read_header
 from penstock.spark.pipelines.archive.entries import NO_ID, Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError
-from penstock.spark.pipelines.archive.failures import ReadLostError
+from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
 from penstock.spark.pipelines.archive.standing import Log
 from penstock.spark.planning import Range
 
@@ -149,7 +149,12 @@ class Source:
         ids = self.ids(topics)
         found: dict[TopicPartition, int] = {}
         for topic, topic_id in ids.items():
-            configs = self._configs(topic) if topic_id != NO_ID else {}
+            try:
+                configs = self._configs(topic) if topic_id != NO_ID else {}
+            except ClientError as error:
+                raise BrokerLostError(
+                    f"the broker does not say how far {topic} is archived: {error}"
+                ) from error
             stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
             if configs.get(REQUIRED) == "true" and stored and stored.topic_id == uuid.UUID(topic_id).bytes:
                 found |= {TopicPartition(topic, at): offset for at, offset in stored.next_offsets.items()}
