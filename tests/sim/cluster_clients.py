@@ -72,25 +72,35 @@ class History:
 
 
 class ClusterClient:
-    """Knows the brokers' names, asks one of them who leads what, and forgets it when something goes wrong."""
+    """Knows the brokers' names, asks one of them who leads what, and forgets it when something goes wrong.
+
+    As real clients do, it keeps the latest leader epoch that it heard of, and believes nobody who knows of less: one
+    that was replaced and has not heard of it would tell a reader that what its successor committed is out of range.
+    """
 
     def __init__(self, names: Sequence[str], rng: Random, timeout_s: float = 2.0) -> None:
         self._names = list(names)
         self._rng = rng
         self._clients = {name: SimClient(name, PORT, timeout_s) for name in names}
         self._leaders: dict[int, str] = {}
+        self._epochs: dict[int, int] = {}
 
     async def ask_any(self, api: ApiKey, request: Any) -> Any:
         return await self._clients[self._rng.choice(self._names)].call(api, request)
 
     async def ask_leader(self, partition: int, api: ApiKey, request: Any, version: int | None = None) -> Any:
-        if partition not in self._leaders:
-            await self._refresh(partition)
+        await self.epoch(partition)
         try:
             return await self._clients[self._leaders[partition]].call(api, request, version)
         except NETWORK_TROUBLE:
             self.forget(partition)
             raise
+
+    async def epoch(self, partition: int) -> int:
+        """The leader epoch to ask with; finds the leader where it is not known."""
+        if partition not in self._leaders:
+            await self._refresh(partition)
+        return self._epochs.get(partition, -1)
 
     def knows(self, partition: int, leader: str) -> None:
         self._leaders[partition] = leader
@@ -104,8 +114,10 @@ class ClusterClient:
         answer = await self.ask_any(ApiKey.METADATA, request)
         hosts = {broker.node_id: broker.host for broker in answer.brokers}
         for one in answer.topics[0].partitions:
-            if one.partition_index == partition and one.leader_id in hosts:
+            is_news = one.leader_epoch >= self._epochs.get(partition, -1)
+            if one.partition_index == partition and one.leader_id in hosts and is_news:
                 self._leaders[partition] = hosts[one.leader_id]
+                self._epochs[partition] = one.leader_epoch
                 return
         raise ConnectionRefusedError("nobody leads the partition")
 
@@ -161,7 +173,8 @@ async def fetch_once(
     client: ClusterClient, partition: int, offset: int, max_wait_ms: int
 ) -> tuple[list[Record], int]:
     """Records from `offset` on and the high watermark; -1 when nobody could tell."""
-    request = fetch_request(partition, offset, max_wait_ms=max_wait_ms)
+    epoch = await client.epoch(partition)
+    request = fetch_request(partition, offset, epoch=epoch, max_wait_ms=max_wait_ms)
     answered = await client.ask_leader(partition, ApiKey.FETCH, request, LEADERS_ONLY)
     answer = answered.responses[0].partitions[0]
     if answer.error_code in PASSING:

@@ -79,9 +79,9 @@ async def peek(deletions: Deletions, client: ClusterClient, partition: int, rng:
 async def read_at(client: ClusterClient, partition: int, offset: int) -> list[Record] | None:
     """Records from `offset` on; None when it lies before the log, or nobody could tell."""
     try:
-        answered = await client.ask_leader(
-            partition, ApiKey.FETCH, fetch_request(partition, offset, max_wait_ms=0), LEADERS_ONLY
-        )
+        epoch = await client.epoch(partition)
+        request = fetch_request(partition, offset, epoch=epoch, max_wait_ms=0)
+        answered = await client.ask_leader(partition, ApiKey.FETCH, request, LEADERS_ONLY)
     except NETWORK_TROUBLE:
         return None
     answer = answered.responses[0].partitions[0]

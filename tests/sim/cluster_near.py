@@ -132,7 +132,8 @@ class NearReader:
     async def _ask(self, offset: int) -> Any:
         if self._near is not None and asyncio.get_running_loop().time() > self._until:
             self._near = None
-        request = fetch_request(self._partition, offset, rack=self._rack)
+        epoch = await self._client.epoch(self._partition)
+        request = fetch_request(self._partition, offset, rack=self._rack, epoch=epoch)
         if self._near is None:
             answered = await self._client.ask_leader(self._partition, ApiKey.FETCH, request)
         else:

@@ -212,6 +212,21 @@ def test_a_follower_out_of_sync_gives_what_it_has_and_then_sends_on(scene: NearS
     assert answer.preferred_read_replica == scene.number(lagging)
 
 
+def test_a_leader_that_was_replaced_and_does_not_know_it_costs_no_reader_its_place(scene: NearScene) -> None:
+    """What its successor committed lies beyond its log; who knows of the successor is told to look again."""
+    before = scene.leader()
+    before.cut_off()
+    scene.loop.run_until(lambda: scene.leader() is not before and scene.leader().ready)
+    scene.loop.run_until(lambda: scene.partition(scene.leader()).is_leader)
+    assert scene.produce(-1, timeout_ms=10_000) is ErrorCode.NONE
+    end, epoch = scene.partition(scene.leader()).high_watermark, scene._state(0).leader_epoch
+    assert scene.partition(before).is_leader, "it has heard of it: the scene tells nothing"
+    assert end > scene.partition(before).log.end_offset
+    assert scene.told(before, end, epoch=epoch) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    # Without an epoch there is nothing to tell it by (so it is in Kafka): such a client starts over.
+    assert scene.told(before, end) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 def test_a_reader_that_waits_at_a_follower_is_sent_on_when_another_leads(scene: NearScene) -> None:
     follower = scene.followers()[0]
     epoch = scene._state(0).leader_epoch
