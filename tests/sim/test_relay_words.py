@@ -19,11 +19,7 @@ from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_records
 
-RETENTION = {
-    "log.retention.check.interval.ms": "100",
-    "log.initial.task.delay.ms": "0",
-    "log.retention.ms": "-1",  # until a topic says otherwise
-}
+RETENTION = {"log.retention.check.interval.ms": "100", "log.initial.task.delay.ms": "0"}
 
 
 def until_whole(story: RetiringStory) -> None:
