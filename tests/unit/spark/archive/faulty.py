@@ -8,6 +8,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -172,7 +173,7 @@ class Broker:
         self.meanwhile.pop(moment, lambda: None)()
 
     def find(self) -> tuple[dict[str, TopicInfo], list[str]]:
-        info = TopicInfo(TOPIC, None, tuple(sorted({partition for partition, _, _ in self.rows})), False)
+        info = TopicInfo(TOPIC, None, tuple(self.ends()), False)
         return {TOPIC: info}, []
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
@@ -186,19 +187,41 @@ class Broker:
             }
 
     def ends(self) -> dict[int, int]:
-        return {partition: offset + 1 for partition, offset, _ in sorted(self.rows)}
+        empty = dict.fromkeys(range(2), 0)
+        return empty | {partition: offset + 1 for partition, offset, _ in sorted(self.rows)}
 
     def lose_end(self, partition: int, end: int, regrown: int, epoch: int) -> None:
         """A replica is elected that has nothing behind `end`; then other records are written, up to `regrown`."""
         self.rows = [row for row in self.rows if row[0] != partition or row[1] < end]
-        self.rows += [
-            (partition, offset, f"{partition}/{offset} of {epoch}") for offset in range(end, regrown)
-        ]
         self.histories[partition].truncate_from(end)
-        self.histories[partition].assign(epoch, end)
-        self.starts[partition] = min(self.starts.get(partition, 0), end)
+        self._led_anew(partition, end)
+        self.grow(partition, regrown, epoch)
+
+    def grow(self, partition: int, end: int, epoch: int) -> None:
+        start = self.ends()[partition]
+        if end > start:
+            # An epoch is known from its first record on.
+            self.histories[partition].assign(epoch, start)
+        added = range(start, end)
+        self.rows += [(partition, offset, f"{partition}/{offset} of {epoch}") for offset in added]
+
+    def replica(self, partition: int) -> tuple[Rows, EpochHistory]:
+        """As the log is now, for an election later on."""
+        return [row for row in self.rows if row[0] == partition], deepcopy(self.histories[partition])
+
+    def elect(self, partition: int, replica: tuple[Rows, EpochHistory]) -> None:
+        """One that was away, and may have what the others do not have, and not what they have."""
+        rows, history = replica
+        common = sum(row in rows for row in self.rows if row[0] == partition)
+        self.rows = [row for row in self.rows if row[0] != partition] + rows
+        self.histories[partition] = deepcopy(history)
+        self._led_anew(partition, common)
+
+    def _led_anew(self, partition: int, common: int) -> None:
+        """A replica has deleted of its own log what it could vouch for, and lowers the progress before it leads."""
+        self.starts[partition] = min(self.starts.get(partition, 0), common)
         if partition in self.told:
-            self.told[partition] = (min(self.told[partition][0], end), None)
+            self.told[partition] = (min(self.told[partition][0], common), None)
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         return {}
@@ -211,8 +234,11 @@ class Broker:
     def _marks(self, part: Range) -> tuple[Mark, ...]:
         history, position, found = self.histories[part.at.partition], part.start, []
         while position < part.end:
-            epoch, position = history.end_of(history.epoch_at(position), part.end)
-            found.append((epoch, min(position, part.end)))
+            epoch, end = history.end_of(history.epoch_at(position), part.end)
+            if end <= position:
+                break  # the log lost it since it was planned
+            found.append((epoch, min(end, part.end)))
+            position = end
         return tuple(found)
 
     def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:

@@ -1,7 +1,6 @@
 """A log that gave archived offsets to other records is recognised by leader epochs, and archived again from there."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,8 @@ from penstock.spark.pipelines.archive.manifest import CHECKPOINT_ENTRIES, Manife
 from penstock.spark.pipelines.archive.planning import Log, Parted, Standing, gaps_and_starts
 from penstock.spark.pipelines.archive.reader import by_limits, topic_files
 from penstock.spark.pipelines.archive.rounds import Rounds
-from penstock.spark.pipelines.archive.standing import parting, partings
+from penstock.spark.pipelines.archive.standing import parting
+from penstock.storage.epochs import EpochHistory
 
 T0 = TopicPartition(TOPIC, 0)
 MARKS = [(1, 10), (3, 20)]
@@ -48,29 +48,26 @@ def rounds_of(world: World) -> Rounds:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "end", "where"),
+    ("epochs", "end", "where"),
     [
-        (3, 25, None),  # still the same log
-        (3, 20, None),
-        (3, 17, 17),  # cut off in the epoch, and grown in another one
-        (1, 15, 10),  # the archive has records of a lost epoch from 10 on
-        (1, 8, 8),
-        (0, 5, 0),  # nothing in common
+        ([(1, 0), (3, 10)], 25, None),  # still the same log
+        ([(1, 0), (3, 10), (5, 22)], 25, None),
+        ([(5, 24)], 25, None),  # and all of that deleted since
+        ([(1, 0), (3, 10), (5, 17)], 25, 17),  # cut off in the epoch, and grown in another one
+        ([(1, 0), (3, 10)], 17, 17),  # or not grown
+        ([(1, 0), (5, 15)], 25, 10),  # of an old leader, who had more of his own
+        ([(1, 0)], 30, 10),  # who has written nothing anew
+        ([(1, 0), (5, 8)], 25, 8),
+        ([(1, 0), (2, 8), (5, 22)], 25, 8),  # an epoch that the archive never saw lies between
+        ([(0, 0), (5, 5)], 25, 0),  # nothing in common
+        ([(0, 0)], 5, 0),
     ],
 )
-def test_where_a_log_parted(epoch: int, end: int, where: int | None) -> None:
-    assert parting(MARKS, epoch, end) == where
-
-
-def test_a_log_that_ends_before_the_last_epoch_is_asked_for_an_earlier_one() -> None:
-    """Longer than the archive, all of it of an old leader, and nothing written by the new one yet."""
-
-    class Epochs:
-        def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-            return {at: (1, 30) if epoch <= 1 else (-1, -1) for at, epoch in wanted.items()}
-
-    assert partings(Epochs(), {T0: MARKS}) == {T0: 10}
-    assert partings(Epochs(), {T0: [(3, 20)]}) == {T0: 0}
+def test_where_a_log_parted(epochs: list[tuple[int, int]], end: int, where: int | None) -> None:
+    history = EpochHistory()
+    for epoch, start in epochs:
+        history.assign(epoch, start)
+    assert parting(MARKS, lambda epoch: history.end_of(epoch, end)) == where
 
 
 def test_the_next_round_begins_where_the_log_parted() -> None:

@@ -26,6 +26,7 @@ from penstock.spark.pipelines.archive.planning import Bounds, Standing
 
 # Rounds of a few rows each, so that there are several to compact, and checkpoints between them.
 SETTINGS = rounds.Settings(bounds=Bounds(rows_max=8))
+ROUNDS_MAX = 100
 ROWS = [(partition, offset, f"{partition}/{offset}") for partition in range(2) for offset in range(10)]
 
 
@@ -55,8 +56,12 @@ class World:
         )
         running.recover()
         running.tell()
-        while running.run() is not None:
+        for _ in range(ROUNDS_MAX):
+            if running.run() is None:
+                break
             running.tell()
+        else:
+            raise AssertionError("a run has no end")
         compaction.compact(running, files_max=1)
 
     def run_and_fail(self, fault: Fault, at: int) -> Steps:

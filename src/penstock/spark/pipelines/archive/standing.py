@@ -5,7 +5,7 @@ offsets to other records. Leader epochs tell: the manifest has those of what is 
 OffsetForLeaderEpoch says where an epoch ended in the log that there is now.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,28 +70,31 @@ def standing(
 
 def partings(broker: Epochs, marks: Mapping[TopicPartition, Sequence[Mark]]) -> dict[TopicPartition, int]:
     """Where logs parted from what is archived, as far as epochs tell; nothing of those that did not."""
-    found = {at: _asked(broker, at, of) for at, of in marks.items() if of}
+
+    def ask(at: TopicPartition) -> Callable[[int], tuple[int, int]]:
+        return lambda epoch: broker.epoch_ends({at: epoch})[at]
+
+    found = {at: parting(of, ask(at)) for at, of in marks.items() if of}
     return {at: where for at, where in found.items() if where is not None}
 
 
-def _asked(broker: Epochs, at: TopicPartition, marks: Sequence[Mark]) -> int | None:
-    for epoch, _ in reversed(marks):
-        found, end = broker.epoch_ends({at: epoch})[at]
-        if end >= 0:
-            return parting(marks, found, end)
-        # The log ends before that epoch, so it has not one record of it: an earlier one may be there.
-    return 0
-
-
-def parting(marks: Sequence[Mark], epoch: int, end: int) -> int | None:
+def parting(marks: Sequence[Mark], end_of: Callable[[int], tuple[int, int]]) -> int | None:
     """Where a log parted from what is archived; None where it did not.
 
-    `epoch` and `end` are what the broker answers: the largest epoch in the log at or below the one that was asked for,
-    and where that ends. An epoch has one leader, so as far as both have records of it they are the same.
+    `end_of` tells the largest epoch in the log at or below the one asked for, and where that ends; -1 where the log has
+    no epoch as late as that. An epoch has one leader, so as far as both have records of it they are the same, and so
+    is all before. The latest that both have is looked for, as followers do it.
     """
-    common = max((mark_end for mark_epoch, mark_end in marks if mark_epoch <= epoch), default=0)
-    where = min(common, end)
-    return where if where < marks[-1][1] else None
+    latest = marks[-1][0]
+    for epoch, archived_end in reversed(marks):
+        if epoch > latest:
+            continue
+        found, end = end_of(epoch)
+        if found == epoch:
+            where = min(archived_end, end)
+            return where if where < marks[-1][1] else None
+        latest = found if end >= 0 else epoch
+    return 0 if marks[-1][1] else None
 
 
 def _marked(marks: Mapping[TopicPartition, Sequence[Mark]], at: TopicPartition, end: int) -> bool:
