@@ -81,7 +81,7 @@ class MovingStory(Story):
         assert answer.responses[0].error_code == ErrorCode.NONE
 
     def move(self, index: int, replicas: list[int] | None, *, topic: str = TOPIC) -> ErrorCode:
-        answer = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _wanted(index, replicas, topic))
+        answer = self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, wanted_replicas(index, replicas, topic))
         assert answer.error_code == ErrorCode.NONE
         return ErrorCode(answer.responses[0].partitions[0].error_code)
 
@@ -118,7 +118,7 @@ class MovingStory(Story):
                 target = rng.sample(range(1, 5), 3) if what == "move" else None
                 api, request = (
                     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-                    _wanted(rng.randrange(PARTITIONS), target),
+                    wanted_replicas(rng.randrange(PARTITIONS), target),
                 )
             case what:
                 value = "true" if what == "drain" else "false"
@@ -195,7 +195,7 @@ async def _try(host: str, api: ApiKey, request: Any) -> None:
         await SimClient(host, PORT).call(api, request)
 
 
-def _wanted(index: int, replicas: list[int] | None, topic: str = TOPIC) -> Any:
+def wanted_replicas(index: int, replicas: list[int] | None, topic: str = TOPIC) -> Any:
     one = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
     wanted = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[one])
     return alter_partition_reassignments.AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=[wanted])

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.sim.cluster_clients import create_topic
@@ -12,10 +14,13 @@ from tests.sim.messages import produce_request
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.files import Files
 from penstock.records.builder import build_batch
 from penstock.records.reader import Record, read_all
 from penstock.replication.leading import Leading
-from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.services import cleaner
+from penstock.storage import recovery
+from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
 from penstock.storage.log import Log
 from penstock.storage.recovery import open_log
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
@@ -126,14 +131,39 @@ def keeps_what_tombstones_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log whose end was cut is taken for as clean as it was."""
+    """How far a log is clean is kept by the partition's number, for whatever log is there."""
+    honest_open, honest_save = recovery._open, cleaner.save_cleaned
+
+    def save(files: Files, directory: Path, cleaned: Cleaned) -> None:
+        honest_save(files, directory, cleaned)
+        files.write_atomically(_mark_of(directory), b"%d" % cleaned.offset)
+
+    def opened(files: Files, directory: Path, *args: Any, **options: Any) -> recovery.Recovered:
+        found = honest_open(files, directory, *args, **options)
+        known = load_cleaned(files, directory, found.log.end_offset)
+        if files.exists(_mark_of(directory)):
+            known = known._replace(offset=int(files.read(_mark_of(directory))))
+        found.log.cleaned = known
+        return found
+
+    monkeypatch.setattr(cleaner, "save_cleaned", save)
+    monkeypatch.setattr(recovery, "_open", opened)
+    monkeypatch.setattr(recovery, "_load_cleaned", lambda log: None)
     monkeypatch.setattr(Cleaned, "cut", lambda cleaned, end_offset: cleaned)
 
 
+def _mark_of(directory: Path) -> Path:
+    return directory.parent.parent.parent / f"cleaned-{directory.parent.name}-{directory.name}"
+
+
+# Found by seeds 1 and 0.
+PLANTED = [keeps_what_tombstones_deleted, cleans_from_another_logs_mark]
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("plant", [keeps_what_tombstones_deleted], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_checkers_find_a_planted_bug(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert any(goes_wrong(run_story, seed) for seed in range(300))
+    assert any(goes_wrong(run_story, seed) for seed in range(30))

@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 
 # Up to here a log is rewritten in a thread: some milliseconds, for which starting a process would not pay.
 _SMALL_BYTES = 256 * 1024
+# The map of keys is filled with zeros when it is made, and the loop waits for that: it is no larger than keys could
+# make use of. A slot is 24 bytes. Where compression hides more keys in a dirty byte, another round takes them.
+_MAP_BYTES_PER_BYTE = 16
 _LONG_MAX = 2**63 - 1
 # How often a swap looks whether the checkpoint that is being written is done.
 _SAVING_POLL_SECONDS = 0.005
@@ -296,7 +299,10 @@ class Cleaner:
             now_ms=self._clock.now_ms(),
             delete_retention_ms=config.delete_retention_ms,
             producers=producers,
-            memory_bytes=broker.log_cleaner_dedupe_buffer_size // max(broker.log_cleaner_threads, 1),
+            memory_bytes=min(
+                broker.log_cleaner_dedupe_buffer_size // max(broker.log_cleaner_threads, 1),
+                found.dirty_bytes * _MAP_BYTES_PER_BYTE,
+            ),
             load_factor=broker.log_cleaner_io_buffer_load_factor,
             io_bytes=broker.log_cleaner_io_buffer_size // max(broker.log_cleaner_threads, 1),
             segment_bytes=config.segment_bytes,

@@ -2,7 +2,7 @@
 
 What is kept of a key is a 128-bit hash: two keys with the same one would be taken for one key, and nobody knows how
 to find two such keys for BLAKE2. A slot is 24 bytes (two halves of the hash, the offset) in three flat arrays with
-linear probing; nothing is ever removed but everything. The arrays take memory only as they fill up.
+linear probing; nothing is ever removed but everything. All of it is filled with zeros when it is made.
 """
 
 from hashlib import blake2b
