@@ -85,7 +85,7 @@ class Broker:
         self._jobs = Jobs(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.cluster = ClusterMember(
-            self._loop, seams, self.metadata, self.table, self._group_commit, config, connect
+            self._loop, seams, self.metadata, self.table, self._group_commit, self._jobs, config, connect
         )
         self.services = self._assemble()
         self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
@@ -280,7 +280,6 @@ class Broker:
         await self.listener.close()
         await self._tasks.close()
         await self.cluster.close()
-        await self.cleaner.idle()
         await self._group_commit.idle()
         await self._jobs.idle()
 
