@@ -249,13 +249,13 @@ class Partition:
 
     def replace_log(self, log: Log) -> None:
         """The log was opened anew after an I/O error: offsets that somebody still waits for may mean something else."""
+        unreplicated = self.is_leader and self.leading is None
+        # First: this reads, and where that fails nothing has changed yet.
+        committed = log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
         self.sync_failed("the log was opened again after an I/O error")
         self.log.close()
         self.log = log
-        unreplicated = self.is_leader and self.leading is None
-        self.note_committed(
-            log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
-        )
+        self.note_committed(committed)
 
     def retire(self) -> None:
         """The topic was deleted: nobody waits here any longer."""

@@ -114,6 +114,7 @@ class Broker:
         self._tasks = Tasks(self._loop, self._task_ended)
         self._may_have_written = False
         self.broken = asyncio.Event()  # something that must never end has
+        self.broken_by = ""
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -269,6 +270,7 @@ class Broker:
     def _task_ended(self, name: str, error: BaseException) -> None:
         """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
         log.critical("the task %s failed, so the broker stops", name, exc_info=error)
+        self.broken_by = f"the task {name} failed: {error}"
         self.broken.set()
 
     async def _quiet(self) -> None:

@@ -194,16 +194,23 @@ class Hosting:
         partitions = {}
         for index, recovered in (await self._jobs.run(job)).items():
             if isinstance(recovered, StorageError):
-                log.error("partition %s-%d cannot be opened: %s", image.name, index, recovered)
-                self._incomplete = True
+                self._not_opened(image, index, recovered)
                 continue
             self.recovered_bytes += recovered.scanned_bytes
             if recovered.cut_bytes:
                 log.warning(
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
-            partitions[index] = self._replica(image, config, index, recovered)
+            try:
+                partitions[index] = self._replica(image, config, index, recovered)
+            except StorageError as error:  # it was read again, for its high watermark
+                recovered.log.close()
+                self._not_opened(image, index, error)
         return partitions
+
+    def _not_opened(self, image: TopicImage, index: int, error: StorageError) -> None:
+        log.error("partition %s-%d cannot be opened: %s", image.name, index, error)
+        self._incomplete = True
 
     def _replica(self, image: TopicImage, config: TopicConfig, index: int, recovered: Recovered) -> Partition:
         state = image.partitions[index]
@@ -300,7 +307,7 @@ class Hosting:
         )
         try:
             recovered = await self._jobs.run(job, lease=partition.lease)
-        except StorageError as error:
+        except (StorageError, FileNotFoundError) as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
         try:
@@ -311,11 +318,16 @@ class Hosting:
             recovered.log.close()
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
-        log.warning("partition %s-%d is back online", topic.name, partition.index)
         await self._roles.let_go(partition)
-        image = self._image.topics_by_id.get(topic.id)
-        partition.replace_log(recovered.log)
         self._hosted.pop(topic.id, None)
+        try:
+            partition.replace_log(recovered.log)
+        except StorageError as error:
+            recovered.log.close()
+            log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
+            return
+        log.warning("partition %s-%d is back online", topic.name, partition.index)
+        image = self._image.topics_by_id.get(topic.id)
         if image is not None and topic.config.overrides != image.configs:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
 
@@ -357,6 +369,8 @@ def _open_all(
             )
         except StorageError as error:
             opened[index] = error
+        except FileNotFoundError as error:
+            opened[index] = StorageError(f"{error} is gone")
     return opened
 
 
