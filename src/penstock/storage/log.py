@@ -51,9 +51,11 @@ class Log:
         producers: ProducerState,
         point: RecoveryPoint | None = None,
         unscanned_cost: int = 0,
+        owner: str = "",
     ) -> None:
         self.files = files
         self.directory = directory
+        self.owner = owner
         self._row = SegmentRow(segments)
         self._active = segments[-1]  # the row's, at hand for the hot path
         self.start_offset = start_offset
