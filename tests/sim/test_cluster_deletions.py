@@ -1,7 +1,9 @@
 """DeleteRecords in a cluster: what was answered stays deleted, whoever leads next and however it got there."""
 
+import asyncio
 import os
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.sim.cluster_deleting import LEADERS_ONLY, DeletingStory, delete_request
@@ -11,9 +13,10 @@ from tests.sim.messages import fetch_request, records_of
 from tests.sim.test_cluster_scenes import Scene, send
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.jobs import Jobs
 from penstock.replication.following import Follower
 from penstock.replication.leading import Leading
-from penstock.storage.log import Log
+from penstock.replication.partition import Partition
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
@@ -108,6 +111,39 @@ def test_a_replica_that_begins_within_a_batch_takes_it_whole(scene: Scene) -> No
     assert (log.start_offset, log.end_offset, log.segments[0].base_offset) == (7, 10, 5)
 
 
+class LateJobs:
+    """Threads of a slow disk, as DeleteRecords sees them."""
+
+    def __init__(self, jobs: Jobs, seconds: float) -> None:
+        self._jobs = jobs
+        self._seconds = seconds
+
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(self._seconds)
+        return await self._jobs.run(*args, **kwargs)
+
+
+def test_who_leads_no_more_when_its_disk_is_done_promises_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = scene.leader()
+    assert old.broker is not None
+    deletions = old.broker.services.deletions
+    monkeypatch.setattr(deletions, "_jobs", LateJobs(deletions._jobs, 4))
+    asked = SimClient(old.name, PORT).call(ApiKey.DELETE_RECORDS, delete_request(0, 4, 10_000))
+    asking = scene.loop.spawn("admin", asked)
+    scene.let_pass(0.001)
+    for machine in scene.followers():
+        scene.loop.network.stall(old.name, machine.name)
+    old.cut_off()
+    scene.let_pass(SESSION_SECONDS + 0.5)
+    old.reach_store()
+    scene.loop.network.heal_all()
+    answer = scene.loop.run_until_complete(asking).topics[0].partitions[0]
+    assert scene.leader() is not old
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deletion is answered before any follower knows of it."""
     monkeypatch.setattr(Leading, "lowest_start", lambda leading, own_start: own_start)
@@ -126,7 +162,8 @@ def joins_with_what_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
 def deletes_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower says that it has deleted what a power cut brings back."""
 
-    async def hasty(follower: Follower, one: Log, offset: int) -> None:
+    async def hasty(follower: Follower, partition: Partition, offset: int) -> None:
+        one = partition.log
         if one.start_offset < offset <= one.end_offset:
             one.advance_start(offset)
 

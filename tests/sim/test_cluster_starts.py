@@ -8,7 +8,12 @@ from tests.sim.cluster_hostile import HostileStory
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.coordination.memory import Fault
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import DiskFailedError
 from penstock.replication.fetchers import Fetcher, Fetchers
+from penstock.services import hosting
+from penstock.storage.checkpoint import LogEnd
+from penstock.storage.log import Log
 from penstock.testing.sim_loop import SimLoop
 
 CALLS = 7  # of a start: four that load the metadata, three that register
@@ -75,3 +80,26 @@ def test_a_read_error_does_not_end_replication(seed: int) -> None:
         story.heal()
         story.check_progress()
         story.check_data()
+
+
+def test_a_read_that_fails_for_a_high_watermark_keeps_one_replica_offline_for_a_while_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    honest, failures = hosting.end_at, [DiskFailedError("Input/output error")]
+
+    def failing(log: Log, offset: int) -> LogEnd:
+        if failures:
+            raise failures.pop()
+        return honest(log, offset)
+
+    with SimLoop(3) as loop:
+        scene = Scene(loop, synced=False)
+        scene.begin()
+        assert scene.produce(-1) is ErrorCode.NONE
+        follower = scene.followers()[0]
+        follower.stop()
+        monkeypatch.setattr(hosting, "end_at", failing)
+        follower.start()
+        scene.let_pass(3)
+        scene.until_whole()
+        assert not failures

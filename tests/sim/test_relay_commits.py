@@ -8,6 +8,7 @@ import os
 
 import pytest
 from tests.sim.cluster_clients import Violation, write
+from tests.sim.cluster_deleting import delete_request
 from tests.sim.cluster_planted import Plant
 from tests.sim.cluster_retiring import INTO, RETIRED, WRITER, RetiringStory
 from tests.sim.cluster_story import BROKERS, Story, bytes_below
@@ -18,7 +19,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.records.reader import read_all
 from penstock.replication.inlet import is_drained
 from penstock.replication.partition import Partition
-from penstock.testing.sim_broker import SESSION_SECONDS
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS
+from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_topics
@@ -126,6 +128,33 @@ def run_story(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_the_source_keeps_what_its_target_may_still_lose(seed: int) -> None:
     run_story(seed)
+
+
+def test_a_deletion_where_nothing_can_be_committed_ends_in_time_and_leaves_one_word() -> None:
+    with SimLoop(1) as loop:
+        story = CommitStory(loop)
+        story.begin()
+        story.let_pass(1)
+        loop.crash("producer")
+        story.until_moved()
+        leader = story.leader(INTO)
+        assert leader is not None
+        target = story.replica(leader, INTO)
+        assert target is not None
+        for number in TARGET_REPLICAS:
+            other = story.machines[number - 1]
+            if other is not leader:
+                loop.network.stall(leader.name, other.name)
+        before = len(target.log.segments)
+        request = delete_request(INTO, -1, 500)
+        tries = [
+            loop.spawn("admin", SimClient(leader.name, PORT).call(ApiKey.DELETE_RECORDS, request))
+            for _ in range(5)
+        ]
+        story.let_pass(1)  # they are in sync still, as far as anybody knows
+        told = [task.result().topics[0].partitions[0].error_code for task in tries]
+        assert told == [ErrorCode.REQUEST_TIMED_OUT] * 5
+        assert len(target.log.segments) <= before + 1
 
 
 @pytest.mark.parametrize("plant", [believes_what_is_appended], ids=lambda plant: plant.__name__)

@@ -13,12 +13,12 @@ that it acknowledged, and might be elected without them.
 
 import asyncio
 import logging
-from concurrent.futures import Executor
 from functools import partial
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.core.jobs import Jobs
 from penstock.records.batch import check_batch
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
@@ -37,15 +37,8 @@ _POLL_SECONDS = 0.002
 class Follower:
     """Applies a leader's answers to the logs of this broker."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        executor: Executor | None,
-        clock: Clock,
-        group_commit: GroupCommit,
-    ) -> None:
-        self._loop = loop
-        self._executor = executor
+    def __init__(self, jobs: Jobs, clock: Clock, group_commit: GroupCommit) -> None:
+        self._jobs = jobs
         self._clock = clock
         self._group_commit = group_commit
         # Gaps that a leader showed, by topic id and partition: see `_append`.
@@ -71,7 +64,7 @@ class Follower:
                 await self._expect_gaps(partition)
                 self._append(partition, epoch, memoryview(answer.records))
             partition.told_committed(answer.high_watermark)
-            await self._advance_start(partition.log, answer.log_start_offset)
+            await self._advance_start(partition, answer.log_start_offset)
         except (ApiError, StorageError) as error:
             log.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
             went_well = False
@@ -103,7 +96,7 @@ class Follower:
         partition.truncating = True  # the cleaner writes the same file
         try:
             job = partial(save_cleaned, one.files, one.directory, one.cleaned)
-            await self._loop.run_in_executor(self._executor, job)
+            await self._jobs.run(job, lease=partition.lease)
             one.may_have_gaps = True
         finally:
             partition.truncating = False
@@ -112,11 +105,12 @@ class Follower:
         await self._group_commit.covered(partition)
         return not partition.log.failed
 
-    async def _advance_start(self, one: Log, offset: int) -> None:
+    async def _advance_start(self, partition: Partition, offset: int) -> None:
         """What the leader deleted is deleted here, and durably, for the next fetch says so."""
+        one = partition.log
         if one.start_offset < offset <= one.end_offset:
             job = StartJob(one.files, one.directory, offset)
-            await self._loop.run_in_executor(self._executor, job.run)
+            await self._jobs.run(job.run, lease=partition.lease)
             one.advance_start(offset)
 
     async def _begin_with(self, partition: Partition, records: bytes | memoryview, committed: int) -> None:
@@ -129,7 +123,7 @@ class Follower:
             if committed > max(one.end_offset, one.cleaned.tombstones):
                 known = one.cleaned.without_tombstones(committed)
                 job = partial(save_cleaned, one.files, one.directory, known)
-                await self._loop.run_in_executor(self._executor, job)
+                await self._jobs.run(job, lease=partition.lease)
                 one.cleaned = known
             first = check_batch(memoryview(records))
             if first.base_offset < one.end_offset <= first.last_offset:
@@ -156,7 +150,7 @@ class Follower:
             job = one.truncation(offset)
             if job is not None:
                 log.info("%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset)
-                await self._loop.run_in_executor(self._executor, job.run)
+                await self._jobs.run(job.run, lease=partition.lease)
                 one.truncated(job)
         except StorageError as error:
             partition.sync_failed(str(error))
@@ -175,7 +169,7 @@ class Follower:
         )
         partition.truncating = partition.sync_running = True
         try:
-            anew = await self._loop.run_in_executor(self._executor, begin_anew, partition.log, offset)
+            anew = await self._jobs.run(partial(begin_anew, partition.log, offset), lease=partition.lease)
             partition.replace_log(anew)
             partition.note_committed(anew.end())
         except StorageError as error:
@@ -186,8 +180,7 @@ class Follower:
     async def _quiet(self, partition: Partition) -> None:
         while True:
             await self._group_commit.quiet(partition)
-            swapping = partition.swapping is not None or any(one.pinned for one in partition.log.segments)
-            if not swapping and not partition.sync_running:
+            if not any(one.pinned for one in partition.log.segments):
                 return
             await asyncio.sleep(_POLL_SECONDS)
 

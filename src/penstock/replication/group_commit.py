@@ -4,6 +4,7 @@ Batching needs no timer: while the disk works, new batches gather, and the next 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -11,6 +12,8 @@ from functools import partial
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
+
+log = logging.getLogger(__name__)
 
 
 class GroupCommit:
@@ -31,16 +34,23 @@ class GroupCommit:
             self._loop.call_soon(self._start, partition)
 
     def _start(self, partition: Partition) -> None:
-        log = partition.log
+        if partition.lease.ended:  # `sync_running` stays: nobody asks again
+            self._wake(partition)
+            return
+        if partition.log.failed:  # nor does a checkpoint of it, while it is opened again
+            partition.sync_running = False
+            partition.sync_failed("the log is offline after an I/O error")
+            self._wake(partition)
+            return
         try:
-            job = log.sync_job(checkpoint=log.needs_checkpoint)
+            job = partition.log.sync_job(checkpoint=partition.log.needs_checkpoint)
         except ApiError as error:  # what was held back could not be written
             partition.sync_running = False
             partition.sync_failed(str(error))
             self._wake(partition)
             return
         self.running += 1
-        future = self._loop.run_in_executor(self._executor, job.run)
+        future = partition.lease.take(self._loop.run_in_executor(self._executor, job.run))
         future.add_done_callback(partial(self._done, partition, job))
 
     def _done(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
@@ -53,15 +63,20 @@ class GroupCommit:
 
     async def covered(self, partition: Partition) -> None:
         """Wait until everything that is written now is durable, or the log has failed."""
-        log, target = partition.log, partition.log.end_offset
-        while log.synced_end.offset < target and not log.failed and partition.log is log:
+        one, target = partition.log, partition.log.end_offset
+        while one.synced_end.offset < target and partition.log is one:
+            if one.failed or partition.lease.ended:
+                return
             self.request(partition)
             await self._ended(partition)
 
     async def quiet(self, partition: Partition) -> None:
-        """Wait until no sync of it is under way."""
-        while partition.sync_running:
-            await self._ended(partition)
+        """Wait until nothing works on its files: no sync, and nobody else who has the lease."""
+        while (syncs := partition.sync_running and not partition.lease.ended) or not partition.lease.is_free:
+            if syncs:
+                await self._ended(partition)
+            else:
+                await partition.lease.free()
 
     async def _ended(self, partition: Partition) -> None:
         done: asyncio.Future[None] = self._loop.create_future()
@@ -83,12 +98,13 @@ class GroupCommit:
         if future.cancelled():
             return
         error = future.exception()
-        if isinstance(error, StorageError):
-            partition.sync_failed(str(error))
-            self._on_failure(str(error))
-            return
         if error is not None:
-            raise error
+            partition.sync_failed(str(error))
+            if isinstance(error, StorageError):
+                self._on_failure(str(error))
+            else:  # not the disk: its files are not what they should be, and other logs' may well be
+                log.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
+            return
         partition.synced(job)
         if partition.log.unsynced_bytes and partition.sync_before_ack and not partition.sync_running:
             self.request(partition)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.lease import Lease
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import relayed_by
 from penstock.replication.leading import Leading
@@ -22,8 +23,6 @@ from penstock.storage.replicated import end_at
 from penstock.storage.segment import Slice
 
 if TYPE_CHECKING:
-    import asyncio
-
     from penstock.coordination.nodes import Removed
     from penstock.replication.inlet import Retirement
 
@@ -63,12 +62,12 @@ class Partition:
         "is_leader",
         "leader_epoch",
         "leading",
+        "lease",
         "log",
         "readable",
         "replica_count",
         "replica_waiters",
         "retirement",
-        "swapping",
         "sync_before_ack",
         "sync_running",
         "topic",
@@ -98,8 +97,7 @@ class Partition:
         self.gap: Removed | None = None
         self.sync_before_ack = sync_before_ack
         self.sync_running = False
-        # While compaction exchanges files of the log: nobody else may open, move or cut it meanwhile.
-        self.swapping: asyncio.Future[None] | None = None
+        self.lease = Lease()  # what works on the log's files: nobody may open, move or cut it meanwhile
         self.replica_count = self.assured_count = 1  # the second goes without those that only come or go
         self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
         self.is_leader = True
@@ -251,13 +249,13 @@ class Partition:
 
     def replace_log(self, log: Log) -> None:
         """The log was opened anew after an I/O error: offsets that somebody still waits for may mean something else."""
+        unreplicated = self.is_leader and self.leading is None
+        # First: this reads, and where that fails nothing has changed yet.
+        committed = log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
         self.sync_failed("the log was opened again after an I/O error")
         self.log.close()
         self.log = log
-        unreplicated = self.is_leader and self.leading is None
-        self.note_committed(
-            log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
-        )
+        self.note_committed(committed)
 
     def retire(self) -> None:
         """The topic was deleted: nobody waits here any longer."""

@@ -85,7 +85,7 @@ class Broker:
         self._jobs = Jobs(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.cluster = ClusterMember(
-            self._loop, seams, self.metadata, self.table, self._group_commit, config, connect
+            self._loop, seams, self.metadata, self.table, self._group_commit, self._jobs, config, connect
         )
         self.services = self._assemble()
         self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
@@ -114,6 +114,7 @@ class Broker:
         self._tasks = Tasks(self._loop, self._task_ended)
         self._may_have_written = False
         self.broken = asyncio.Event()  # something that must never end has
+        self.broken_by = ""
         self.loop_lag = LoopLag(self._loop)
         self.console_port = -1  # none
 
@@ -269,6 +270,7 @@ class Broker:
     def _task_ended(self, name: str, error: BaseException) -> None:
         """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
         log.critical("the task %s failed, so the broker stops", name, exc_info=error)
+        self.broken_by = f"the task {name} failed: {error}"
         self.broken.set()
 
     async def _quiet(self) -> None:
@@ -280,7 +282,6 @@ class Broker:
         await self.listener.close()
         await self._tasks.close()
         await self.cluster.close()
-        await self.cleaner.idle()
         await self._group_commit.idle()
         await self._jobs.idle()
 

@@ -15,6 +15,7 @@ from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
@@ -53,6 +54,7 @@ class ClusterMember:
         metadata: MetadataStore,
         table: PartitionTable,
         group_commit: GroupCommit,
+        jobs: Jobs,
         config: BrokerConfig,
         connect: Connect | None,
     ) -> None:
@@ -74,7 +76,7 @@ class ClusterMember:
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
         self.follower_reads = FollowerReads(self.keeper, throttle, loop.time)
-        follower = Follower(loop, seams.executor, seams.clock, group_commit)
+        follower = Follower(jobs, seams.clock, group_commit)
         self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
         self.roles = Roles(
             loop,

@@ -23,6 +23,7 @@ from penstock.coordination.tree import (
     Tree,
 )
 from penstock.core.clock import SystemClock
+from penstock.core.errors import PenstockError
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker
 from penstock.server.console import Console
@@ -44,8 +45,12 @@ _RETRY_SECONDS = 0.5
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
+class BrokenError(PenstockError):
+    """A broker that could not go on: whoever runs it must see that it did not stop as it was told to."""
+
+
 def run(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT; `ready` is called once it serves."""
+    """Run a broker until SIGTERM or SIGINT; `ready` is called once it serves. BrokenError when it ends by itself."""
     uvloop.run(_serve(config, host, port, ready))
 
 
@@ -80,6 +85,8 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
             finally:
                 await console.close()
                 await broker.stop()
+            if broker.broken.is_set():
+                raise BrokenError(f"the broker stopped by itself: {broker.broken_by}")
         finally:
             await store.close()
 

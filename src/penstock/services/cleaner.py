@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
@@ -32,6 +32,9 @@ from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Lear
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
 from penstock.storage.swap import SegmentSwap, discard_cleaned, prepare_swap
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +105,8 @@ class Cleaner:
         self._unlink_later = unlink_later
         self._round_of = round_of
         self.config = config
-        self._busy: dict[Partition, None] = {}
+        # By directory: a round of a topic that was deleted may still write into that of the one made again.
+        self._busy: dict[Path, None] = {}
         self.parked: dict[Partition, Log] = {}
         self.stats = CleanerStats()
 
@@ -128,12 +132,6 @@ class Cleaner:
             if not await self.clean_next():
                 await asyncio.sleep(self._rest_seconds)
 
-    async def idle(self) -> None:
-        """Wait until no files are being exchanged: for the shutdown, after `run` was cancelled."""
-        swapping = [one.swapping for one in self._table.partitions() if one.swapping is not None]
-        if swapping:
-            await asyncio.wait(swapping)
-
     # -- which log -----------------------------------------------------------------------------------------
 
     async def clean_next(self) -> bool:
@@ -142,9 +140,10 @@ class Cleaner:
         if due is None:
             return False
         partition = due.partition
-        if partition in self._busy:
+        directory = partition.log.directory
+        if directory in self._busy:
             return True  # another one of us was faster
-        self._busy[partition] = None
+        self._busy[directory] = None
         try:
             if not await self._clean(due):
                 await self._discard(partition.log)
@@ -165,7 +164,7 @@ class Cleaner:
             self.parked[partition] = partition.log
             await self._discard(partition.log)
         finally:
-            del self._busy[partition]
+            del self._busy[directory]
         return True
 
     async def _dirtiest(self) -> _Due | None:
@@ -183,7 +182,7 @@ class Cleaner:
                         continue
                     ratios[topic.name, partition.index] = found.dirty_ratio
                     is_better = best is None or found.dirty_ratio > best.found.dirty_ratio
-                    free = partition not in self._busy
+                    free = partition.log.directory not in self._busy
                     if is_better and free and await self._is_due(topic, partition, found):
                         best = _Due(topic, partition, found)
                 except (StorageError, FileNotFoundError) as error:
@@ -338,7 +337,7 @@ class Cleaner:
                 self._table.by_id.get(topic.id) is topic
                 and topic.partitions.get(partition.index) is partition
             )
-            if not served or partition.log is not one or one.cuts != read.cuts:
+            if not served or partition.log is not one or one.failed or one.cuts != read.cuts:
                 return False
             if not one.saving and not partition.truncating:
                 return True
@@ -365,10 +364,4 @@ class Cleaner:
 
     async def _alone(self, partition: Partition, work: Callable[[], None]) -> None:
         """In a thread; whoever would cut, move or replace the log waits for it."""
-        partition.swapping = running = self._jobs.run(work)
-        running.add_done_callback(partial(_swap_ended, partition))
-        await asyncio.shield(running)
-
-
-def _swap_ended(partition: Partition, _: object) -> None:
-    partition.swapping = None
+        await self._jobs.run(work, lease=partition.lease)

@@ -14,7 +14,7 @@ from penstock.core.jobs import Jobs
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.relay.inbox import Committed
-from penstock.services.relay.words import oldest_word, say_beyond
+from penstock.services.relay.words import is_said, oldest_word, say_again
 from penstock.services.topic_names import INTERNAL_TOPICS
 
 # In place of an offset: everything that readers can see.
@@ -43,47 +43,73 @@ class DeletionService:
             offset = partition.readable.offset
         if not 0 <= offset <= partition.readable.offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        deadline = self._loop.time() + timeout_s
-        await self._keep_words(served, partition, offset, deadline)
+        try:
+            await self._delete(_Led(self._table, served, partition), offset, self._loop.time() + timeout_s)
+        except TimeoutError as error:
+            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all replicas have deleted it in time") from error
+        return max(offset, partition.low_watermark)
+
+    async def _delete(self, led: "_Led", offset: int, deadline: float) -> None:
+        """Whoever does not lead any more has nothing to promise: that is looked at after every wait."""
+        partition = led.partition
+        async with asyncio.timeout_at(deadline):
+            await self._keep_words(led, offset)
         log = partition.log
+        if log.failed:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
         log.advance_start(offset)
         if log.start_offset > 0:
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
-            await self._jobs.run(log.start_job().run)
-        await self._deleted_everywhere(partition, offset, deadline)
-        return max(offset, partition.low_watermark)
+            await self._jobs.run(log.start_job().run, lease=partition.lease)
+            led.check()
+        async with asyncio.timeout_at(deadline):
+            await self._deleted_everywhere(led, offset)
 
-    async def _deleted_everywhere(self, partition: Partition, offset: int, deadline: float) -> None:
-        waiter, epoch = _Deletion(), partition.leader_epoch
+    async def _deleted_everywhere(self, led: "_Led", offset: int) -> None:
+        waiter, partition = _Deletion(), led.partition
         partition.deletion_waiters[waiter] = None
         try:
-            async with asyncio.timeout_at(deadline):
-                while partition.low_watermark < offset:
-                    waiter.moved.clear()
-                    await waiter.moved.wait()
-                    if not partition.is_leader or partition.leader_epoch != epoch:
-                        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        except TimeoutError as error:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "not all replicas have deleted it in time") from error
+            while partition.low_watermark < offset:
+                waiter.moved.clear()
+                await waiter.moved.wait()
+                led.check()
         finally:
             del partition.deletion_waiters[waiter]
 
-    async def _keep_words(self, topic: Topic, partition: Partition, offset: int, deadline: float) -> None:
-        """What relays said before `offset` is said again first; ApiError when that cannot be committed in time."""
-        oldest = oldest_word(topic, partition)
-        if oldest is None or oldest >= offset:
-            return
-        last = say_beyond(topic, partition, offset, self._clock.now_ms())
-        if partition.is_committed(last):
-            return
-        waiter = Committed(self._loop)
-        partition.wait_for_commit(last, waiter)
-        try:
-            async with asyncio.timeout_at(deadline):
+    async def _keep_words(self, led: "_Led", offset: int) -> None:
+        """What relays said before `offset` is said again first; ApiError when that cannot be committed."""
+        topic, partition = led.topic, led.partition
+        while (oldest := oldest_word(topic, partition)) is not None and oldest < offset:
+            if is_said(topic, partition):
+                last = say_again(topic, partition, self._clock.now_ms())
+            else:  # it is under way: each try would write one more, and a segment for it
+                last = partition.log.end_offset - 1
+            if not partition.is_committed(last):
+                waiter = Committed(self._loop)
+                partition.wait_for_commit(last, waiter)
                 await waiter.done
-        except TimeoutError as error:
-            message = "how far relays are could not be committed in time, and nothing was deleted"
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, message) from error
+                led.check()
+
+
+class _Led:
+    """A partition that was led here, under one epoch, when the request came."""
+
+    __slots__ = ("_epoch", "_table", "partition", "topic")
+
+    def __init__(self, table: PartitionTable, topic: Topic, partition: Partition) -> None:
+        self._table = table
+        self.topic = topic
+        self.partition = partition
+        self._epoch = partition.leader_epoch
+
+    def check(self) -> None:
+        """ApiError when it is no longer."""
+        if self._table.by_id.get(self.topic.id) is not self.topic:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = self.partition
+        is_served = self.topic.partitions.get(partition.index) is partition and not partition.lease.ended
+        if not is_served or not partition.is_leader or partition.leader_epoch != self._epoch:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class _Deletion:

@@ -194,16 +194,23 @@ class Hosting:
         partitions = {}
         for index, recovered in (await self._jobs.run(job)).items():
             if isinstance(recovered, StorageError):
-                log.error("partition %s-%d cannot be opened: %s", image.name, index, recovered)
-                self._incomplete = True
+                self._not_opened(image, index, recovered)
                 continue
             self.recovered_bytes += recovered.scanned_bytes
             if recovered.cut_bytes:
                 log.warning(
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
-            partitions[index] = self._replica(image, config, index, recovered)
+            try:
+                partitions[index] = self._replica(image, config, index, recovered)
+            except StorageError as error:  # it was read again, for its high watermark
+                recovered.log.close()
+                self._not_opened(image, index, error)
         return partitions
+
+    def _not_opened(self, image: TopicImage, index: int, error: StorageError) -> None:
+        log.error("partition %s-%d cannot be opened: %s", image.name, index, error)
+        self._incomplete = True
 
     def _replica(self, image: TopicImage, config: TopicConfig, index: int, recovered: Recovered) -> Partition:
         state = image.partitions[index]
@@ -236,9 +243,7 @@ class Hosting:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         self._table.remove(topic)
         await self._let_go(topic)
-        swapping = _retire_all(topic)  # in a function of its own: no variable here may keep a partition alive
-        if swapping:
-            await asyncio.wait(swapping)  # it goes by names, which may be another topic's soon
+        await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
         try:
             await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
         except (StorageError, FileNotFoundError):
@@ -253,11 +258,7 @@ class Hosting:
         for index in indexes:
             partition = topic.partitions.pop(index)
             await self._roles.leave(topic, partition)
-            if partition.swapping is not None:
-                await asyncio.wait([partition.swapping])
-            await self._group_commit.quiet(partition)
-            # For good: a sync of files that are gone would look as if the disk had failed.
-            partition.truncating = partition.sync_running = True
+            await self._end(partition)
             log.info("%s-%d: this replica is not kept here any longer", topic.name, index)
             try:
                 await self._jobs.run(partial(self._data_dir.discard_partition, topic.name, topic.id, index))
@@ -265,6 +266,18 @@ class Hosting:
                 log.exception("the files of %s-%d could not be removed", topic.name, index)
         if indexes:
             self.empty_trash()
+
+    async def _end_all(self, topic: Topic) -> None:
+        for partition in topic.partitions.values():
+            partition.retire()
+            partition.lease.ended = True
+        for partition in topic.partitions.values():
+            await self._end(partition)
+
+    async def _end(self, partition: Partition) -> None:
+        """Nothing begins on its files any more, and what has begun is done: the names may be another one's soon."""
+        partition.lease.ended = partition.truncating = True
+        await self._group_commit.quiet(partition)
 
     def empty_trash(self) -> None:
         self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
@@ -278,7 +291,7 @@ class Hosting:
         async with self._turn:
             for topic in self._table.topics():
                 for partition in list(topic.partitions.values()):
-                    is_busy = partition.sync_running or partition.swapping is not None
+                    is_busy = partition.sync_running or not partition.lease.is_free
                     if partition.log.failed and not is_busy and not partition.truncating:
                         await self._reopen(topic, partition)
 
@@ -293,8 +306,8 @@ class Hosting:
             after_failure=True,
         )
         try:
-            recovered = await self._jobs.run(job)
-        except StorageError as error:
+            recovered = await self._jobs.run(job, lease=partition.lease)
+        except (StorageError, FileNotFoundError) as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
         try:
@@ -305,11 +318,16 @@ class Hosting:
             recovered.log.close()
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
-        log.warning("partition %s-%d is back online", topic.name, partition.index)
         await self._roles.let_go(partition)
-        image = self._image.topics_by_id.get(topic.id)
-        partition.replace_log(recovered.log)
         self._hosted.pop(topic.id, None)
+        try:
+            partition.replace_log(recovered.log)
+        except StorageError as error:
+            recovered.log.close()
+            log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
+            return
+        log.warning("partition %s-%d is back online", topic.name, partition.index)
+        image = self._image.topics_by_id.get(topic.id)
         if image is not None and topic.config.overrides != image.configs:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
 
@@ -351,14 +369,9 @@ def _open_all(
             )
         except StorageError as error:
             opened[index] = error
+        except FileNotFoundError as error:
+            opened[index] = StorageError(f"{error} is gone")
     return opened
-
-
-def _retire_all(topic: Topic) -> list[asyncio.Future[None]]:
-    """Nobody is served from it any longer; returns what still works on its files."""
-    for partition in topic.partitions.values():
-        partition.retire()
-    return [one.swapping for one in topic.partitions.values() if one.swapping is not None]
 
 
 def _free(data_dir: DataDir, topic: Topic) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
-from penstock.core.errors import StorageError
+from penstock.core.errors import PenstockError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
 from penstock.replication.group_commit import GroupCommit
@@ -84,10 +84,16 @@ class Upkeep:
     async def _tend_topic(self, topic: Topic) -> None:
         held, complete = 0, True
         for partition in list(topic.partitions.values()):
+            if partition.log.failed:
+                complete = False
+                continue
             try:
                 held += await self.tend(topic, partition)
-            except StorageError as error:
+            except PenstockError as error:
                 log.error("retention of %s-%d: %s", partition.topic, partition.index, error)  # noqa: TRY400
+                complete = False
+            except Exception:  # one log's trouble is not that of the others, nor of the broker
+                log.exception("retention of %s-%d, which is left alone", partition.topic, partition.index)
                 complete = False
         if complete and topic.config.archive_required:
             self.archive.report(topic.name, held, self.config.penstock_archive_held_bytes_alarm)
@@ -104,7 +110,7 @@ class Upkeep:
             await self._jobs.run(segment.load_times)
         # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
         # made an archive required has been promised that nothing goes without it.
-        if partition.truncating:
+        if partition.truncating or partition.log.failed or partition.lease.ended:
             return 0
         config = topic.config
         limits, limit_offset = retention_of(topic, partition)
@@ -126,7 +132,7 @@ class Upkeep:
             partition.log.start_offset,
         )
         self.deleted_bytes += deletion.size_bytes
-        await self._jobs.run(deletion.hide)
+        await self._jobs.run(deletion.hide, lease=partition.lease)
         self.unlink_later(deletion, config.file_delete_delay_ms)
         return held
 

@@ -46,6 +46,7 @@ class RecoveryPoint(NamedTuple):
     max_timestamp: int  # of that segment, below the position
     producers: int  # 0: no snapshot was needed
     epoch: int  # the latest that wrote anything below; -1: none, so no epoch file was needed
+    owner: str = ""  # whose log it is of, see `owner_of`; earlier versions did not say
 
     def dump(self) -> bytes:
         body = json.dumps(self._asdict()).encode()
@@ -58,14 +59,22 @@ class RecoveryPoint(NamedTuple):
             if int(checksum, 16) != crc32c(body):
                 raise ValueError("wrong checksum")
             fields = json.loads(body)
-            return cls(**{name: int(fields[name]) for name in cls._fields})
+            numbers = {name: int(fields[name]) for name in cls._fields if name != "owner"}
+            return cls(**numbers, owner=str(fields.get("owner", "")))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"unreadable recovery point: {error}") from error
+
+
+def owner_of(topic_id: bytes, partition: int) -> str:
+    """Which log a directory is of: names are given again, ids never."""
+    return f"{topic_id.hex()}-{partition}"
 
 
 class Checkpointed(Protocol):
     """A log, as far as its checkpoint looks at it."""
 
+    @property
+    def owner(self) -> str: ...
     @property
     def files(self) -> Files: ...
     @property
@@ -110,6 +119,7 @@ class Checkpoint(NamedTuple):
             max_timestamp=active.max_timestamp,
             producers=len(producers),
             epoch=log.epochs.latest,
+            owner=log.owner,
         )
         unsaved = [
             (segment.stem, rest)

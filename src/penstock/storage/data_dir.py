@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.core.errors import StorageError
 from penstock.core.files import Files, Lock
+from penstock.storage.checkpoint import owner_of
 from penstock.storage.layout import (
     CLEANER_FILE,
     LOG,
@@ -142,7 +143,12 @@ class DataDir:
             self.files.sync_dir(directory.parent)
             self.files.sync_dir(directory.parent.parent)
         return open_log(
-            self.files, directory, settings, rewrite_tail=after_failure, first_offset=first_offset
+            self.files,
+            directory,
+            settings,
+            rewrite_tail=after_failure,
+            first_offset=first_offset,
+            owner=owner_of(topic_id, index),
         )
 
     def lay_out(self, topic: str, topic_id: bytes, indexes: Iterable[int]) -> None:
@@ -156,7 +162,7 @@ class DataDir:
             file = self.files.open(path / PARTITION_FILE, create=True)
             file.pwrite(_ownership(topic, topic_id, index), 0)
             file.close()
-            lay_out(self.files, path)
+            lay_out(self.files, path, owner_of(topic_id, index))
         self.files.sync_all(self.path)
 
     def _clear(self, directory: Path, topic: str, index: int) -> None:

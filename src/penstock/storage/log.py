@@ -12,7 +12,6 @@ so that nothing before the recovery point ever needs to be looked at again after
 
 from pathlib import Path
 
-from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFullError, StorageError
 from penstock.core.files import Files
@@ -26,7 +25,7 @@ from penstock.storage.producers import AppendedBatch, ProducerState
 from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, Segment, Slice
 from penstock.storage.segment_row import SegmentRow
-from penstock.storage.settings import LogSettings
+from penstock.storage.settings import LogSettings, roll_after_ms
 from penstock.storage.truncation import Truncation
 
 # A crash costs at most the scan of this much: a fraction of a second.
@@ -52,9 +51,11 @@ class Log:
         producers: ProducerState,
         point: RecoveryPoint | None = None,
         unscanned_cost: int = 0,
+        owner: str = "",
     ) -> None:
         self.files = files
         self.directory = directory
+        self.owner = owner
         self._row = SegmentRow(segments)
         self._active = segments[-1]  # the row's, at hand for the hot path
         self.start_offset = start_offset
@@ -93,14 +94,7 @@ class Log:
         self._segment_bytes = settings.segment_bytes
         self._index_interval_bytes = settings.index_interval_bytes
         self._index_entries_max = max(settings.segment_index_bytes // _INDEX_ENTRY_BYTES, 1)
-        self._roll_after_ms = settings.segment_ms - self._jitter_ms()
-
-    def _jitter_ms(self) -> int:
-        """Spread over partitions and segments, without a random source: the same log rolls at the same times."""
-        span = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
-        if span <= 0:
-            return 0
-        return crc32c(f"{self.directory}/{self._active.base_offset}".encode()) % span
+        self._roll_after_ms = roll_after_ms(settings, self._active.stem)
 
     def end(self) -> LogEnd:
         active = self._active
@@ -224,7 +218,7 @@ class Log:
         self._active = segment
         self._active_since_ms = now_ms
         self._index_is_full = False
-        self._roll_after_ms = self._settings.segment_ms - self._jitter_ms()
+        self._roll_after_ms = roll_after_ms(self._settings, segment.stem)
         self._new_names = self._checkpoint_due = True
         return segment
 
@@ -341,7 +335,12 @@ class Log:
         """
         count = expired_segments(self.summaries(), limits, self.start_offset, limit_offset, now_ms)
         if count == len(self.segments):
-            self.roll(now_ms)  # all of it is old: the log goes on, empty, in a new segment
+            try:
+                self.roll(now_ms)  # all of it is old: the log goes on, empty, in a new segment
+            except ApiError:
+                if self.failed:
+                    raise
+                count -= 1  # a full disk: what lies before it goes first, and makes room
         count = min(count, self.checkpointed_count(wanted=count))
         return Deletion(self.files, self.directory, self.remove_segments(count)) if count else None
 

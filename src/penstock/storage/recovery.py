@@ -23,21 +23,15 @@ from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
-    CLEANER_FILE,
     DAMAGED,
-    DELETED,
-    DRAFT,
     EPOCHS_FILE,
     LOG,
-    OFFSET_INDEX,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
-    START,
-    TIME_INDEX,
-    parse_segment_name,
     segment_name,
 )
 from penstock.storage.log import SCAN_COST_PER_BATCH, Log
+from penstock.storage.names import DirectoryNames
 from penstock.storage.producers import ProducerState, dump_producers
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.settings import LogSettings
@@ -54,16 +48,22 @@ class Recovered(NamedTuple):
 
 
 def open_log(
-    files: Files, directory: Path, settings: LogSettings, *, rewrite_tail: bool = False, first_offset: int = 0
+    files: Files,
+    directory: Path,
+    settings: LogSettings,
+    *,
+    rewrite_tail: bool = False,
+    first_offset: int = 0,
+    owner: str = "",
 ) -> Recovered:
-    """Open a log, or make a new one that begins at `first_offset`.
+    """Open a log, or make a new one that begins at `first_offset`; a recovery point of another `owner` is not trusted.
 
     `rewrite_tail` is for a log that failed in this process: after an fsync that did not work, the kernel takes pages
     for clean that never reached the disk, so they are written once more.
     """
     finish_swaps(files, directory)
-    names = _Names(files, directory)
-    recovered = _open(files, directory, settings, names, first_offset, rewrite_tail=rewrite_tail)
+    names = DirectoryNames(files, directory)
+    recovered = _open(files, directory, settings, names, first_offset, owner, rewrite_tail=rewrite_tail)
     if names.has_cleaned:
         recovered.log.may_have_gaps = True
         _load_cleaned(recovered.log)
@@ -74,17 +74,19 @@ def _open(
     files: Files,
     directory: Path,
     settings: LogSettings,
-    names: "_Names",
+    names: DirectoryNames,
     first_offset: int,
+    owner: str,
     *,
     rewrite_tail: bool,
 ) -> Recovered:
-    point = names.recovery_point()
+    point = names.recovery_point(owner)
     start = max(names.starts, default=0)
     if point is not None:
         start = max(start, point.start_offset)
     if not names.bases:
-        return _made_new(files, directory, settings, max(start, point.offset if point else 0, first_offset))
+        begin = max(start, point.offset if point else 0, first_offset)
+        return _made_new(files, directory, settings, begin, owner)
     segments = [_opened(files, directory, base) for base in names.bases]
     unneeded = min(start, point.segment) if point else start
     while len(segments) > 1 and segments[1].base_offset <= unneeded:
@@ -97,7 +99,7 @@ def _open(
         # Readers were told that all of this is gone; offsets must not be given out a second time.
         # Producers may have written more than is known of them, and would be refused for ever.
         scan.producers.forget_clients()
-        made = _made_new(files, directory, settings, start, scan.producers)
+        made = _made_new(files, directory, settings, start, owner, scan.producers)
         for segment in scan.segments:
             _remove(files, segment)
         return made
@@ -113,6 +115,7 @@ def _open(
         producers=scan.producers,
         point=scan.point,
         unscanned_cost=scan.cost,
+        owner=owner,
     )
     if scan.point is None:
         _replace_point(log)
@@ -122,7 +125,7 @@ def _open(
 def begin_anew(log: Log, offset: int) -> Log:
     """An empty log that begins at `offset`, behind the end of the one in its place. Blocks."""
     StartJob(log.files, log.directory, offset).run()  # from here on a restart comes to the same
-    return open_log(log.files, log.directory, log.settings).log
+    return open_log(log.files, log.directory, log.settings, owner=log.owner).log
 
 
 def _load_cleaned(log: Log) -> None:
@@ -144,11 +147,16 @@ def _replace_point(log: Log) -> None:
 
 
 def _made_new(
-    files: Files, directory: Path, settings: LogSettings, start: int, producers: ProducerState | None = None
+    files: Files,
+    directory: Path,
+    settings: LogSettings,
+    start: int,
+    owner: str,
+    producers: ProducerState | None = None,
 ) -> Recovered:
     segments = [Segment.create(files, directory, start)]
     producers = producers or ProducerState()
-    point = _new_point(start, producers=len(known := producers.copy()))
+    point = _new_point(start, owner, producers=len(known := producers.copy()))
     if known:
         files.write_atomically(directory / segment_name(start, SNAPSHOT), dump_producers(known))
     # Makes the segment's name durable, too.
@@ -163,20 +171,21 @@ def _made_new(
         epochs=EpochHistory(),
         producers=producers,
         point=point,
+        owner=owner,
     )
     return Recovered(log, 0, 0, [])
 
 
-def lay_out(files: Files, directory: Path) -> None:
+def lay_out(files: Files, directory: Path, owner: str) -> None:
     """The files of a new, empty log, not synced: for many at once, followed by one sync of the file system."""
     files.open(directory / segment_name(0, LOG), create=True).close()
     file = files.open(directory / RECOVERY_POINT_FILE, create=True)
-    file.pwrite(_new_point(0).dump(), 0)
+    file.pwrite(_new_point(0, owner).dump(), 0)
     file.close()
 
 
-def _new_point(start: int, *, producers: int = 0) -> RecoveryPoint:
-    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, producers, UNKNOWN_EPOCH)
+def _new_point(start: int, owner: str, *, producers: int = 0) -> RecoveryPoint:
+    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, producers, UNKNOWN_EPOCH, owner)
 
 
 def _opened(files: Files, directory: Path, base_offset: int) -> Segment:
@@ -188,54 +197,6 @@ def _remove(files: Files, segment: Segment) -> None:
     segment.file.close()
     for path in segment.paths():
         files.unlink(path)
-
-
-class _Names:
-    """What lies in the directory, sorted by kind; leftovers are removed."""
-
-    def __init__(self, files: Files, directory: Path) -> None:
-        self._files = files
-        self._directory = directory
-        self.bases: list[int] = []
-        self.starts: list[int] = []
-        self._snapshots: list[int] = []
-        self._has_point = False
-        self.has_cleaned = False
-        indexes: list[tuple[int, str]] = []
-        for name in files.list_dir(directory):
-            if name.endswith((DELETED, DRAFT)):
-                files.unlink(directory / name)
-            elif name == RECOVERY_POINT_FILE:
-                self._has_point = True
-            elif name == CLEANER_FILE:
-                self.has_cleaned = True
-            elif (base := parse_segment_name(name, LOG)) is not None:
-                self.bases.append(base)
-            elif (base := parse_segment_name(name, START)) is not None:
-                self.starts.append(base)
-            elif (base := parse_segment_name(name, SNAPSHOT)) is not None:
-                self._snapshots.append(base)
-            elif name.endswith((OFFSET_INDEX, TIME_INDEX)):
-                suffix = name[name.rindex(".") :]
-                if (base := parse_segment_name(name, suffix)) is not None:
-                    indexes.append((base, name))
-        for base, name in indexes:
-            if base not in self.bases:
-                files.unlink(directory / name)
-
-    def recovery_point(self) -> RecoveryPoint | None:
-        if not self._has_point:
-            return None
-        try:
-            return RecoveryPoint.parse(self._files.read(self._directory / RECOVERY_POINT_FILE))
-        except StorageError:
-            return None
-
-    def drop_snapshots_behind(self, offset: int) -> None:
-        """Those may tell of records that a power cut has taken back."""
-        for base in self._snapshots:
-            if base > offset:
-                self._files.unlink(self._directory / segment_name(base, SNAPSHOT))
 
 
 class _Scan:

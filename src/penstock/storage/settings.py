@@ -1,6 +1,9 @@
 """The settings a log lives by, as the configuration of its topic gives them."""
 
+from pathlib import Path
 from typing import Protocol
+
+from penstock.core.crc32c import crc32c
 
 
 class LogSettings(Protocol):
@@ -18,3 +21,9 @@ class LogSettings(Protocol):
     def index_interval_bytes(self) -> int: ...
     @property
     def compacts(self) -> bool: ...
+
+
+def roll_after_ms(settings: LogSettings, stem: Path) -> int:
+    """Spread over partitions and segments, without a random source: the same log rolls at the same times."""
+    span = min(settings.segment_jitter_ms, settings.segment_ms)
+    return settings.segment_ms - (crc32c(str(stem).encode()) % span if span > 0 else 0)

@@ -1,13 +1,15 @@
+import json
 import random
 from pathlib import Path
 
 import pytest
 from tests.unit.storage.logs import Settings, a_batch, append, sync
 
+from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
 from penstock.core.files import LockedError
 from penstock.storage.data_dir import DataDir
-from penstock.storage.layout import CLEANER_FILE, partition_dir
+from penstock.storage.layout import CLEANER_FILE, RECOVERY_POINT_FILE, partition_dir
 from penstock.testing.mem_files import MemFiles
 
 PATH = Path("/data")
@@ -218,3 +220,39 @@ def test_a_partition_that_is_made_again_begins_behind_the_one_before_it(records:
     new.close()
     again = data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5).log
     assert (again.start_offset, again.end_offset, again.epochs.latest) == (5, 6, 4)
+
+
+def test_a_recovery_point_of_another_topic_is_not_trusted() -> None:
+    """A topic was deleted and made again, and a checkpoint of the old one landed in the new one's directory."""
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    old = data_dir.open_partition("t", OTHER_ID, 0, Settings()).log
+    for number in range(8):
+        append(old, a_batch(producer=(7, 0, number)))
+    old.advance_start(5)
+    late = old.sync_job(checkpoint=True).checkpoint
+    assert late is not None
+    data_dir.discard_topic("t", OTHER_ID)
+    new = data_dir.open_partition("t", ID, 0, Settings()).log
+    for number in range(12):
+        append(new, a_batch(producer=(9, 0, number), padding=number))
+    sync(new, checkpoint=True)
+    late.write()
+    found = DataDir(files.kill(), PATH, random.Random(1)).open_partition("t", ID, 0, Settings())
+    assert (found.log.start_offset, found.log.end_offset, found.cut_bytes) == (0, 12, 0)
+    assert [one.producer_id for one in found.log.producers.copy()] == [9]
+
+
+def test_a_recovery_point_of_a_version_that_did_not_say_whose_it_is_counts() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    log = data_dir.open_partition("t", ID, 0, Settings()).log
+    append(log, a_batch())
+    sync(log, checkpoint=True)
+    path = partition_dir(PATH, "t", 0) / RECOVERY_POINT_FILE
+    fields = json.loads(files.read(path).partition(b" ")[2])
+    assert fields.pop("owner") == f"{ID.hex()}-0"
+    body = json.dumps(fields).encode()
+    files.write_atomically(path, b"%08x %s\n" % (crc32c(body), body))
+    found = DataDir(files.kill(), PATH, random.Random(1)).open_partition("t", ID, 0, Settings())
+    assert (found.log.end_offset, found.scanned_bytes) == (1, 0)

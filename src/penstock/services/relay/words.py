@@ -40,25 +40,15 @@ def keep_words(
     wanted = expired_segments(log.summaries(), limits, log.start_offset, limit_offset, now_ms)
     allowed = expired_segments(log.summaries(), limits, log.start_offset, oldest, now_ms)
     # One that is under way is waited for: where nothing can be committed, each round would say it once more.
-    if allowed < wanted and all(
-        one.is_committed(partition.high_watermark) for one in _words(topic, partition)
-    ):
+    if allowed < wanted and is_said(topic, partition):
         with suppress(ApiError):  # the disk does not take it: then nothing goes yet
             say_again(topic, partition, now_ms)
     return oldest
 
 
-def say_beyond(topic: Topic, partition: Partition, offset: int, now_ms: int) -> int:
-    """What lies before `offset` may go once everything up to the returned offset is committed.
-
-    Words that stand before it are said again, but for those that are already, and only wait to be committed.
-    """
-    if any(
-        word.is_committed(partition.high_watermark) and word.batch.first_offset < offset
-        for word in _words(topic, partition)
-    ):
-        return say_again(topic, partition, now_ms)
-    return partition.log.end_offset - 1
+def is_said(topic: Topic, partition: Partition) -> bool:
+    """Whether the last words are committed, so that none is under way."""
+    return all(one.is_committed(partition.high_watermark) for one in _words(topic, partition))
 
 
 def say_again(topic: Topic, partition: Partition, now_ms: int) -> int:

@@ -1,0 +1,74 @@
+"""What lies in the directory of a log, as recovery finds it."""
+
+from pathlib import Path
+
+from penstock.core.errors import StorageError
+from penstock.core.files import Files
+from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.layout import (
+    CLEANER_FILE,
+    DELETED,
+    DRAFT,
+    LOG,
+    OFFSET_INDEX,
+    RECOVERY_POINT_FILE,
+    SNAPSHOT,
+    START,
+    TIME_INDEX,
+    parse_segment_name,
+    segment_name,
+)
+
+
+class DirectoryNames:
+    """What lies in the directory, sorted by kind; leftovers are removed."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+        self.bases: list[int] = []
+        self.starts: list[int] = []
+        self._snapshots: list[int] = []
+        self._has_point = False
+        self.has_cleaned = False
+        indexes: list[tuple[int, str]] = []
+        for name in files.list_dir(directory):
+            if name.endswith((DELETED, DRAFT)):
+                files.unlink(directory / name)
+            elif name == RECOVERY_POINT_FILE:
+                self._has_point = True
+            elif name == CLEANER_FILE:
+                self.has_cleaned = True
+            elif (base := parse_segment_name(name, LOG)) is not None:
+                self.bases.append(base)
+            elif (base := parse_segment_name(name, START)) is not None:
+                self.starts.append(base)
+            elif (base := parse_segment_name(name, SNAPSHOT)) is not None:
+                self._snapshots.append(base)
+            elif name.endswith((OFFSET_INDEX, TIME_INDEX)):
+                suffix = name[name.rindex(".") :]
+                if (base := parse_segment_name(name, suffix)) is not None:
+                    indexes.append((base, name))
+        for base, name in indexes:
+            if base not in self.bases:
+                files.unlink(directory / name)
+
+    def recovery_point(self, owner: str) -> RecoveryPoint | None:
+        """None where there is none to go by: it cannot be read, or is that of another log."""
+        if not self._has_point:
+            return None
+        try:
+            point = RecoveryPoint.parse(self._files.read(self._directory / RECOVERY_POINT_FILE))
+        except StorageError:
+            return None
+        if point.owner and owner and point.owner != owner:
+            # Somebody wrote into a directory that was not theirs any more; the start mark came with it.
+            self.starts = [start for start in self.starts if start != point.start_offset]
+            return None
+        return point
+
+    def drop_snapshots_behind(self, offset: int) -> None:
+        """Those may tell of records that a power cut has taken back."""
+        for base in self._snapshots:
+            if base > offset:
+                self._files.unlink(self._directory / segment_name(base, SNAPSHOT))

@@ -1,0 +1,148 @@
+"""A broker whose topic is deleted and made again under its name, while threads still work on the old one's files.
+
+Retention, DeleteRecords and syncs with checkpoints of one generation are under way when it is deleted. Nothing of them
+may reach the next one: what is acknowledged in the last generation is there after a crash, at its offsets, from 0 on,
+and no producer is known but its own.
+"""
+
+import asyncio
+
+from tests.sim.cluster_clients import PASSING, Violation, create_topic, read_partition
+from tests.sim.cluster_deleting import delete_request
+from tests.sim.cluster_story import replica_of
+from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, TOPIC, batch_of, idempotent, produce_request
+from tests.sim.test_cluster_scenes import Scene
+
+from penstock.core.error_codes import ErrorCode
+from penstock.testing.sim_broker import PORT
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import delete_topics
+
+_SETTINGS = {"log.initial.task.delay.ms": "10", "log.retention.check.interval.ms": "50"}
+_BY_NAME = 5  # of DeleteTopics: the last version without topic ids
+_PRODUCER = 1000  # see `idempotent`
+
+
+class AgainStory(Scene):
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop, _SETTINGS, brokers=1)
+        self.machine = self.machines[0]
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def tell(self) -> None:
+        self.machine.start()
+        self.loop.run_until(lambda: self.machine.ready)
+        last = self.rng.randint(1, 3)
+        for generation in range(last + 1):
+            self._create(is_last=generation == last)
+            self._use(generation, is_last=generation == last)
+        self.loop.slow_down(self.machine.name, 1)
+        self.loop.run_for(60)  # whatever was on its way has arrived
+        self.check_log(last)
+        if self.rng.random() < 0.5:
+            self.machine.kill()
+        else:
+            self.machine.power_cut()
+        self.machine.start()
+        self.loop.run_until(lambda: self.machine.ready)
+        self.loop.run_for(2)
+        self.check_log(last)
+
+    def _create(self, *, is_last: bool) -> None:
+        configs = {
+            "min.insync.replicas": "1",
+            "penstock.ack.after": "synced",
+            "internal.segment.bytes": self.rng.choice(["150", "400", "1000000"]),
+            "retention.ms": "-1" if is_last or self.rng.random() < 0.3 else "1",
+        }
+        self.do(create_topic(self.client("admin"), 1, configs))
+        self.loop.run_until(self._is_served)
+
+    def _is_served(self) -> bool:
+        assert self.machine.broker is not None
+        topic = self.machine.broker.table.by_name.get(TOPIC.encode())
+        return topic is not None and len(topic.led) == PARTITIONS
+
+    def _use(self, generation: int, *, is_last: bool) -> None:
+        """Producers write, some records are deleted, and in the midst of it the topic is, unless it is the last."""
+        rng = self.rng
+        self.loop.slow_down(self.machine.name, rng.choice([1, 20, 100]))
+        self.acknowledged = {}
+        for index in range(PARTITIONS):
+            count = rng.randint(5, 20)
+            self._begin(self._write(generation, index, count, self.acknowledged))
+            if not is_last and rng.random() < 0.5:
+                self._begin(self._delete_records(index, self.acknowledged))
+        if not is_last:
+            self.loop.run_for(rng.choice([0.01, 0.1, 0.5, 2]))
+            self._delete_topic()
+        # Clients go by name: what they sent to the old one must not be on its way to the new one.
+        self.loop.run_until(lambda: all(task.done() for task in self._tasks))
+        for task in self._tasks:
+            task.result()
+        self._tasks = []
+
+    def _begin(self, work: object) -> None:
+        task = self.loop.spawn("client", work)  # type: ignore[arg-type]
+        self._tasks.append(task)
+
+    async def _write(
+        self, generation: int, index: int, count: int, acknowledged: dict[tuple[int, int], bytes]
+    ) -> None:
+        client = SimClient(self.machine.name, PORT, 300)
+        for number in range(count):
+            value = b"%d-%d-%d" % (generation, index, number)
+            batch = batch_of([value], idempotent(generation, number))
+            try:
+                answered = await client.call(
+                    ApiKey.PRODUCE, produce_request(index, batch, timeout_ms=300_000)
+                )
+            except NETWORK_TROUBLE:
+                return
+            answer = answered.responses[0].partition_responses[0]
+            if answer.error_code in PASSING:
+                return
+            if answer.error_code != ErrorCode.NONE:
+                raise Violation(f"a producer was told {ErrorCode(answer.error_code).name}")
+            acknowledged[index, answer.base_offset] = value
+
+    async def _delete_records(self, index: int, acknowledged: dict[tuple[int, int], bytes]) -> None:
+        client, rng = SimClient(self.machine.name, PORT, 300), self.loop.random("deleter")
+        for _ in range(3):
+            await asyncio.sleep(rng.choice([0.01, 0.1, 0.4]))
+            known = [offset for where, offset in acknowledged if where == index]
+            if known:
+                try:
+                    await client.call(ApiKey.DELETE_RECORDS, delete_request(index, max(known)))
+                except NETWORK_TROUBLE:
+                    return
+
+    def _delete_topic(self) -> None:
+        request = delete_topics.DeleteTopicsRequest(topic_names=[TOPIC], timeout_ms=300_000)
+        client = SimClient(self.machine.name, PORT, 300)
+        answer = self.do(client.call(ApiKey.DELETE_TOPICS, request, _BY_NAME))
+        assert answer.responses[0].error_code == ErrorCode.NONE
+
+    def check_log(self, generation: int) -> None:
+        for index in range(PARTITIONS):
+            log = replica_of(self.machine, index).log
+            offsets = sorted(offset for where, offset in self.acknowledged if where == index)
+            if (log.start_offset, log.end_offset) != (0, len(offsets)) or offsets != list(
+                range(len(offsets))
+            ):
+                raise Violation(
+                    f"{index} goes from {log.start_offset} to {log.end_offset}, acknowledged are {offsets}"
+                )
+            known = [one.producer_id for one in log.producers.copy()]
+            if known != [_PRODUCER + generation]:
+                raise Violation(f"{index} knows the producers {known}, and {generation} wrote")
+            values = self._values(index)
+            if values != [self.acknowledged[index, offset] for offset in offsets]:
+                raise Violation(f"{index} holds {values}")
+
+    def _values(self, index: int) -> list[bytes]:
+        read: list[bytes] = self.do(read_partition(self.client("reader"), index))
+        return read
