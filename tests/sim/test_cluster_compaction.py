@@ -10,20 +10,22 @@ from tests.sim.cluster_clients import create_topic
 from tests.sim.cluster_compacting import CLEANING, COMPACTED, CompactingStory, records_of_keys
 from tests.sim.cluster_planted import goes_wrong
 from tests.sim.cluster_story import BROKERS, replica_of
-from tests.sim.messages import produce_request
+from tests.sim.messages import TOPIC, produce_request
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.files import Files
 from penstock.records.builder import build_batch
 from penstock.records.reader import Record, read_all
-from penstock.replication.leading import Leading
+from penstock.replication import following
+from penstock.replication.leading import Course, Leading
+from penstock.replication.partition import Partition
 from penstock.services import cleaner
 from penstock.storage import recovery
 from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
 from penstock.storage.log import Log
 from penstock.storage.recovery import open_log
-from penstock.testing.sim_broker import PORT, SESSION_SECONDS
+from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
@@ -87,7 +89,52 @@ def test_a_replica_that_missed_a_tombstone_forgets_the_key_all_the_same(scene: C
     away.start()
     scene.until_whole()
     assert b"gone" not in records_of_keys(replica_of(away, 0))
-    assert replica_of(away, 0).log.cleaned.tombstones  # it would tell the next one
+    log = replica_of(away, 0).log
+    assert (
+        log.cleaned.tombstones >= replica_of(scene.leader(), 0).log.cleaned.tombstones
+    )  # it tells the next one
+    assert [name for name in log.files.list_dir(log.directory) if name.startswith("-")] == []
+
+
+def test_a_replica_that_leads_before_it_was_copied_keeps_what_it_acknowledges(
+    scene: CompactedScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began anew, and all others die: its topic allows that it leads, with nothing."""
+    scene.set_topic("unclean.leader.election.enable", "true")
+    scene.set_topic("min.insync.replicas", "1")
+    away = scene.followers()[0]
+    scene.put(b"gone", b"secret")
+    scene.let_pass(1)
+    away.kill()
+    scene.let_pass(SESSION_SECONDS + 1)
+    scene.delete_for_good(b"gone")
+    monkeypatch.setattr(following, "append_replicated", lambda *_, **__: None)
+    away.start()
+    scene.loop.run_until(lambda: away.ready and 0 in partitions_of(away) and ends_anew(away))
+    for machine in scene.machines:
+        if machine is not away:
+            machine.kill()
+    scene.let_pass(SESSION_SECONDS + 3)
+    assert scene.leader() is away
+    for number in range(3):
+        scene.put(b"%d" % number, b"value")
+    kept = records_of_keys(replica_of(away, 0))
+    away.kill()
+    scene.let_pass(SESSION_SECONDS + 1)
+    away.start()
+    scene.let_pass(5)
+    assert (len(kept), records_of_keys(replica_of(away, 0))) == (3, kept)
+
+
+def partitions_of(machine: SimBroker) -> dict[int, Partition]:
+    assert machine.broker is not None
+    topic = machine.broker.table.by_name.get(TOPIC.encode())
+    return topic.partitions if topic else {}
+
+
+def ends_anew(machine: SimBroker) -> bool:
+    """The value that it kept was its first record."""
+    return replica_of(machine, 0).log.end_offset <= 0
 
 
 def test_a_topic_that_compacts_no_more_keeps_what_lies_behind_its_gaps(scene: CompactedScene) -> None:
@@ -127,7 +174,7 @@ def has_no_gap(log: Log) -> bool:
 
 def keeps_what_tombstones_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower that missed tombstones goes on where it was."""
-    monkeypatch.setattr(Leading, "must_begin_anew", lambda *_: False)
+    monkeypatch.setattr(Leading, "course", lambda *_: Course.GO_ON)
 
 
 def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:

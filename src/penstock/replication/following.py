@@ -4,7 +4,7 @@
       ├─ records         append them; durable first where the topic wants `synced`, since asking for the next says
       │                  "I have it"; then note the leader's high watermark and, durably, where its log starts
       ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
-      ├─ … with no epoch tombstones went that we never saw: begin anew with the leader's log (ADR 14)
+      ├─ … with no epoch tombstones went that we never saw, or our log is of another history: begin anew (ADR 14)
       └─ fenced, moved   leave it: the metadata will say who leads
 
 Only epochs decide what is cut. A follower that went by the high watermark, which lags behind, would throw away records
@@ -55,13 +55,16 @@ class Follower:
         if answer.error_code != ErrorCode.NONE:
             return False
         if answer.diverging_epoch.end_offset >= 0:
-            await self._cut(partition, answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
+            epoch, end_offset = answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset
+            if epoch < 0:
+                return await self._begin_anew(partition, end_offset, answer.high_watermark)
+            await self._cut(partition, epoch, end_offset)
             return True
         went_well = True
         try:
             if answer.records:
-                await self._begin_with(partition, answer.records, answer.high_watermark)
-                await self._expect_gaps(partition)
+                await self._expect_gaps(partition, answer.high_watermark)
+                await self._begin_with(partition, answer.records)
                 self._append(partition, epoch, memoryview(answer.records))
             partition.told_committed(answer.high_watermark)
             await self._advance_start(partition, answer.log_start_offset)
@@ -86,18 +89,31 @@ class Follower:
             self._gaps[key] = error.place
             raise
 
-    async def _expect_gaps(self, partition: Partition) -> None:
-        """Before the first gap is taken over: recovery must know that it is by right, whatever the policy is then."""
+    async def _expect_gaps(self, partition: Partition, committed: int) -> None:
+        """Before the first gap is taken over: recovery must know that it is by right, whatever the policy is then.
+
+        And a leader that compacts, or did once, may lack tombstones anywhere below what is committed: then a copy that
+        begins does, too, and one that is on its way, which knows of more of them than it has got to.
+        """
         one = partition.log
-        is_gap = one.settings.compacts or (partition.topic_id, partition.index) in self._gaps
-        if not is_gap or one.may_have_gaps:
+        may_compact = one.settings.compacts or one.may_have_gaps
+        if not may_compact and (partition.topic_id, partition.index) not in self._gaps:
             return
+        is_copy = one.start_offset == one.end_offset or one.cleaned.tombstones >= one.end_offset
+        tombstones = committed if committed > one.end_offset and (is_copy or not one.may_have_gaps) else 0
+        if not one.may_have_gaps or tombstones > one.cleaned.tombstones:
+            await self._lack_tombstones(partition, tombstones)
+
+    async def _lack_tombstones(self, partition: Partition, tombstones: int) -> None:
+        """Written down before anything without them is here. StorageError: it is not."""
         await self._quiet(partition)
+        one = partition.log
         partition.truncating = True  # the cleaner writes the same file
         try:
-            job = partial(save_cleaned, one.files, one.directory, one.cleaned)
+            known = one.cleaned.without_tombstones(tombstones)
+            job = partial(save_cleaned, one.files, one.directory, known)
             await self._jobs.run(job, lease=partition.lease)
-            one.may_have_gaps = True
+            one.cleaned, one.may_have_gaps = known, True
         finally:
             partition.truncating = False
 
@@ -113,18 +129,10 @@ class Follower:
             await self._jobs.run(job.run, lease=partition.lease)
             one.advance_start(offset)
 
-    async def _begin_with(self, partition: Partition, records: bytes | memoryview, committed: int) -> None:
-        """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole.
-
-        And it may lack tombstones anywhere below what is committed: then the copy does, too.
-        """
+    async def _begin_with(self, partition: Partition, records: bytes | memoryview) -> None:
+        """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole."""
         one = partition.log
         if one.start_offset == one.end_offset:
-            if committed > max(one.end_offset, one.cleaned.tombstones):
-                known = one.cleaned.without_tombstones(committed)
-                job = partial(save_cleaned, one.files, one.directory, known)
-                await self._jobs.run(job, lease=partition.lease)
-                one.cleaned = known
             first = check_batch(memoryview(records))
             if first.base_offset < one.end_offset <= first.last_offset:
                 await self._quiet(partition)
@@ -136,10 +144,7 @@ class Follower:
         await self._quiet(partition)
         one = partition.log
         await self._cut_to(partition, divergence(one, epoch, end_offset))
-        if epoch < 0:
-            log.warning("%s-%d: copied anew, it was away for too long", partition.topic, partition.index)
-            partition.note_committed(one.end())
-        elif partition.committed.offset > one.end_offset:
+        if partition.committed.offset > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
             partition.note_committed(one.end())
 
@@ -157,6 +162,27 @@ class Follower:
         finally:
             partition.truncating = partition.sync_running = one.saving = False
         one.epochs.truncate_from(min(offset, one.end_offset))
+
+    async def _begin_anew(self, partition: Partition, start: int, tombstones: int) -> bool:
+        """Nothing that we have is of use: the log is that of the leader from its start on, without some tombstones.
+
+        A restart in between finds the old log, or none of it; the leader sends it back once more.
+        """
+        if tombstones > 0:
+            try:
+                await self._lack_tombstones(partition, tombstones)
+            except StorageError as error:
+                log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
+                return False
+        await self._quiet(partition)
+        one = partition.log
+        log.warning("%s-%d: copied anew from its leader, from %d on", partition.topic, partition.index, start)
+        if start <= one.end_offset:
+            await self._cut_to(partition, min(start, one.segments[0].base_offset))
+            partition.note_committed(one.end())
+        if start > one.end_offset and not one.failed:
+            await self._begin_at(partition, start)
+        return not partition.log.failed
 
     async def _begin_at(self, partition: Partition, offset: int) -> None:
         """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there."""
@@ -187,7 +213,7 @@ class Follower:
 
 def divergence(one: Log, epoch: int, end_offset: int) -> int:
     """Where our log and the leader's part, as far as one answer can tell; the next fetch goes on from there."""
-    own_epoch, own_end = one.epochs.end_of(epoch, one.end_offset) if epoch >= 0 else (-1, -1)
+    own_epoch, own_end = one.epochs.end_of(epoch, one.end_offset)
     if own_epoch == epoch:
         return min(own_end, end_offset)
     # We have nothing of that epoch: everything behind what came before it goes, and is compared again.

@@ -13,12 +13,21 @@ new leader gives its followers the time to show where they are.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum, auto
 from math import inf
 
 from penstock.coordination.nodes import PartitionState
 
 UNKNOWN = -1
 NO_LIMIT = -1
+
+
+class Course(Enum):
+    """What is left to a follower with the log it has."""
+
+    GO_ON = auto()
+    BEGIN_ANEW = auto()
+    WAIT = auto()  # until it is known whether it may lead
 
 
 @dataclass(slots=True)
@@ -139,16 +148,24 @@ class Leading:
         one.fetched_at, one.leader_end = now, leader_end
         return True
 
-    def must_begin_anew(self, replica: int, offset: int, own_start: int, tombstones: int) -> bool:
-        """Whether a follower at `offset` may keep what tombstones below `tombstones`, gone by now, have deleted.
+    def course(self, replica: int, offset: int, epoch: int, own: range, tombstones: int) -> Course:
+        """Whether a follower at `offset`, whose last batch is of `epoch`, may go on with the log it has; ours is `own`.
 
-        One that begins where our log does has nothing of the kind, and copies nothing: values went before their
-        tombstones. Who is in sync has had them all.
+        Not one without a batch that does not begin where ours does: its beginning may be of a history that an unclean
+        election ended. Nor one that may keep what tombstones below `tombstones`, gone by now, have deleted. One that
+        begins where our log does has nothing of the kind, and copies nothing: values went before their tombstones.
         """
         one = self.progress[replica]
-        if offset <= own_start:
+        if offset <= own.start:
             one.copied_without = tombstones
-        return offset < tombstones and one.copied_without < tombstones and replica not in self.state.isr
+        astray = epoch < 0 and offset > own.start
+        missed = offset < min(tombstones, own.stop) and one.copied_without < tombstones
+        # Who may lead has had everything committed, and must keep it: tombstones go only below the high watermark.
+        if not (astray or missed) or replica in self.state.eligible or replica in self.waited_for():
+            return Course.GO_ON
+        if replica in self.state.suspects:
+            return Course.WAIT
+        return Course.BEGIN_ANEW
 
     def lowest_end_since(self, when: float) -> float:
         """Of the followers that have fetched since then: they are on their way, and shall not have to begin anew."""

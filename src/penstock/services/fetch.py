@@ -16,9 +16,10 @@ from functools import partial
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.replication.leading import Course
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.services.fetch_answers import NO_EPOCH, distinct, empty, out_of_range
+from penstock.services.fetch_answers import begin_anew, distinct, empty, out_of_range
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerReads
 from penstock.services.nearest import LEADER, RackAwareSelector
@@ -254,13 +255,13 @@ class _Fetch:
             if size_max < 0:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
             if request.replica_id >= 0:
+                course = self._service.followers.course(partition, request.replica_id, one)
+                if course is Course.BEGIN_ANEW:
+                    return begin_anew(one, log.start_offset, log.cleaned.tombstones)
+                if course is Course.WAIT:
+                    return empty(one, high_watermark, log.start_offset, aborted)
                 if not log.start_offset <= one.offset <= log.end_offset:
                     return out_of_range(one, high_watermark, log.start_offset)
-                if one.offset < log.cleaned.tombstones and self._service.followers.must_begin_anew(
-                    partition, request.replica_id, one.offset
-                ):
-                    anew = (NO_EPOCH, log.start_offset)
-                    return empty(one, high_watermark, log.start_offset, aborted, diverging=anew)
                 if self._noted is None:
                     self._noted = set()
                 if (topic, one.partition) not in self._noted:

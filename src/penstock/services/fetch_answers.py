@@ -42,6 +42,14 @@ def distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[byt
     return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
 
 
+def begin_anew(one: FetchPartition, log_start: int, tombstones: int) -> PartitionAnswer:
+    """To a follower whose log is of no use: ours begins at `log_start`, and may lack tombstones below `tombstones`.
+
+    It stands in place of the high watermark, which says nothing about a log that is to be empty.
+    """
+    return empty(one, tombstones, log_start, None, diverging=(NO_EPOCH, log_start))
+
+
 def out_of_range(one: FetchPartition, high_watermark: int, log_start: int) -> PartitionAnswer:
     """To a follower, which is also told where to begin anew."""
     code = ErrorCode.OFFSET_OUT_OF_RANGE

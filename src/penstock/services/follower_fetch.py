@@ -5,6 +5,7 @@ from collections.abc import Callable
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.isr_keeper import IsrKeeper
+from penstock.replication.leading import Course
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import LeaderThrottle
 from penstock.storage.segment import Slice
@@ -35,12 +36,15 @@ class FollowerReads:
             partition.advance()
             self._keeper.fetched(partition, request.replica_id)
 
-    def must_begin_anew(self, partition: Partition, replica: int, offset: int) -> bool:
-        """Whether a follower was away for longer than tombstones lived that it needs (ADR 14)."""
+    def course(self, partition: Partition, replica: int, wanted: FetchPartition) -> Course:
+        """Whether a follower may go on from where it is, or was away for too long (ADR 14)."""
         log, leading = partition.log, partition.leading
-        return leading is not None and leading.must_begin_anew(
-            replica, offset, log.start_offset, log.cleaned.tombstones
-        )
+        epoch, tombstones = wanted.last_fetched_epoch, log.cleaned.tombstones
+        in_doubt = epoch < 0 or wanted.offset < tombstones
+        if leading is None or not in_doubt or wanted.offset < log.start_offset:
+            return Course.GO_ON
+        own = range(log.start_offset, log.end_offset)
+        return leading.course(replica, wanted.offset, epoch, own, tombstones)
 
     def read(
         self, partition: Partition, replica: int, offset: int, size_max: int, *, at_least_one: bool

@@ -246,8 +246,7 @@ class _Scan:
             self.producers = ProducerState.parse(self.files.read(path))
 
     def run(self, *, rewrite_tail: bool) -> None:
-        position = 0
-        first = 0
+        position = first = 0
         if self.point is not None:
             first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
             position = self.point.position
@@ -258,6 +257,7 @@ class _Scan:
             if not whole or not self._follows(segment, position):
                 self._drop(segment)
                 continue
+            self.end_offset = max(self.end_offset, segment.base_offset)
             whole = self._scan_segment(segment, position)
             position = 0
             kept.append(segment)

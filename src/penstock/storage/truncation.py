@@ -74,7 +74,9 @@ class Truncation:
         self.last = (
             self.kept[-1] if self.kept else None
         )  # where the new end lies; None: in a file made for it
-        self._next_base = offset  # right behind the last batch that stays
+        # Where the next segment begins: as far as a scan from the recovery point comes. Right behind the last batch
+        # that stays; or at the end, which may lie behind a gap, where the point says so.
+        self._next_base = offset
         self.end = LogEnd(offset, offset, 0)
         self.index = SegmentIndex(offset)
         self.max_timestamp = -1
@@ -139,6 +141,7 @@ class Truncation:
     def _lower_recovery_point(self) -> None:
         if self.point is None or self.point.offset <= self.end.offset:
             return
+        self._next_base = self.end.offset
         producers = self.producers.copy()
         if producers:
             path = self._directory / segment_name(self.end.offset, SNAPSHOT)

@@ -18,6 +18,7 @@ from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import read_header, stamp
 from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
 from penstock.storage.deletion import StartJob
+from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
 from penstock.storage.recovery import begin_anew
 from penstock.storage.replicated import GapError, append_replicated, end_at, truncate
@@ -210,6 +211,40 @@ def test_a_log_that_was_cut_back_to_a_gap_can_be_opened(before_gap: int) -> None
     assert (again.start_offset, again.end_offset) == (0, 100)
     append_replicated(again, batch_at(100), NOW_MS)
     assert [header.base_offset for header in read_everything(again)] == [*range(before_gap), 100]
+
+
+@pytest.mark.parametrize("checkpointed", [True, False])
+@pytest.mark.parametrize("damaged", [True, False])
+def test_what_follows_a_cut_within_a_gap_survives_a_crash(checkpointed: bool, damaged: bool) -> None:
+    files, settings = MemFiles(), Settings(compacts=True)
+    log = opened(files, settings).log
+    for offset in (0, 50, 51):
+        append_replicated(log, batch_at(offset), NOW_MS)
+    sync(log, checkpoint=checkpointed)
+    truncate(log, 30)
+    assert log.end_offset == 30
+    for offset in range(30, 40):
+        append_replicated(log, batch_at(offset), NOW_MS)
+    sync(log)
+    files = files.kill()
+    if damaged:
+        files.unlink(DIRECTORY / RECOVERY_POINT_FILE)
+    again = opened(files, settings)
+    assert (again.log.end_offset, again.cut_bytes) == (40, 0)
+    assert [header.base_offset for header in read_everything(again.log)] == [0, *range(30, 40)]
+
+
+def test_a_log_that_was_cut_within_a_gap_ends_there_without_its_recovery_point() -> None:
+    files, settings = MemFiles(), Settings(compacts=True)
+    log = opened(files, settings).log
+    for offset in (0, 50):
+        append_replicated(log, batch_at(offset), NOW_MS)
+    sync(log, checkpoint=True)
+    truncate(log, 30)
+    files = files.kill()
+    files.unlink(DIRECTORY / RECOVERY_POINT_FILE)
+    again = opened(files, settings).log
+    assert (again.end_offset, again.active.base_offset) == (30, 30)
 
 
 def batch_at(offset: int) -> memoryview:

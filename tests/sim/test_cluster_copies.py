@@ -1,0 +1,91 @@
+"""Followers whose log is of no use to their leader: when they are copied anew, and when not."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.sim.cluster_clients import create_topic
+from tests.sim.cluster_story import BROKERS, replica_of
+from tests.sim.test_cluster_deletions import delete, read
+from tests.sim.test_cluster_scenes import Scene
+
+from penstock.core.error_codes import ErrorCode
+from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
+from penstock.testing.sim_loop import SimLoop
+
+
+class UncleanScene(Scene):
+    def begin(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
+        configs = {
+            "min.insync.replicas": "1",
+            "unclean.leader.election.enable": "true",
+            "retention.ms": "-1",
+        }
+        self.do(create_topic(self.client("admin"), BROKERS, configs))
+        self.until_whole()
+
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            assert self.produce(-1) is ErrorCode.NONE
+
+    def kill(self, *machines: SimBroker) -> None:
+        for machine in machines:
+            machine.kill()
+        self.let_pass(SESSION_SECONDS + 1)
+
+    def place(self, machine: SimBroker) -> tuple[int, int]:
+        log = replica_of(machine, 0).log
+        return log.start_offset, log.end_offset
+
+
+@pytest.fixture
+def scene() -> Iterator[UncleanScene]:
+    with SimLoop(3) as loop:
+        scene = UncleanScene(loop, synced=False)
+        scene.begin()
+        yield scene
+
+
+@pytest.mark.parametrize("behind", [0, 8], ids=["behind its end", "within"])
+def test_an_empty_log_of_another_history_is_copied_from_the_beginning(
+    scene: UncleanScene, behind: int
+) -> None:
+    """It begins where a leader that is lost had deleted everything, further than who leads now has come."""
+    scene.write(5)
+    one = scene.leader()
+    two, three = scene.followers()
+    scene.let_pass(1)
+    scene.kill(two, three)
+    scene.write(5)
+    assert delete(scene, 10) == (ErrorCode.NONE, 10)
+    three.start()
+    scene.let_pass(4)
+    assert scene.place(three) == (10, 10)
+    scene.kill(one, three)
+    two.start()
+    scene.let_pass(4)
+    assert scene.place(two) == (0, 5)
+    scene.write(behind)
+    three.start()
+    scene.let_pass(4)
+    scene.write(8 - behind)
+    scene.let_pass(3)
+    assert scene.place(three) == (0, 13)
+    scene.kill(two)
+    assert read(scene, 5) == (ErrorCode.NONE, 8)
+
+
+def test_a_topic_that_never_compacted_has_no_tombstones_to_miss(scene: UncleanScene) -> None:
+    """A replica on a new disk says nothing about what others have."""
+    scene.write(5)
+    two = scene.followers()[0]
+    scene.kill(two)
+    two.files.remove_tree(two.data / "topics" / "orders")
+    two.files.sync_all(two.data)
+    two.start()
+    scene.until_whole()
+    assert scene.place(two) == (0, 5)
+    assert replica_of(two, 0).log.cleaned == Cleaned()
