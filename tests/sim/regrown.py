@@ -14,7 +14,8 @@ from tests.sim.messages import NETWORK_TROUBLE, TOPIC, batch_of, fetch_request, 
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
-from penstock.testing.sim_broker import SimBroker
+from penstock.testing.mem_files import MemFiles
+from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import create_partitions
@@ -146,7 +147,7 @@ class RegrownStory(RetiringStory):
         self.archive()
         late, victim = self.rng.sample(self.machines, 2)
         late.store_lag_s = self.rng.choice([0.0, 0.3])
-        fate = self.rng.choice(["kill", "hang", "nothing"])
+        fate = self.rng.choice(["kill", "hang", "wipe", "nothing"])
         for machine in self.machines:
             # Its files do not go when they should. (A broker that starts with such a disk does not come up.)
             if self.rng.random() < 0.3 and (machine is not victim or fate != "kill"):
@@ -155,6 +156,8 @@ class RegrownStory(RetiringStory):
             self.turn_off(victim, power=False)
         elif fate == "hang":
             self._hang(victim)
+        elif fate == "wipe":
+            self._wipe(victim)
         self._until_removed()
         self.told = {offset: value for offset, value in self.told.items() if offset < limit}
         self._grow()
@@ -165,12 +168,37 @@ class RegrownStory(RetiringStory):
         for machine in self.machines:
             machine.files.mend()
 
-    def _hang(self, victim: SimBroker) -> None:
-        """From just before it is removed on, if possible until it is made again: its session may survive it."""
+    def _wipe(self, victim: SimBroker) -> None:
+        """Readers have left, and a broker gets a new disk: perhaps the only one that knew where the log ends."""
+        self._until_hidden()
+        is_only = self.replicas == 1
+        if is_only:
+            victim = self.leader(RETIRED) or victim
+        if self.count() == 1 or not victim.running:
+            return
+        limit, epoch = self.limit, self._state(RETIRED).leader_epoch
+        victim.kill()
+        victim.files = MemFiles(self.rng.getrandbits(32))
+        self.let_pass(
+            SESSION_SECONDS * 1.5
+        )  # while another disk is registered under its number it does not come up
+        victim.start()
+        if is_only:
+            self.highest = limit - 1  # what was written behind it is read elsewhere, if that is still there
+            self.loop.run_until(
+                lambda: self._state(RETIRED).leader_epoch > epoch and bool(self.leader(RETIRED))
+            )
+            self.write(self.rng.randrange(2))
+
+    def _until_hidden(self) -> None:
         for _ in range(100):
             self.let_pass(0.1)
             if self.is_hidden():
-                break
+                return
+
+    def _hang(self, victim: SimBroker) -> None:
+        """From just before it is removed on, if possible until it is made again: its session may survive it."""
+        self._until_hidden()
         self.let_pass(self.rng.uniform(0, 0.6))
         if victim.running:
             victim.pause()

@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from tests.sim.cluster_planted import Plant
 
+from penstock.controller import retirer
+from penstock.coordination.image import Topic as TopicImage
+from penstock.coordination.nodes import Removed
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.handlers import describe_producers
 from penstock.records.relay import RelayPlace
@@ -111,6 +114,23 @@ def keeps_what_seems_new(monkeypatch: pytest.MonkeyPatch) -> None:
         return recovered
 
     monkeypatch.setattr(DataDir, "open_partition", by_offset)
+
+
+def believes_any_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the leader tells of a removed partition's end counts, also when its log was lost; so does an empty log."""
+
+    def as_told(topic: TopicImage, number: int, end: int) -> Removed:
+        state = topic.partitions[number]
+        assert state.inlet is not None
+        return Removed(state.inlet.offset, end, state.leader_epoch + 1)
+
+    monkeypatch.setattr(retirer, "removed", as_told)
+    honest = hosting.first_offset
+    monkeypatch.setattr(
+        hosting,
+        "first_offset",
+        lambda image, index: honest(image, index) if image.partitions[index].inlet is None else 0,
+    )
 
 
 def sends_readers_away(monkeypatch: pytest.MonkeyPatch) -> None:

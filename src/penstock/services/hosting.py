@@ -323,8 +323,12 @@ def _is_overstated(image: TopicImage, config: TopicConfig, partition: Partition)
 
 def first_offset(image: TopicImage, index: int) -> int:
     """Where the log of a new replica begins: behind all offsets that an earlier partition of that number had."""
-    earlier = image.removed.get(index)
-    return 0 if earlier is None else earlier.end
+    earlier, state = image.removed.get(index), image.partitions[index]
+    first = 0 if earlier is None else earlier.end
+    if state.inlet is not None and len(state.replicas) == 1:
+        # The only log is lost. What readers had is gone, and what is written from now on is to be moved.
+        first = max(first, state.inlet.offset)
+    return first
 
 
 def first_epoch(image: TopicImage, index: int) -> int:
