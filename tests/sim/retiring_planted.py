@@ -1,10 +1,14 @@
 """Bugs of a relay, to be planted into the simulated cluster: each would lose records, or bring them twice."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.sim.cluster_planted import Plant
 
+from penstock.controller import retirer
+from penstock.coordination.image import Topic as TopicImage
+from penstock.coordination.nodes import Removed
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.handlers import describe_producers
 from penstock.records.relay import RelayPlace
@@ -13,8 +17,10 @@ from penstock.replication.partition import Partition
 from penstock.services import hosting, retiring
 from penstock.services.relay import pump
 from penstock.services.relay.routes import Route
+from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState, RelayWord
+from penstock.storage.recovery import Recovered
 
 # Of simulated time.
 _LOOK_SECONDS = 0.01
@@ -92,6 +98,39 @@ def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
 def begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that is made again does not know of the one before it."""
     monkeypatch.setattr(hosting, "first_offset", lambda image, index: 0)
+
+
+def keeps_what_seems_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory whose log starts where the new one begins is taken for the new one's."""
+    honest = DataDir.open_partition
+
+    def by_offset(data_dir: DataDir, *place: Any, first_offset: int = 0, **how: Any) -> Recovered:
+        how["first_epoch"] = 0
+        recovered = honest(data_dir, *place, first_offset=first_offset, **how)
+        if recovered.log.start_offset < first_offset:
+            recovered.log.close()
+            data_dir.discard_partition(*place[:3])
+            recovered = honest(data_dir, *place, first_offset=first_offset, **how)
+        return recovered
+
+    monkeypatch.setattr(DataDir, "open_partition", by_offset)
+
+
+def believes_any_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the leader tells of a removed partition's end counts, also when its log was lost; so does an empty log."""
+
+    def as_told(topic: TopicImage, number: int, end: int) -> Removed:
+        state = topic.partitions[number]
+        assert state.inlet is not None
+        return Removed(state.inlet.offset, end, state.leader_epoch + 1)
+
+    monkeypatch.setattr(retirer, "removed", as_told)
+    honest = hosting.first_offset
+    monkeypatch.setattr(
+        hosting,
+        "first_offset",
+        lambda image, index: honest(image, index) if image.partitions[index].inlet is None else 0,
+    )
 
 
 def sends_readers_away(monkeypatch: pytest.MonkeyPatch) -> None:

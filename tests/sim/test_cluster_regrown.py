@@ -5,7 +5,12 @@ import os
 import pytest
 from tests.sim.cluster_planted import Plant, goes_wrong
 from tests.sim.regrown import RegrownStory
-from tests.sim.retiring_planted import begins_at_zero, sends_readers_away
+from tests.sim.retiring_planted import (
+    begins_at_zero,
+    believes_any_end,
+    keeps_what_seems_new,
+    sends_readers_away,
+)
 
 from penstock.testing.sim_loop import SimLoop
 
@@ -32,7 +37,11 @@ def test_offsets_never_go_back_and_nothing_goes_that_is_not_archived(seed: int) 
     run_story(seed)
 
 
-@pytest.mark.parametrize("plant", [begins_at_zero, sends_readers_away], ids=lambda plant: plant.__name__)
+@pytest.mark.parametrize(
+    "plant",
+    [begins_at_zero, believes_any_end, keeps_what_seems_new, sends_readers_away],
+    ids=lambda plant: plant.__name__,
+)
 def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(goes_wrong(run_story, seed) for seed in range(5))
+    assert any(goes_wrong(run_story, seed) for seed in range(10))

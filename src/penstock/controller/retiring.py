@@ -71,8 +71,10 @@ def seen(
         if sighting is not None:
             if sighting.written_ms - inlet.written_ms > grace_ms // _WRITTEN_NOTED:
                 after = replace(after, written_ms=sighting.written_ms)
-            if above_hidden and sighting.start_offset >= inlet.offset and after.epoch == state.leader_epoch:
-                after = replace(after, hidden=True)
+            if after.epoch == state.leader_epoch:
+                # A log that was lost has room below the limit again: readers are to see what is written there.
+                is_over = sighting.start_offset >= inlet.offset
+                after = replace(after, hidden=is_over and (after.hidden or above_hidden))
         state = replace(state, inlet=after)
         above_hidden = above_hidden and state.hidden
         if after != inlet:
@@ -97,10 +99,12 @@ def removed(topic: Topic, number: int, end: int) -> Removed:
     state = topic.partitions[number]
     assert state.inlet is not None
     limit, before = state.inlet.offset, topic.removed.get(number)
-    if before is not None and limit == before.end:
-        limit = (
-            before.limit
-        )  # nobody could read anything in this one: who stood in the last one still stands there
+    end = max(end, limit)  # less is told by a leader that lost its log
+    if before is not None:
+        end = max(end, before.end)
+        if limit == before.end:
+            # Nobody could read anything in this one: who stood in the last one still stands there.
+            limit = before.limit
     return Removed(limit, end, state.leader_epoch + 1)
 
 

@@ -155,6 +155,12 @@ def left_to_move(partition: Partition) -> int:
     return max(partition.committed.offset - moved, 0)
 
 
+def left_to_read(partition: Partition) -> int:
+    """Where what readers have left begins; the limit, or further on, when that is nothing."""
+    log, limit = partition.log, retirement_of(partition).limit
+    return log.start_offset if log.start_offset < log.end_offset else max(log.start_offset, limit)
+
+
 def is_drained(partition: Partition) -> bool:
     """Whether everything that was ever written is committed, and committed in the target as well."""
     end = partition.log.end_offset

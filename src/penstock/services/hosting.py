@@ -20,7 +20,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import ProgressKeeper, vouched
-from penstock.services.roles import Roles
+from penstock.services.roles import Roles, is_earlier
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
 from penstock.storage.high_watermarks import HighWatermarks
@@ -303,6 +303,7 @@ class Hosting:
             partition.index,
             topic.config,
             first_offset=0 if partition.gap is None else partition.gap.end,
+            first_epoch=0 if partition.gap is None else partition.gap.epoch,
             after_failure=True,
         )
         try:
@@ -340,14 +341,24 @@ def _is_overstated(image: TopicImage, config: TopicConfig, partition: Partition)
 
 def first_offset(image: TopicImage, index: int) -> int:
     """Where the log of a new replica begins: behind all offsets that an earlier partition of that number had."""
+    earlier, state = image.removed.get(index), image.partitions[index]
+    first = 0 if earlier is None else earlier.end
+    if state.inlet is not None and len(state.replicas) == 1:
+        # The only log is lost. What readers had is gone, and what is written from now on is to be moved.
+        first = max(first, state.inlet.offset)
+    return first
+
+
+def first_epoch(image: TopicImage, index: int) -> int:
+    """No leader of an earlier partition of that number had this epoch or a later one."""
     earlier = image.removed.get(index)
-    return 0 if earlier is None else earlier.end
+    return 0 if earlier is None else earlier.epoch
 
 
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:
     """Whether what is open here is of a partition that was removed, and made anew before it was noticed."""
-    known, removed = topic.partitions.get(index), image.removed.get(index)
-    return known is not None and removed is not None and known.leader_epoch < removed.epoch
+    known = topic.partitions.get(index)
+    return known is not None and is_earlier(known, image)
 
 
 def _open_all(
@@ -365,6 +376,7 @@ def _open_all(
                 index,
                 config,
                 first_offset=first_offset(image, index),
+                first_epoch=first_epoch(image, index),
                 after_failure=not data_dir.was_clean,
             )
         except StorageError as error:

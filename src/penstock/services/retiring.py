@@ -10,7 +10,14 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.replication.inlet import freeze, is_drained, is_retired, left_to_move, retirement_of
+from penstock.replication.inlet import (
+    freeze,
+    is_drained,
+    is_retired,
+    left_to_move,
+    left_to_read,
+    retirement_of,
+)
 from penstock.replication.table import PartitionTable
 from penstock.services.offsets import OffsetAnswer, check_exact_epoch
 from penstock.services.topic_names import INTERNAL_TOPICS
@@ -45,11 +52,13 @@ class RetiringService:
         drained = is_drained(partition)
         # What is still to be moved counts as if it was written now.
         written_ms = retirement.written_ms if drained else now_ms
-        if question == CLOSE and drained and now_ms - written_ms >= config.retire_grace_ms:
+        # A log that was lost may be written to below the limit. That is moved nowhere: readers have something left.
+        is_over = drained and left_to_read(partition) >= retirement.limit
+        if question == CLOSE and is_over and now_ms - written_ms >= config.retire_grace_ms:
             # What its end is now stays so: nobody can write any more.
             retirement.closed = True
             return OffsetAnswer(CLOSED, partition.log.end_offset, leader_epoch)
-        return OffsetAnswer(written_ms, partition.log.start_offset, leader_epoch)
+        return OffsetAnswer(written_ms, left_to_read(partition), leader_epoch)
 
 
 def check_retirement(

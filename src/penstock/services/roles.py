@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.fetchers import Fetchers
@@ -114,6 +115,8 @@ class Roles:
         image = self._image.topics_by_id.get(partition.topic_id)
         if image is None or partition.index >= len(image.partitions):
             return None
+        if is_earlier(partition, image):
+            return None  # the metadata speaks of another one by now; the next round opens that
         return image.partitions[partition.index]
 
     def _leads_already(self, partition: Partition, state: PartitionState) -> bool:
@@ -174,6 +177,12 @@ class Roles:
         syncs = topic.config.syncs_before_ack(state.assured)
         if syncs != partition.sync_before_ack:
             partition.set_sync_before_ack(syncs)
+
+
+def is_earlier(partition: Partition, topic: TopicImage) -> bool:
+    """Whether it is of a partition that was removed; the one that the topic has under its number was made since."""
+    removed, gap = topic.removed.get(partition.index), partition.gap
+    return removed is not None and (gap is None or gap.epoch < removed.epoch)
 
 
 def _place(state: PartitionState, node: int) -> tuple[int, int]:

@@ -1,7 +1,10 @@
 """The data directory: one process at a time, one identity, one directory per partition.
 
 A partition directory says whose it is. One that the metadata does not know under that id (a topic deleted and made
-again, a disk from another cluster) is moved aside and never served: its offsets would mean something else.
+again, a disk from another cluster) is moved aside and never served: its offsets would mean something else. So does one
+of a partition that was removed since then, and made again under the same id and number: its records, its producers and
+its leader epochs are none of the new one's, also where no record is left. The leader epoch that the partition began
+with tells the two apart.
 """
 
 import json
@@ -38,6 +41,13 @@ class Identity:
     cluster_id: str
     node_id: int
     directory_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    topic_id: str
+    # None: written by a version that did not say it.
+    first_epoch: int | None
 
 
 class DataDir:
@@ -107,41 +117,41 @@ class DataDir:
         settings: LogSettings,
         *,
         first_offset: int = 0,
+        first_epoch: int = 0,
         after_failure: bool = False,
     ) -> Recovered:
         """The partition's log, recovered, or made new from `first_offset` on. Blocks.
 
-        One that starts before it is that of an earlier partition of the same number, which is gone: so are its files.
+        No record of it has a leader epoch below `first_epoch`: what is here of an earlier partition of the same number,
+        which is gone, goes first. If it cannot go, nothing is opened.
         `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`.
         """
-        recovered = self._open(topic, topic_id, index, settings, first_offset, after_failure)
-        if recovered.log.start_offset < first_offset:
-            recovered.log.close()
-            self.discard_partition(topic, topic_id, index)
-            recovered = self._open(topic, topic_id, index, settings, first_offset, after_failure)
-        return recovered
-
-    def _open(
-        self,
-        topic: str,
-        topic_id: bytes,
-        index: int,
-        settings: LogSettings,
-        first_offset: int,
-        after_failure: bool,
-    ) -> Recovered:
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
-        if owner is not None and owner != topic_id.hex():
-            self._quarantine(directory, topic, index, owner)
+        if owner is not None and owner.topic_id != topic_id.hex():
+            self._quarantine(directory, topic, index, owner.topic_id)
             owner = None
-        if owner is None:
-            self._clear(directory, topic, index)
-            self.files.make_dirs(directory)
-            text = _ownership(topic, topic_id, index)
-            self.files.write_atomically(directory / PARTITION_FILE, text)
-            self.files.sync_dir(directory.parent)
-            self.files.sync_dir(directory.parent.parent)
+        elif owner is not None and owner.first_epoch is not None and owner.first_epoch < first_epoch:
+            self.discard_partition(topic, topic_id, index)
+            owner = None
+        ownership = _ownership(topic, topic_id, index, first_epoch)
+        if owner is not None:
+            recovered = open_log(
+                self.files, directory, settings, rewrite_tail=after_failure, first_offset=first_offset
+            )
+            if owner.first_epoch is not None or not first_epoch:
+                return recovered
+            if recovered.log.epochs.latest >= first_epoch:
+                self.files.write_atomically(directory / PARTITION_FILE, ownership)
+                return recovered
+            # Of the partition before, or nothing was ever written to it.
+            recovered.log.close()
+            self.discard_partition(topic, topic_id, index)
+        self._clear(directory, topic, index)
+        self.files.make_dirs(directory)
+        self.files.write_atomically(directory / PARTITION_FILE, ownership)
+        self.files.sync_dir(directory.parent)
+        self.files.sync_dir(directory.parent.parent)
         return open_log(
             self.files,
             directory,
@@ -160,7 +170,7 @@ class DataDir:
         for index, path in new:
             self.files.make_dirs(path)
             file = self.files.open(path / PARTITION_FILE, create=True)
-            file.pwrite(_ownership(topic, topic_id, index), 0)
+            file.pwrite(_ownership(topic, topic_id, index, first_epoch=0), 0)
             file.close()
             lay_out(self.files, path, owner_of(topic_id, index))
         self.files.sync_all(self.path)
@@ -173,10 +183,12 @@ class DataDir:
                 return
         self.files.remove_tree(directory)
 
-    def _owner(self, directory: Path) -> str | None:
+    def _owner(self, directory: Path) -> "_Owner | None":
         try:
-            return str(json.loads(self.files.read(directory / PARTITION_FILE))["topic_id"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            fields = json.loads(self.files.read(directory / PARTITION_FILE))
+            first_epoch = fields.get("first_epoch")
+            return _Owner(str(fields["topic_id"]), None if first_epoch is None else int(first_epoch))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def _quarantine(self, directory: Path, topic: str, index: int, owner: str) -> None:
@@ -200,7 +212,8 @@ class DataDir:
                 index = parse_partition_dir(name)
                 if index is not None and (topic, index) not in known:
                     directory = partition_dir(self.path, topic, index)
-                    self._quarantine(directory, topic, index, self._owner(directory) or "unknown")
+                    owner = self._owner(directory)
+                    self._quarantine(directory, topic, index, owner.topic_id if owner else "unknown")
                     moved.append(f"{topic}-{index}")
         return moved
 
@@ -226,8 +239,9 @@ class DataDir:
             self.files.remove_tree(trash / name)
 
 
-def _ownership(topic: str, topic_id: bytes, index: int) -> bytes:
-    return json.dumps({"topic": topic, "partition": index, "topic_id": topic_id.hex()}).encode() + b"\n"
+def _ownership(topic: str, topic_id: bytes, index: int, first_epoch: int) -> bytes:
+    fields = {"topic": topic, "partition": index, "topic_id": topic_id.hex(), "first_epoch": first_epoch}
+    return json.dumps(fields).encode() + b"\n"
 
 
 def _random_id(rng: random.Random) -> str:

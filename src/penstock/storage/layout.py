@@ -1,7 +1,7 @@
 """Names on disk, in one place.
 
 <data>/topics/<topic>/Partition-<n>/
-    partition.json                  whose directory this is: topic, partition, topic id
+    partition.json                  whose directory this is: topic, partition, topic id, its first leader epoch
     00000000000000000000.log        record batches exactly as received
     00000000000000000000.index      sparse: relative offset -> position of a batch
     00000000000000000000.timeindex  the same entries: largest timestamp so far

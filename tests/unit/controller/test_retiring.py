@@ -127,3 +127,18 @@ def test_who_read_nothing_of_a_partition_still_stands_where_the_one_before_it_wa
     topic = replace(a_topic(LIVE, inlet(7), to=1), removed={1: Removed(5, 7, 1)})
     assert removed(topic, 1, end=9) == Removed(5, 9, 6)
     assert removed(replace(topic, removed={1: Removed(5, 6, 1)}), 1, end=9) == Removed(7, 9, 6)
+
+
+def test_a_leader_that_lost_its_log_takes_no_offsets_back() -> None:
+    topic = a_topic(LIVE, inlet(10), to=1)
+    assert removed(topic, 1, end=0) == Removed(10, 10, 6)
+    assert removed(replace(topic, removed={1: Removed(5, 12, 1)}), 1, end=0) == Removed(10, 12, 6)
+
+
+def test_a_partition_is_shown_again_when_there_is_something_to_read_after_all() -> None:
+    """The disk was lost: what is written below the limit from then on is moved nowhere."""
+    topic = a_topic(LIVE, inlet(hidden=True), inlet(hidden=True), to=1)
+    hidden = seen(topic, {1: Sighting(10, 0), 2: Sighting(3, 0)}, GRACE_MS)
+    assert {number: state.hidden for number, state in hidden.items()} == {2: False}
+    newly = a_topic(LIVE, inlet(epoch=4, hidden=True), to=1)
+    assert seen(newly, {1: Sighting(3, 0)}, GRACE_MS, found=[1]) == {1: inlet()}
