@@ -235,6 +235,8 @@ class Reader:
 
     def _take(self, most: int, wait: float) -> bool:
         """From librdkafka into the window, by way of the inbox: what raises on the way is told, and nothing is lost."""
+        if self.window.took is self.intake.inbox:  # interrupted just then: they are not taken twice
+            self.intake.inbox = []
         self._raise_failure()
         self._make_ready()
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
@@ -251,9 +253,13 @@ class Reader:
             fresh = self.holding.without_held(fresh)
         if self._admit is not None:
             fresh = self._admit(self, fresh)
-        taken = bool(fresh) and (not self._ahead or self._precommit(fresh))
+        returned: dict[Where, int] | None = {}
+        if fresh and self._ahead:
+            returned = self._precommit(fresh)
+        taken = bool(fresh) and returned is not None
         if taken:
-            self.window.refill(fresh)
+            self.window.refill(fresh, self.intake.inbox)
+            self._returned = returned or {}
         self.intake.inbox = []
         return taken
 
@@ -272,10 +278,12 @@ class Reader:
 
     # Committing
 
-    def _precommit(self, fresh: "list[RawMessage]") -> bool:
-        """At-most-once: the commit comes first. What could not be committed is not worked on but read again."""
+    def _precommit(self, fresh: "list[RawMessage]") -> dict[Where, int] | None:
+        """At-most-once: the commit comes first. What could not be committed is not worked on but read again.
+
+        Gives what is still returned once they are in the window."""
         if self._plan.group is None:
-            return True
+            return {}
         ends: dict[Where, int] = {}
         starts: dict[Where, int] = {}
         for raw in fresh:
@@ -286,13 +294,11 @@ class Reader:
         # Until they are in the window: a commit that raises may have been made.
         self._returned = starts | self._returned
         if self.commits.send(self.raw, ends):
-            for place in ends:
-                del self._returned[place]
-            return True
+            return {place: offset for place, offset in self._returned.items() if place not in ends}
         for place, offset in starts.items():
             if place in self._owned:
                 self.intake.read_again(place, offset)
-        return False
+        return None
 
     def _commit_due(self) -> bool:
         return time.monotonic() - self._committed_at >= self._plan.commit_seconds
