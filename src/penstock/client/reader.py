@@ -30,7 +30,7 @@ from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.holding import Holding
 from penstock.client.intake import Intake
 from penstock.client.reader_errors import PASSING
-from penstock.client.starting import begin_at, is_simple, reset_policy
+from penstock.client.starting import begin_at, is_simple, reset_policy, told
 from penstock.client.window import Where, Window, place_of, where
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Reader:
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
         self._unready: set[Where] = set()  # ours, but where to begin is not known yet
+        self._begun: dict[Where, int] = {}  # where reading began, of partitions that had no commit then
         # At-most-once: the first offset that was, or may have been, committed and then not handed out.
         self._returned: dict[Where, int] = {}
         self.closed = False
@@ -160,10 +161,14 @@ class Reader:
             self._prepared(self.raw, partitions)
 
     def _begin(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        committed = raw.committed(partitions, timeout=30)
-        new = [one for one in committed if one.offset < 0]
-        begun = {(one.topic, one.partition): one for one in begin_at(raw, self._plan.start, new)}
-        return [begun.get((one.topic, one.partition), one) for one in committed]
+        """Where the group stands; else where reading began, which is found once for as long as they are ours."""
+        committed = told(raw.committed(partitions, timeout=30))
+        new = [one for one in committed if one.offset < 0 and place_of(one) not in self._begun]
+        self._begun.update({place_of(one): one.offset for one in begin_at(raw, self._plan.start, new)})
+        for one in committed:
+            if one.offset < 0:
+                one.offset = self._begun[place_of(one)]
+        return committed
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
@@ -192,6 +197,7 @@ class Reader:
         for place in gone:
             self.commits.forget(place)
             self._returned.pop(place, None)
+            self._begun.pop(place, None)
 
     def _leave(self, gone: Iterable[Where]) -> None:
         """Commit exactly what was worked on. Runs between two bodies: what was handed out is finished."""
