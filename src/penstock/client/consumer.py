@@ -87,7 +87,7 @@ class Consumer:
         self._retries: Collection[str] | None = None
         settings = consumer_settings(profile, config)
         if retry is not None and group is not None:
-            self._flow = retry_flow(bootstrap, names, group, retry)
+            self._flow = retry_flow(bootstrap, names, group, retry, sealed=encryption is not None)
             self._retries = self._flow.retry_topics
             settings |= self._flow.settings
         self._reader = Reader(
@@ -104,6 +104,7 @@ class Consumer:
             admit=None if self._flow is None else self._flow.admit,
             before_commit=None if self._flow is None else self._flow.settle,
             assigned=None if self._flow is None else self._flow.assigned,
+            forgotten=None if self._flow is None else self._flow.forgotten,
         )
         self._reader.open(names if self._flow is None else self._flow.topics)
 

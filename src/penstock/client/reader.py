@@ -18,7 +18,7 @@ One thread at a time may use a reader.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer as RawConsumer
@@ -50,12 +50,14 @@ class Reader:
         admit: "Callable[[Reader, list[RawMessage]], list[RawMessage]] | None" = None,
         before_commit: Callable[[], None] | None = None,
         assigned: "Callable[[Reader, list[TopicPartition]], None] | None" = None,
+        forgotten: Callable[[Collection[Where]], None] | None = None,
     ) -> None:
         """`admit` may keep messages back, `before_commit` must be done before any position moves, `assigned`
-        sees partitions before their first message."""
+        sees partitions before their first message, `forgotten` those that went away uncommitted."""
         self._plan = plan
         self._admit = admit
         self._assigned = assigned
+        self._forgotten = forgotten
         self._ahead = plan.delivery == "at-most-once"
         self._owned: set[Where] = set()
         # Those that met their end since they are ours; known where `enable.partition.eof` is set.
@@ -198,6 +200,10 @@ class Reader:
             self.commits.forget(place)
             self._returned.pop(place, None)
             self._begun.pop(place, None)
+        if (
+            self._forgotten is not None and not self._ahead
+        ):  # at-most-once they are committed, and come to nobody else
+            self._forgotten(gone)
 
     def _leave(self, gone: Iterable[Where]) -> None:
         """Commit exactly what was worked on. Runs between two bodies: what was handed out is finished."""

@@ -90,6 +90,7 @@ class Broker:
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     unready: bool = False  # asked for commits, it does not answer
     unreadable: bool = False  # asked for commits, it answers with an error for each partition
+    silent: bool = False  # asked for messages, it has none
     consumer: "RawConsumer | None" = None
 
     def make(self, topic: str, partitions: int) -> None:
@@ -176,9 +177,10 @@ class RawConsumer:
         return message
 
     def consume(self, most: int, timeout: float = -1) -> list[Stored]:
-        del timeout
         self._step("consume", False)
         found = list(self._ready(most))
+        if not found:
+            self._broker.clock.sleep(max(0.0, timeout))
         self._step("consume", True)
         return found
 
@@ -200,7 +202,7 @@ class RawConsumer:
             else:
                 self._rebalance(kind, what)
         for place, at in self.positions.items():
-            log = self._broker.logs[place]
+            log = [] if self._broker.silent else self._broker.logs[place]
             if place not in self.paused and at < len(log):
                 self.positions[place] = at + 1
                 return log[at]
@@ -360,5 +362,5 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.reader.reach", lambda _: None)
     patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
-    for module in ("reader", "holding", "consumer", "retry_flow", "gathering"):
+    for module in ("reader", "holding", "consumer", "retry_flow", "retry_ordered", "gathering"):
         patch(f"{package}.{module}.time", broker.clock)
