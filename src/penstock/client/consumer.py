@@ -5,8 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka import TopicPartition
 
@@ -28,9 +27,16 @@ from penstock.client.window import Where
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 # How many messages are taken from librdkafka at once: enough to keep Python out of the way of a fast broker.
 _BATCH_MESSAGES = 500
 _COMMIT_SECONDS = 1.0
+
+
+# Ctrl-C comes when a function begins, when one of C has returned, or when a loop goes round. So a message is handed out
+# by moving `window.index` as the very last thing before `return` or `yield`: one that the caller has not got comes
+# again. And `_in_hand` is set before that: too large, it only brings messages twice.
 
 
 class Consumer:
@@ -81,7 +87,7 @@ class Consumer:
         self._retries: Collection[str] | None = None
         settings = consumer_settings(profile, config)
         if retry is not None and group is not None:
-            self._flow = retry_flow(bootstrap, names, group, retry)
+            self._flow = retry_flow(bootstrap, names, group, retry, sealed=encryption is not None)
             self._retries = self._flow.retry_topics
             settings |= self._flow.settings
         self._reader = Reader(
@@ -98,6 +104,7 @@ class Consumer:
             admit=None if self._flow is None else self._flow.admit,
             before_commit=None if self._flow is None else self._flow.settle,
             assigned=None if self._flow is None else self._flow.assigned,
+            forgotten=None if self._flow is None else self._flow.forgotten,
         )
         self._reader.open(names if self._flow is None else self._flow.topics)
 
@@ -121,10 +128,12 @@ class Consumer:
                 continue
             raw = raws[index]
             passed_on = gate is not None and gate(reader, raw)  # what raises there has not been handed out
-            window.index = index + 1
             if passed_on:
+                window.index = index + 1
                 continue
-            yield Message(raw, read, retries)
+            message = Message(raw, read, retries)
+            window.index = index + 1
+            yield message
             if self._commit_each:
                 window.finish()
                 reader.commit()
@@ -161,9 +170,8 @@ class Consumer:
         while not self._stop.wanted:
             if self.busy:
                 self.take(0)
-            found = list(islice(iter(self.next_taken, None), most))
+            found = self.next_batch(most)
             if found:
-                self._in_hand = len(found)
                 return found
             left = deadline - time.monotonic()
             if left <= 0:
@@ -189,11 +197,13 @@ class Consumer:
         window = self._reader.window
         while window.index < len(window.raws):
             raw = window.raws[window.index]
-            passed_on = self._flow is not None and self._flow.gate(self._reader, raw)
+            if self._flow is not None and self._flow.gate(self._reader, raw):
+                window.index += 1
+                continue
+            message = Message(raw, self._read, self._retries)
+            self._in_hand = 1
             window.index += 1
-            if not passed_on:
-                self._in_hand = 1
-                return Message(raw, self._read, self._retries)
+            return message
         return None
 
     def take(self, wait: float) -> None:
@@ -209,26 +219,25 @@ class Consumer:
 
     def batches(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> Generator[list[Message], None, None]:
         """Lists of up to `size` messages, gathered for at most `wait` seconds; committed whole."""
-        read = self._read
-        for raws in self._raw_batches(size, wait):
-            yield [Message(raw, read, self._retries) for raw in raws]
+        return self._batches(size, wait, lambda messages: messages)
 
     def tables(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> "Generator[pa.Table, None, None]":
         """Batches as Arrow tables; needs `pip install 'penstock[arrow]'`."""
         from penstock.client.arrow import table_of  # noqa: PLC0415 - pyarrow only for those who ask
 
-        read = self._read
-        for raws in self._raw_batches(size, wait):
-            yield table_of([Message(raw, read) for raw in raws], decoded=read is not None)
+        decoded = self._read is not None
+        return self._batches(size, wait, lambda messages: table_of(messages, decoded=decoded))
 
-    def _raw_batches(self, size: int, wait: float) -> Iterator[list[Any]]:
+    def _batches(
+        self, size: int, wait: float, made: Callable[[list[Message]], T]
+    ) -> Generator[T, None, None]:
         self.check_batch(size)
         self._stop.listen()
         gathering = Gathering(size, wait)
         while not self._stop.wanted:
             left = gathering.wait_left(self.taken)
             if left is None:
-                yield self._next_raws(size)
+                yield self._next_batch(size, made)
                 gathering = Gathering(size, wait)
                 self.gather(0)
             else:
@@ -249,13 +258,16 @@ class Consumer:
 
     def next_batch(self, size: int) -> list[Message]:
         """The next messages that need no waiting for."""
-        return [Message(raw, self._read, self._retries) for raw in self._next_raws(size)]
+        return self._next_batch(size, lambda messages: messages)
 
-    def _next_raws(self, size: int) -> list[Any]:
+    def _next_batch(self, size: int, made: Callable[[list[Message]], T]) -> T:
+        """Handed out only once `made` has worked: what cannot be made is still there for who asks next."""
         window = self._reader.window
-        batch = window.raws[window.index : window.index + size]
-        window.index += len(batch)
-        self._in_hand = len(batch)
+        raws = window.raws[window.index : window.index + size]
+        end = window.index + len(raws)
+        batch = made([Message(raw, self._read, self._retries) for raw in raws])
+        self._in_hand = len(raws)
+        window.index = end
         return batch
 
     # Failing

@@ -10,7 +10,7 @@ partition goes back to the last message that is known to have come.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 
 from penstock.client.window import Where, Window, where
 
@@ -42,9 +42,8 @@ class Intake:
             if most > 1:
                 # consume(n, wait) would wait for all n; what is here already is enough.
                 self.inbox += self._raw.consume(most - 1, 0)
-        except KafkaException:
-            raise
         except BaseException:
+            # Also a KafkaException: the callbacks in config (errors, statistics) are the application's, and raise any.
             self._cut_short = True
             raise
 

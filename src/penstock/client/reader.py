@@ -18,7 +18,7 @@ One thread at a time may use a reader.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer as RawConsumer
@@ -30,7 +30,7 @@ from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.holding import Holding
 from penstock.client.intake import Intake
 from penstock.client.reader_errors import PASSING
-from penstock.client.starting import begin_at, is_simple, reset_policy
+from penstock.client.starting import begin_at, is_simple, reset_policy, told
 from penstock.client.window import Where, Window, place_of, where
 
 if TYPE_CHECKING:
@@ -50,12 +50,14 @@ class Reader:
         admit: "Callable[[Reader, list[RawMessage]], list[RawMessage]] | None" = None,
         before_commit: Callable[[], None] | None = None,
         assigned: "Callable[[Reader, list[TopicPartition]], None] | None" = None,
+        forgotten: Callable[[Collection[Where]], None] | None = None,
     ) -> None:
         """`admit` may keep messages back, `before_commit` must be done before any position moves, `assigned`
-        sees partitions before their first message."""
+        sees partitions before their first message, `forgotten` those that went away uncommitted."""
         self._plan = plan
         self._admit = admit
         self._assigned = assigned
+        self._forgotten = forgotten
         self._ahead = plan.delivery == "at-most-once"
         self._owned: set[Where] = set()
         # Those that met their end since they are ours; known where `enable.partition.eof` is set.
@@ -66,6 +68,7 @@ class Reader:
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
         self._unready: set[Where] = set()  # ours, but where to begin is not known yet
+        self._begun: dict[Where, int] = {}  # where reading began, of partitions that had no commit then
         # At-most-once: the first offset that was, or may have been, committed and then not handed out.
         self._returned: dict[Where, int] = {}
         self.closed = False
@@ -160,10 +163,14 @@ class Reader:
             self._prepared(self.raw, partitions)
 
     def _begin(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        committed = raw.committed(partitions, timeout=30)
-        new = [one for one in committed if one.offset < 0]
-        begun = {(one.topic, one.partition): one for one in begin_at(raw, self._plan.start, new)}
-        return [begun.get((one.topic, one.partition), one) for one in committed]
+        """Where the group stands; else where reading began, which is found once for as long as they are ours."""
+        committed = told(raw.committed(partitions, timeout=30))
+        new = [one for one in committed if one.offset < 0 and place_of(one) not in self._begun]
+        self._begun.update({place_of(one): one.offset for one in begin_at(raw, self._plan.start, new)})
+        for one in committed:
+            if one.offset < 0:
+                one.offset = self._begun[place_of(one)]
+        return committed
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
@@ -192,6 +199,11 @@ class Reader:
         for place in gone:
             self.commits.forget(place)
             self._returned.pop(place, None)
+            self._begun.pop(place, None)
+        if (
+            self._forgotten is not None and not self._ahead
+        ):  # at-most-once they are committed, and come to nobody else
+            self._forgotten(gone)
 
     def _leave(self, gone: Iterable[Where]) -> None:
         """Commit exactly what was worked on. Runs between two bodies: what was handed out is finished."""
@@ -235,6 +247,8 @@ class Reader:
 
     def _take(self, most: int, wait: float) -> bool:
         """From librdkafka into the window, by way of the inbox: what raises on the way is told, and nothing is lost."""
+        if self.window.took is self.intake.inbox:  # interrupted just then: they are not taken twice
+            self.intake.inbox = []
         self._raise_failure()
         self._make_ready()
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
@@ -251,9 +265,13 @@ class Reader:
             fresh = self.holding.without_held(fresh)
         if self._admit is not None:
             fresh = self._admit(self, fresh)
-        taken = bool(fresh) and (not self._ahead or self._precommit(fresh))
+        returned: dict[Where, int] | None = {}
+        if fresh and self._ahead:
+            returned = self._precommit(fresh)
+        taken = bool(fresh) and returned is not None
         if taken:
-            self.window.refill(fresh)
+            self.window.refill(fresh, self.intake.inbox)
+            self._returned = returned or {}
         self.intake.inbox = []
         return taken
 
@@ -272,10 +290,12 @@ class Reader:
 
     # Committing
 
-    def _precommit(self, fresh: "list[RawMessage]") -> bool:
-        """At-most-once: the commit comes first. What could not be committed is not worked on but read again."""
+    def _precommit(self, fresh: "list[RawMessage]") -> dict[Where, int] | None:
+        """At-most-once: the commit comes first. What could not be committed is not worked on but read again.
+
+        Gives what is still returned once they are in the window."""
         if self._plan.group is None:
-            return True
+            return {}
         ends: dict[Where, int] = {}
         starts: dict[Where, int] = {}
         for raw in fresh:
@@ -286,13 +306,11 @@ class Reader:
         # Until they are in the window: a commit that raises may have been made.
         self._returned = starts | self._returned
         if self.commits.send(self.raw, ends):
-            for place in ends:
-                del self._returned[place]
-            return True
+            return {place: offset for place, offset in self._returned.items() if place not in ends}
         for place, offset in starts.items():
             if place in self._owned:
                 self.intake.read_again(place, offset)
-        return False
+        return None
 
     def _commit_due(self) -> bool:
         return time.monotonic() - self._committed_at >= self._plan.commit_seconds

@@ -25,7 +25,7 @@ from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.producer import Producer
 from penstock.client.retry import Retry, dead_letter_topic, retry_topic
-from penstock.client.window import where
+from penstock.client.window import Where, where
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -56,13 +56,18 @@ class _Passing:
     value: bytes | None
     headers: list[tuple[str, Any]]
     choose: Callable[[], int]  # the partition
+    source: Where  # the partition whose commit waits for it
     delivery: "Delivery | None" = None
 
 
 class RetryFlow:
     ordered = False
 
-    def __init__(self, bootstrap: str, topics: Sequence[str], group: str, policy: Retry) -> None:
+    def __init__(
+        self, bootstrap: str, topics: Sequence[str], group: str, policy: Retry, *, sealed: bool = False
+    ) -> None:
+        """`sealed`: what exceptions say is not written down, for it may hold values that are."""
+        self._sealed = sealed
         self._bootstrap = bootstrap
         self._policy = policy
         self._group = group
@@ -145,6 +150,11 @@ class RetryFlow:
     def assigned(self, reader: "Reader", partitions: list[TopicPartition]) -> None:
         """Called before the first message of newly assigned partitions."""
 
+    def forgotten(self, gone: Collection[Where]) -> None:
+        """Partitions went away uncommitted: who owns them next is given their messages again, and passes them on. Sent
+        from here as well, they would come behind later ones."""
+        self._under_way = [passing for passing in self._under_way if passing.source not in gone]
+
     def settle(self) -> None:
         """Wait until every message passed on is acknowledged; only then may its old place be committed."""
         failure: ClientError | None = None
@@ -194,6 +204,10 @@ class RetryFlow:
         due = now_ms() + round(self._policy.wait_seconds(failures) * 1000)
         self._pass_on(message, retry_topic(self._source(message), self._group), error, due)
 
+    def _reason(self, error: Exception) -> str:
+        """What is stored of an exception."""
+        return type(error).__name__ if self._sealed else reason_of(error)
+
     def _give_up(self, message: Message, error: Exception) -> None:
         if self._policy.dead_letter:
             self._pass_on(message, dead_letter_topic(self._source(message), self._group), error, None)
@@ -202,7 +216,7 @@ class RetryFlow:
 
     def _pass_on(self, message: Message, topic: str, error: Exception, due_ms: int | None) -> None:
         headers = retry_headers.with_failure(
-            message.headers, message.origin, reason_of(error), now_ms(), due_ms, self._earlier(message)
+            message.headers, message.origin, self._reason(error), now_ms(), due_ms, self._earlier(message)
         )
         self._forward(message, topic, headers, lambda: self._partition(message, topic, due_ms))
 
@@ -210,7 +224,8 @@ class RetryFlow:
         self, message: Message, topic: str, headers: list[tuple[str, Any]], choose: Callable[[], int]
     ) -> None:
         """From here on no commit is made before the message is there."""
-        passing = _Passing(topic, message.key, message.raw_value, headers, choose)
+        source = (message.topic, message.partition)
+        passing = _Passing(topic, message.key, message.raw_value, headers, choose, source)
         self._under_way.append(passing)
         self._send(passing)
         if len(self._under_way) >= _UNDER_WAY_MAX:
@@ -245,9 +260,11 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def retry_flow(bootstrap: str, topics: Sequence[str], group: str, policy: Retry) -> RetryFlow:
+def retry_flow(
+    bootstrap: str, topics: Sequence[str], group: str, policy: Retry, *, sealed: bool = False
+) -> RetryFlow:
     if policy.ordered_by_key:
         from penstock.client.retry_ordered import OrderedRetryFlow  # noqa: PLC0415 - it builds on this module
 
-        return OrderedRetryFlow(bootstrap, topics, group, policy)
-    return RetryFlow(bootstrap, topics, group, policy)
+        return OrderedRetryFlow(bootstrap, topics, group, policy, sealed=sealed)
+    return RetryFlow(bootstrap, topics, group, policy, sealed=sealed)

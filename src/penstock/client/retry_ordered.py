@@ -13,19 +13,21 @@ The price: within the retry topic, one stubborn message delays the other waiting
 """
 
 import json
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer as RawConsumer
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from penstock.client import retry_headers
 from penstock.client.admin import Admin
 from penstock.client.connect import REQUEST_SECONDS, handle_settings
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
+from penstock.client.reader_errors import PASSING
 from penstock.client.retry import retry_topic
-from penstock.client.retry_flow import RetryFlow, now_ms, reason_of
+from penstock.client.retry_flow import RetryFlow, now_ms
 from penstock.client.window import Where, where
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.client.reader import Reader
 
 _Tries = dict[str, Any]  # {"offset": …, "failures": …, "due": epoch ms, "history": […]}
+_SCAN_SECONDS = 0.1
 _HISTORY_KEPT = 3  # commit metadata is small: Kafka takes 4096 bytes
 
 
@@ -91,7 +94,11 @@ class OrderedRetryFlow(RetryFlow):
 
     def _scan(self, place: Where, start: int) -> Counter[bytes]:
         """The keys in a retry partition from where the group stands to the end."""
-        settings = {"group.id": "penstock-no-group", "enable.auto.commit": False}
+        settings = {
+            "group.id": "penstock-no-group",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",  # retention has overtaken it: it is looked at anew
+        }
         raw = RawConsumer(handle_settings(self._bootstrap, debug=False, **settings))
         keys: Counter[bytes] = Counter()
         try:
@@ -99,13 +106,21 @@ class OrderedRetryFlow(RetryFlow):
             first, end = raw.get_watermark_offsets(at, timeout=REQUEST_SECONDS)
             position = max(start, first)
             raw.assign([TopicPartition(*place, position)])
+            deadline = time.monotonic() + REQUEST_SECONDS  # for the next message, not for all
             while position < end:
-                for message in raw.consume(500, 0.1):
-                    offset, key = message.offset(), message.key()
-                    if message.error() is None and offset is not None:
-                        position = offset + 1
+                for message in raw.consume(500, _SCAN_SECONDS):
+                    offset, key, error = message.offset(), message.key(), message.error()
+                    if error is not None and error.code() not in PASSING:
+                        raise KafkaException(error)
+                    if error is None and offset is not None:
+                        position, deadline = offset + 1, time.monotonic() + REQUEST_SECONDS
                         if isinstance(key, bytes) and offset < end:
                             keys[key] += 1
+                if time.monotonic() >= deadline:
+                    raise ClientError(
+                        f"{place[0]}, partition {place[1]}: which keys wait there could not be read within "
+                        f"{REQUEST_SECONDS:g} s; it is tried again"
+                    )
         finally:
             raw.close()
         return keys
@@ -163,11 +178,11 @@ class OrderedRetryFlow(RetryFlow):
         count, told = self._earlier(message)
         if message.topic not in self._sources:
             headers = retry_headers.with_failure(
-                message.headers, message.origin, reason_of(error), now_ms(), due, (count, told)
+                message.headers, message.origin, self._reason(error), now_ms(), due, (count, told)
             )
             self._wait_behind(message, headers)
             return
-        told = [*told, {"at": now_ms(), "error": retry_headers.one_line(reason_of(error))}]
+        told = [*told, {"at": now_ms(), "error": retry_headers.one_line(self._reason(error))}]
         tries: _Tries = {"offset": message.offset, "failures": failures, "due": due}
         self._tries[place] = {**tries, "history": told}
         text = json.dumps({**tries, "history": told[-_HISTORY_KEPT:]}, ensure_ascii=False)

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, cast
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
 
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.errors import ClientError
+from penstock.client.window import place_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as RawConsumer
@@ -34,19 +35,40 @@ def reset_policy(start: Start) -> str:
 
 
 def is_simple(start: Start) -> bool:
-    return isinstance(start, str)
+    """Whether librdkafka finds it by itself, and would find the same again later: the end moves."""
+    return start == "earliest"
 
 
 def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition]) -> list[TopicPartition]:
-    """The partitions with the offsets at which they begin."""
+    """The partitions with the offsets at which they begin. The end is told as a number: who goes back to where
+    reading began must not skip what has come since."""
     if isinstance(start, timedelta):
         start = datetime.now(UTC) - start
     if isinstance(start, datetime):
-        asked_ms = round(start.timestamp() * 1000)
-        asked = [TopicPartition(one.topic, one.partition, asked_ms) for one in partitions]
-        # Where nothing is that late, librdkafka answers with the end.
-        return list(raw.offsets_for_times(asked, timeout=REQUEST_SECONDS))
-    return [TopicPartition(one.topic, one.partition, _offset(start, one)) for one in partitions]
+        begun = _found(raw, round(start.timestamp() * 1000), partitions)
+    else:
+        begun = [TopicPartition(one.topic, one.partition, _offset(start, one)) for one in partitions]
+    # Also where nothing is that late.
+    at_end = {
+        place_of(one): one
+        for one in _found(raw, OFFSET_END, [one for one in begun if one.offset == OFFSET_END])
+    }
+    return [at_end.get(place_of(one), one) for one in begun]
+
+
+def _found(raw: "RawConsumer", time_ms: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    if not partitions:
+        return []
+    asked = [TopicPartition(one.topic, one.partition, time_ms) for one in partitions]
+    return told(raw.offsets_for_times(asked, timeout=REQUEST_SECONDS))
+
+
+def told(answer: list[TopicPartition]) -> list[TopicPartition]:
+    """An answer whose partitions may have errors of their own: the first is raised."""
+    for one in answer:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return list(answer)
 
 
 def _offset(start: Start, one: TopicPartition) -> int:
@@ -56,4 +78,4 @@ def _offset(start: Start, one: TopicPartition) -> int:
         by_place = cast("Mapping[object, int]", start)
         found = by_place.get((one.topic, one.partition), by_place.get(one.partition))
         return -1001 if found is None else found  # librdkafka's "by the reset policy"
-    return -2 if start == "earliest" else -1
+    return OFFSET_BEGINNING if start == "earliest" else OFFSET_END

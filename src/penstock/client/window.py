@@ -37,14 +37,14 @@ class Window:
         self.positions: dict[Where, int] = {}
         self._pins: dict[Where, int] = {}  # partitions whose position must not pass an offset
         self._reached: dict[Where, int] = {}  # the next offset of what is finished, or where a seek went to
+        self.took: object = None  # the inbox that the last refill emptied
         self._sought: set[Where] = set()  # a seek came behind those of their messages that are here
 
-    def refill(self, raws: "list[RawMessage]") -> None:
-        """New messages behind those that are there; what is finished is forgotten."""
+    def refill(self, raws: "list[RawMessage]", inbox: object = None) -> None:
+        """New messages behind those that are there; what is finished is forgotten. They come out of `inbox`."""
         self.finish()
-        self.raws = self.raws[self.index :] + raws if self.index < len(self.raws) else raws
-        self.index = self._marked = 0
-        self._sought.clear()
+        raws = self.raws[self.index :] + raws if self.index < len(self.raws) else raws
+        self.raws, self.index, self._marked, self._sought, self.took = raws, 0, 0, set(), inbox
 
     def finish(self, unfinished: int = 0) -> None:
         """Everything handed out is finished, but for the last `unfinished`."""

@@ -14,9 +14,10 @@ asynchronous commits come in the order in which the story queues them.
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from penstock.client.errors import ClientError
 from penstock.client.window import Where
@@ -88,6 +89,8 @@ class Broker:
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     unready: bool = False  # asked for commits, it does not answer
+    unreadable: bool = False  # asked for commits, it answers with an error for each partition
+    silent: bool = False  # asked for messages, it has none
     consumer: "RawConsumer | None" = None
 
     def make(self, topic: str, partitions: int) -> None:
@@ -146,7 +149,8 @@ class RawConsumer:
             self.positions[place] = self._start(place) if one.offset < 0 else one.offset
 
     def _start(self, place: Where) -> int:
-        return self._broker.committed.get(place, (0, ""))[0]
+        end = self._settings.get("auto.offset.reset") == "latest"
+        return self._broker.committed.get(place, (len(self._broker.logs[place]) if end else 0, ""))[0]
 
     def _rebalance(self, kind: str, places: list[Where]) -> None:
         partitions = [TopicPartition(*place) for place in places]
@@ -173,9 +177,10 @@ class RawConsumer:
         return message
 
     def consume(self, most: int, timeout: float = -1) -> list[Stored]:
-        del timeout
         self._step("consume", False)
         found = list(self._ready(most))
+        if not found:
+            self._broker.clock.sleep(max(0.0, timeout))
         self._step("consume", True)
         return found
 
@@ -197,7 +202,7 @@ class RawConsumer:
             else:
                 self._rebalance(kind, what)
         for place, at in self.positions.items():
-            log = self._broker.logs[place]
+            log = [] if self._broker.silent else self._broker.logs[place]
             if place not in self.paused and at < len(log):
                 self.positions[place] = at + 1
                 return log[at]
@@ -259,7 +264,26 @@ class RawConsumer:
         if self._broker.unready:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         found = [(one, *self._broker.committed.get(_place(one), (-1001, ""))) for one in partitions]
+        if self._broker.unreadable:
+            refused = KafkaError(KafkaError.NOT_COORDINATOR)
+            places: list[Any] = [
+                SimpleNamespace(topic=one.topic, partition=one.partition, offset=-1001, error=refused)
+                for one in partitions
+            ]
+            return places
         return [TopicPartition(one.topic, one.partition, at, text) for one, at, text in found]
+
+    def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float = -1
+    ) -> list[TopicPartition]:
+        del timeout
+        self._step("offsets_for_times", False)
+        found = []
+        for one in partitions:
+            # Messages are of the epoch: nothing is later. -1 asks for the end as a number.
+            at = len(self._broker.logs[_place(one)]) if one.offset == OFFSET_END else OFFSET_END
+            found.append(TopicPartition(one.topic, one.partition, 0 if one.offset == 0 else at))
+        return found
 
     def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         del timeout
@@ -338,5 +362,5 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.reader.reach", lambda _: None)
     patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
-    for module in ("reader", "holding", "consumer", "retry_flow", "gathering"):
+    for module in ("reader", "holding", "consumer", "retry_flow", "retry_ordered", "gathering"):
         patch(f"{package}.{module}.time", broker.clock)

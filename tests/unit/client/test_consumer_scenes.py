@@ -1,10 +1,11 @@
 """Single scenes of what a consumer may meet; the story over random ones is in test_consumer_model.py."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.scripted import Broker, RawConsumer, Stored, install
 
 from penstock.client.consumer import Consumer
@@ -217,3 +218,64 @@ def test_with_ordered_keys_a_retry_topic_with_more_partitions_is_refused(broker:
     broker.make(RETRY, 4)
     with pytest.raises(ClientError, match=r"orders has 1 partitions and orders\.billing\.retry has 4"):
         Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=Retry(ordered_by_key=True))
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_callback_that_raises_an_error_of_kafkas_loses_no_message(broker: Broker, call: str) -> None:
+    """`error_cb` that raises KafkaException is what confluent's own examples do."""
+    consumer = opened(broker)
+    send(broker, b"1", b"2", b"3")
+    failed = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+
+    def error_cb(name: str, done: bool) -> None:
+        if (name, done) == (call, True):
+            broker.fault = lambda _call, _done: None
+            raise KafkaException(failed)
+
+    broker.fault = error_cb
+    seen: list[bytes] = []
+    with pytest.raises(ClientError):  # noqa: PT012 - whichever of the calls it is
+        while True:
+            seen += values(consumer, 1)
+    assert seen + values(consumer) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("start", ["latest", timedelta(0), timedelta(hours=1)])
+@pytest.mark.parametrize("group", [GROUP, None])
+def test_what_came_since_the_end_was_found_is_read_after_an_interruption(
+    broker: Broker, start: Any, group: str | None
+) -> None:
+    send(broker, b"before")
+    consumer = Consumer("scripted", TOPIC, group=group, stop_on=(), start=start)
+    if group is not None:
+        own(broker, SOURCE)
+    assert values(consumer) == []
+    send(broker, b"1", b"2")
+    broker.fault = raising("poll", True, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.receive(0.1)
+    send(broker, b"3")
+    assert values(consumer) == [b"1", b"2", b"3"]
+
+
+def test_what_came_since_a_seek_to_the_end_is_read_after_an_interruption(broker: Broker) -> None:
+    consumer = opened(broker)
+    assert values(consumer) == []
+    send(broker, b"before")
+    consumer.seek(TOPIC, 0, "latest")
+    send(broker, b"1", b"2")
+    broker.fault = raising("poll", True, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.receive(0.1)
+    assert values(consumer) == [b"1", b"2"]
+
+
+def test_a_partition_whose_commit_cannot_be_told_is_not_begun_anew(broker: Broker) -> None:
+    send(broker, b"0", b"1")
+    broker.commit(SOURCE, 1, "")
+    broker.unreadable = True
+    consumer = opened(broker, start=0)
+    with pytest.raises(ClientError):
+        values(consumer)
+    broker.unreadable = False
+    assert values(consumer) == [b"1"]

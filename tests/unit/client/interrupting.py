@@ -1,0 +1,60 @@
+"""Ctrl-C at a chosen moment inside the SDK, as CPython would deliver it.
+
+CPython looks for signals when a function begins (or a generator goes on), after a call into C, and when a loop goes
+round: nowhere else. So these are the moments, counted over the code of one package; the chosen one raises.
+"""
+
+import dis
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+_PACKAGE = "penstock/client/"
+_CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX") if name in dis.opmap}
+_LOOKS = _CALLS | {number for name, number in dis.opmap.items() if name.startswith("JUMP_BACKWARD")}
+
+
+class Interruption:
+    def __init__(self, left: int, error: BaseException | None = None) -> None:
+        """`left` moments pass before it comes."""
+        self.left = left
+        self._error = KeyboardInterrupt() if error is None else error
+        self.came = False
+        self._last: dict[FrameType, int] = {}  # the instruction before
+
+    @contextmanager
+    def armed(self) -> Iterator[None]:
+        sys.settrace(None if self.came else self._begin)
+        try:
+            yield
+        finally:
+            sys.settrace(None)
+            self._last.clear()
+
+    def _begin(self, frame: FrameType, event: str, _: object) -> Any:
+        if event != "call" or _PACKAGE not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        self._moment()
+        return self._go_on
+
+    def _go_on(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "return":
+            self._last.pop(frame, None)
+            if frame.f_back is not None:  # Python returns to Python without a look
+                self._last.pop(frame.f_back, None)
+        elif event == "opcode":
+            before = self._last.get(frame)
+            self._last[frame] = frame.f_code.co_code[frame.f_lasti]
+            if before in _LOOKS:
+                self._moment()
+        return self._go_on
+
+    def _moment(self) -> None:
+        self.left -= 1
+        if self.left < 0 and not self.came:
+            self.came = True
+            sys.settrace(None)
+            raise self._error
