@@ -1,8 +1,8 @@
 """The files of a broker that is stopped, read from end to end: every batch whole, undamaged and in its place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import typer
 
@@ -10,7 +10,17 @@ from penstock.cli.check_data import is_clean, is_locked
 from penstock.cli.command import Session, say_error
 from penstock.cli.errors import FAILED, CommandError
 from penstock.cli.output import count_text, print_json, print_table, size_text
-from penstock.storage.layout import CLEANER_FILE, RECOVERY_POINT_FILE
+from penstock.storage.layout import (
+    CLEANER_FILE,
+    LOG,
+    RECOVERY_POINT_FILE,
+    START,
+    parse_segment_name,
+    segment_name,
+)
+
+if TYPE_CHECKING:
+    from penstock.storage.checkpoint import RecoveryPoint
 
 _PIECE_BYTES = 8 * 1024 * 1024
 _MAGIC_AT = 16  # in a batch
@@ -95,7 +105,8 @@ def check_partition(
     done, wrong, missing = 0, "", ""
     found = _Walk()
     files = sorted(one for one in directory.glob("*.log") if one.stem.isdigit())
-    durable = _durable(directory)
+    point = _recovery_point(directory)
+    durable = (-1, -1) if point is None else (point.segment, point.position)
     for number, file in enumerate(files):
         base = int(file.stem)
         if 0 <= found.expected < base and not missing:
@@ -109,21 +120,42 @@ def check_partition(
                 torn = not clean and number == len(files) - 1 and not damage.followed
                 if not torn or (base, damage.position) < durable:
                     wrong = wrong or f"{file.name}: {damage.what}"
-    if not compacted and not found.thinned:
+        missing = missing or found.hole
+    if not compacted:
         wrong = wrong or missing
+    bases = [int(file.stem) for file in files]
+    wrong = wrong or _cut_off(directory, point, bases, max([found.expected, *bases[-1:]]), clean=clean)
     return wrong, done
 
 
-def _durable(directory: Path) -> tuple[int, int]:
-    """The segment and the position up to which everything was vouched for."""
+def _cut_off(
+    directory: Path, point: "RecoveryPoint | None", bases: Sequence[int], end: int, *, clean: bool
+) -> str:
+    """What the recovery point vouches for before the first batch or behind the last."""
+    if point is None:
+        return ""
+    starts = [parse_segment_name(file.name, START) or 0 for file in directory.glob(f"*{START}")]
+    start = max([point.start_offset, *starts])
+    if not bases:
+        return "" if start >= point.offset else f"offsets {start} to {point.offset - 1} are missing"
+    # Retention takes segments without a word: only a broker that stops writes down where the log starts then.
+    if clean and start < bases[0]:
+        return f"{segment_name(bases[0], LOG)}: offsets {start} to {bases[0] - 1} are missing before it"
+    if end < point.offset and start < point.offset:
+        last = segment_name(bases[-1], LOG)
+        return f"{last}: offsets {max(start, end)} to {point.offset - 1} are missing behind it"
+    return ""
+
+
+def _recovery_point(directory: Path) -> "RecoveryPoint | None":
+    """Up to where everything was vouched for."""
     from penstock.core.errors import StorageError
     from penstock.storage.checkpoint import RecoveryPoint
 
     try:
-        point = RecoveryPoint.parse((directory / RECOVERY_POINT_FILE).read_bytes())
+        return RecoveryPoint.parse((directory / RECOVERY_POINT_FILE).read_bytes())
     except (OSError, StorageError):
-        return -1, -1
-    return point.segment, point.position
+        return None
 
 
 class _Damage(NamedTuple):
@@ -137,7 +169,9 @@ class _Walk:
 
     def __init__(self) -> None:
         self.expected = -1  # the next offset; -1: any
-        self.thinned = False  # offsets are missing inside a segment: somebody compacted it
+        # The first offsets that are missing inside a segment. Whoever compacts leaves the cleaner's file, and so does a
+        # follower that takes over what its leader compacted.
+        self.hole = ""
 
     def through(self, file: Path) -> Iterator[tuple[int, _Damage | None]]:
         """Bytes that are in order, piece by piece; last, where there is any, what is not."""
@@ -164,11 +198,9 @@ class _Walk:
                             what = f"offset {header.base_offset} follows {self.expected - 1}"
                             yield at, _Damage(position + at, what, followed=True)
                             return
-                        first = position + at == 0
-                        if (header.base_offset > self.expected and not first) or (
-                            header.record_count != header.next_offset - header.base_offset
-                        ):
-                            self.thinned = True
+                        if header.base_offset > self.expected and position + at > 0 and not self.hole:
+                            hole = f"offsets {self.expected} to {header.base_offset - 1} are missing"
+                            self.hole = f"{file.name}: {hole} at byte {position + at}"
                         self.expected = header.next_offset
                         at += header.size_bytes
                 except InvalidBatch as error:

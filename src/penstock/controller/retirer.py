@@ -49,6 +49,9 @@ CLOSE = -1005
 CLOSED = 0
 # The same way whoever wants to know may ask: how many offsets are left to move, and (as the time) into which partition.
 LEFT = -1004
+# And any broker, since the metadata tells: where readers of the number stopped when it was retired (-1: it is not), and
+# (as the time) where a log that is grown under it begins.
+LIMIT = -1006
 
 
 class Retirer:

@@ -96,16 +96,21 @@ def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now
 
 def removed(topic: Topic, number: int, end: int) -> Removed:
     """What stays known of a partition whose leader takes nothing more, and whose log ends there."""
-    state = topic.partitions[number]
+    state, before = topic.partitions[number], topic.removed.get(number)
     assert state.inlet is not None
-    limit, before = state.inlet.offset, topic.removed.get(number)
-    end = max(end, limit)  # less is told by a leader that lost its log
+    end = max(end, state.inlet.offset)  # less is told by a leader that lost its log
     if before is not None:
         end = max(end, before.end)
-        if limit == before.end:
-            # Nobody could read anything in this one: who stood in the last one still stands there.
-            limit = before.limit
-    return Removed(limit, end, state.leader_epoch + 1)
+    return Removed(retired_at(topic, number), end, state.leader_epoch + 1)
+
+
+def retired_at(topic: Topic, number: int) -> int:
+    """Who has read a retired partition up to there has missed nothing."""
+    inlet, before = topic.partitions[number].inlet, topic.removed.get(number)
+    assert inlet is not None
+    if before is not None and inlet.offset == before.end:
+        return before.limit  # nobody could read anything in it: who stood in the last one still stands there
+    return inlet.offset
 
 
 def configs_after(topic: Topic, count: int) -> dict[str, str]:

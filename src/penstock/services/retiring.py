@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from penstock.config.settings import ConfigError
 from penstock.config.topic import TopicConfig
 from penstock.controller.retirer import CLOSE, CLOSED, FREEZE, LEFT, LOOK
-from penstock.controller.retiring import RETIRE_TO, live_count
+from penstock.controller.retiring import RETIRE_TO, live_count, retired_at
 from penstock.coordination.image import Topic as TopicImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -24,6 +24,7 @@ from penstock.services.topic_names import INTERNAL_TOPICS
 
 # What the controller asks, where clients ask for times.
 QUESTIONS = frozenset({FREEZE, LOOK, CLOSE})
+NOT_RETIRED = -1
 
 
 class RetiringService:
@@ -59,6 +60,18 @@ class RetiringService:
             retirement.closed = True
             return OffsetAnswer(CLOSED, partition.log.end_offset, leader_epoch)
         return OffsetAnswer(written_ms, left_to_read(partition), leader_epoch)
+
+
+def limit_of(topic: TopicImage | None, index: int) -> OffsetAnswer:
+    """What the metadata alone tells of a number, also of one that was removed; ApiError where it tells nothing."""
+    before = None if topic is None else topic.removed.get(index)
+    if topic is not None and 0 <= index < len(topic.partitions):
+        is_retired_now = topic.partitions[index].inlet is not None
+        limit = retired_at(topic, index) if is_retired_now else NOT_RETIRED
+        return OffsetAnswer(0 if before is None else before.end, limit, -1)
+    if before is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return OffsetAnswer(before.end, before.limit, -1)
 
 
 def check_retirement(

@@ -5,7 +5,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from penstock.client.raw import EARLIEST, LATEST, OffsetAt, TopicInfo, TopicPartition, UnknownTopicError
+from penstock.client.raw import (
+    EARLIEST,
+    LATEST,
+    OffsetAt,
+    Retirement,
+    TopicInfo,
+    TopicPartition,
+    UnknownTopicError,
+)
 from penstock.spark.errors import OptionError
 from penstock.spark.offsets import Offsets, named
 from penstock.spark.options import Position, Subscription
@@ -23,6 +31,8 @@ class Cluster(Protocol):
     ) -> dict[TopicPartition, OffsetAt]: ...
 
     def serves(self, at: TopicPartition, offset: int) -> bool: ...
+
+    def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +108,13 @@ def served(
     """
     late = {at: begin for at, begin in begins.items() if at in earliest and begin < earliest[at]}
     return {at for at, begin in late.items() if cluster.serves(at, begin)}
+
+
+def firsts(cluster: Cluster, earliest: Mapping[TopicPartition, int]) -> Offsets:
+    """Where logs began that do not begin at 0: those of partitions which were removed and grown again."""
+    late = [at for at, offset in earliest.items() if offset > 0]
+    known = cluster.retirements(late) if late else {}
+    return {at: told.first for at, told in known.items() if told.first > 0}
 
 
 def resolve(

@@ -5,7 +5,8 @@
 A checkpoint of a stream adds four keys that no topic can have, since topic names know no `@`:
 
     "@ids"    {"orders": "pZm0…"}   which topic of that name was read: a recreated one is another topic
-    "@retired" {"orders": [2]}      partitions that left the topic and have nothing unread; each may come back
+    "@retired" {"orders": {"2": 10}} partitions that left the topic, and where they ended for readers: what was unread
+                                    then, if anything, was said; each may come back. (Once a list of numbers.)
     "@first"  true                  this is what `initialOffset` gave, and no checkpoint has seen it yet
     "@from"   {"orders": {"0": 5}}  where the first batch starts. Spark asks `initialOffset` again when it
                                     replays batch 0, and "latest" would mean something else by then
@@ -111,7 +112,7 @@ class StreamOffset:
     ids: dict[str, str] = field(default_factory=dict)
     first: bool = False
     origin: Offsets | None = None
-    retired: frozenset[TopicPartition] = frozenset()
+    retired: Offsets = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = to_tree(self.at)
@@ -122,10 +123,7 @@ class StreamOffset:
         if self.origin is not None:
             tree[FROM] = to_tree(self.origin)
         if self.retired:
-            gone: dict[str, list[int]] = {}
-            for at in sorted(self.retired):
-                gone.setdefault(at.topic, []).append(at.partition)
-            tree[RETIRED] = gone
+            tree[RETIRED] = to_tree(self.retired)
         return tree
 
     @classmethod
@@ -136,10 +134,8 @@ class StreamOffset:
             ids=dict(tree.get(IDS, {})),
             first=bool(tree.get(FIRST, False)),
             origin=None if origin is None else from_tree(origin),
-            retired=frozenset(
-                TopicPartition(topic, number)
-                for topic, numbers in tree.get(RETIRED, {}).items()
-                for number in numbers
+            retired=from_tree(
+                {topic: told for topic, told in tree.get(RETIRED, {}).items() if isinstance(told, dict)}
             ),
         )
 

@@ -5,14 +5,18 @@ deletion may come in between.
 """
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
-from penstock.client.raw import EARLIEST, LATEST, TopicPartition
+from penstock.client.raw import EARLIEST, LATEST, Retirement, TopicPartition
 from penstock.spark.cluster import Cluster, Found, edges, find, resolve, served
 from penstock.spark.errors import OptionError
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import Offsets, StreamOffset
 from penstock.spark.options import ReadOptions
 from penstock.spark.planning import Range
+
+NONE: Mapping[TopicPartition, int] = MappingProxyType({})
+UNKNOWN_LIMIT = -1
 
 
 def batch_ranges(cluster: Cluster, options: ReadOptions) -> tuple[list[Range], Found]:
@@ -62,11 +66,12 @@ def stream_ranges(
     earliest: Mapping[TopicPartition, int],
     loss: LossPolicy,
     nothing_lost: Collection[TopicPartition] = (),
+    first: Mapping[TopicPartition, int] = NONE,
 ) -> list[Range]:
     """The ranges of one batch of a stream, the same ones whenever it is replayed.
 
-    `now` and `earliest` say what is still there, `nothing_lost` as `served` does. `start.at` does not count for a
-    first batch (see `offsets`), nor for partitions of a topic that was made anew since.
+    `now` and `earliest` say what is still there, `nothing_lost` and `first` as `served` and `firsts` do. `start.at`
+    does not count for a first batch (see `offsets`), nor for partitions of a topic that was made anew since.
     """
     begins = end.origin if end.origin is not None else start.at
     ranges = []
@@ -87,8 +92,10 @@ def stream_ranges(
         if begin > until:
             loss.report(f"{at} went back from offset {begin} to {until}: its end was cut off")
             continue
-        if not known and not recreated and begin > 0:
-            loss.report(f"{at} is new and begins at offset {begin}, not 0: what was before is gone unread")
+        if not known and not recreated and begin > (beginning := first.get(at, 0)):
+            loss.report(
+                f"{at} is new and begins at offset {begin}, not {beginning}: what was before is gone unread"
+            )
         if begin < earliest[at]:
             if at not in nothing_lost:
                 loss.report(f"{at} has no offset {begin} any more, it begins at {earliest[at]}")
@@ -115,8 +122,7 @@ def advance(
     """
     ids = start.ids | now.ids
     begins, ends = {}, {}
-    gone = sorted(start.at.keys() - set(now.partitions))
-    for at in gone:
+    for at in sorted(start.at.keys() - set(now.partitions)):
         if _differ(start.ids.get(at.topic), now.ids.get(at.topic)):
             continue  # of the old topic; the new one may get such a partition later, from its beginning
         if at.topic not in now.ids:
@@ -137,28 +143,41 @@ def advance(
 
 
 def retired(
-    start: StreamOffset, now: Found, seen: Mapping[TopicPartition, int], loss: LossPolicy
-) -> frozenset[TopicPartition]:
-    """Partitions that left a topic which is still there: they were retired, and retention has left readers nothing.
+    start: StreamOffset, now: Found, told: Mapping[TopicPartition, Retirement], loss: LossPolicy
+) -> Offsets:
+    """Partitions that left a topic which is still there, and where they ended for readers.
 
-    `seen`: where they ended when this process looked last. Who stood there has missed nothing; whoever was away cannot
-    tell, and says so once. From then on the checkpoint knows.
+    They were retired, and retention has left readers nothing: who stood at the end has missed nothing. Whoever did not
+    is told so once; from then on the checkpoint knows. `told`: what the cluster says of those that are `gone`.
     """
-    gone = []
-    for at in sorted(start.at.keys() - set(now.partitions)):
-        if at.topic not in now.ids or _differ(start.ids.get(at.topic), now.ids[at.topic]):
+    ends = {}
+    for at in gone(start, now):
+        position, known = start.at[at], told.get(at)
+        limit = UNKNOWN_LIMIT if known is None else known.limit
+        if limit is None:
+            continue  # the broker that was asked shows it still, or again: the next look tells
+        ends[at] = limit
+        if start.retired.get(at) == limit:
             continue
-        gone.append(at)
-        position, end = start.at[at], seen.get(at)
-        if at in start.retired or end == position:
-            continue
-        if end is None:
+        if limit == UNKNOWN_LIMIT:
             loss.report(
-                f"{at} was retired while nobody looked: records behind offset {position} may be gone unread"
+                f"{at} was retired, and nobody knows any more where it ended: records behind offset {position} may be "
+                "gone unread"
             )
-        else:
-            loss.report(f"{at} was retired, and its records from offset {position} to {end} are gone unread")
-    return frozenset(gone)
+        elif position < limit:
+            loss.report(
+                f"{at} was retired, and its records from offset {position} to {limit} are gone unread"
+            )
+    return ends
+
+
+def gone(start: StreamOffset, now: Found) -> list[TopicPartition]:
+    """Partitions that left a topic which is still there."""
+    return [
+        at
+        for at in sorted(start.at.keys() - set(now.partitions))
+        if at.topic in now.ids and not _differ(start.ids.get(at.topic), now.ids[at.topic])
+    ]
 
 
 def fresh(start: StreamOffset, now: Found) -> list[TopicPartition]:

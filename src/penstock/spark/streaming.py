@@ -20,11 +20,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.client.raw import EARLIEST, LATEST, RawClient, RawOptions
-from penstock.spark.cluster import Found, edges, find, resolve, served
+from penstock.spark.cluster import Found, edges, find, firsts, resolve, served
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import Offsets, StreamOffset, to_tree
 from penstock.spark.planning import limit_rows, split
-from penstock.spark.ranges import advance, fresh, retired, stream_ranges
+from penstock.spark.ranges import advance, fresh, gone, retired, stream_ranges
 from penstock.spark.reading import RangePartition, RangeReader
 from penstock.spark.schema import arrow_schema, check_schema
 
@@ -44,7 +44,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._client: RawClient | None = None
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
-        self._seen: Offsets = {}  # as `_latest`, also of partitions that are gone
         self._last_trigger_s: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,8 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = self._find()
         self._latest = self._latest_of(now)
         earliest = edges(self._cluster, fresh(begin_at, now), EARLIEST)
-        gone = retired(begin_at, now, self._seen, self._loss)
-        self._seen |= self._latest
+        left = gone(begin_at, now)
+        ended = retired(begin_at, now, self._cluster.retirements(left) if left else {}, self._loss)
         begins, ends, ids = advance(begin_at, now, earliest, self._latest, self._loss)
         if self._target is not None:
             ends = _capped(begin_at, begins, ends, self._target)
@@ -91,10 +90,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin_at.first:
             # Never equal to `start`, not even with nothing to read: an empty first batch pins in the checkpoint
             # what "latest" was when the query began, for the case that it is stopped before the first record.
-            return StreamOffset(ends, ids, origin=begin_at.at, retired=gone).to_json()
-        if ends == begin_at.at and ids == begin_at.ids and gone == begin_at.retired:
+            return StreamOffset(ends, ids, origin=begin_at.at, retired=ended).to_json()
+        if ends == begin_at.at and ids == begin_at.ids and ended == begin_at.retired:
             return start
-        return StreamOffset(ends, ids, retired=gone).to_json()
+        return StreamOffset(ends, ids, retired=ended).to_json()
 
     def _should_wait(self, start: StreamOffset, begins: Offsets, ends: Offsets, limit: ReadLimit) -> bool:
         """minOffsetsPerTrigger: not before so many are there, or maxTriggerDelay is over, or the query ends."""
@@ -121,8 +120,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begins = begin_at.at if end_at.origin is None else end_at.origin
         unread = {at: begins[at] for at in there if at in begins and begins[at] < end_at.at[at]}
         nothing_lost = served(self._cluster, unread, earliest)
+        first = firsts(self._cluster, {at: earliest[at] for at in there if at not in begins})
         cut = split(
-            stream_ranges(begin_at, end_at, now, earliest, self._loss, nothing_lost),
+            stream_ranges(begin_at, end_at, now, earliest, self._loss, nothing_lost, first),
             partitions_min=self._options.partitions_min,
             records_max=self._options.records_per_partition_max,
         )

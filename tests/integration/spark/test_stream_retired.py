@@ -12,6 +12,7 @@ from tests.integration.raw import wait_until
 
 from penstock import Admin, Producer
 from penstock.client.errors import ClientError
+from penstock.spark.errors import DataLossError
 from penstock.spark.options import read_options
 from penstock.spark.schema import source_schema
 from penstock.spark.streaming import StreamReader
@@ -99,3 +100,42 @@ def grown(admin: Admin, topic: str) -> bool:
     except ClientError:
         return False
     return True
+
+
+def test_the_end_of_a_retired_partition_that_nobody_read_is_a_loss(running: BrokerProcess) -> None:
+    admin, topic = Admin(running.bootstrap), "retired-unread"
+    stream = reader(running.bootstrap, topic)
+    admin.create(topic, partitions=3, configs=SHORT)
+    with Producer(running.bootstrap) as producer:
+        producer.send(topic, b"old", partition=2)
+        producer.flush()
+        at = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        for _ in range(7):
+            producer.send(topic, b"after the last look", partition=2)
+    admin.retire_partitions(topic, 2)
+    admin.alter_configs(topic, {"retention.ms": "500"})
+    wait_until(lambda: len(admin.partition_indexes(topic)) == 2, "the partition to leave the metadata")
+    with pytest.raises(DataLossError, match="its records from offset 1 to 8 are gone unread"):
+        stream.latestOffset(at, ReadAllAvailable())
+    wait_until(lambda: grown(admin, topic), "the retired partition to be removed")
+    admin.retire_partitions(topic, 2)
+    wait_until(lambda: len(admin.partition_indexes(topic)) == 2, "the second one to leave the metadata")
+    with pytest.raises(DataLossError, match="its records from offset 1 to 8 are gone unread"):
+        stream.latestOffset(at, ReadAllAvailable())
+    stream.stop()
+
+
+def test_a_stream_that_came_while_it_was_gone_reads_it_from_where_it_begins(running: BrokerProcess) -> None:
+    admin, topic = Admin(running.bootstrap), "retired-before"
+    first = reader(running.bootstrap, topic)
+    read_and_retired(admin, first, topic, running.bootstrap)
+    first.stop()
+    late = reader(running.bootstrap, topic)
+    at = late.latestOffset(late.initialOffset(), ReadAllAvailable())
+    wait_until(lambda: grown(admin, topic), "the retired partition to be removed")
+    with Producer(running.bootstrap) as producer:
+        for _ in range(5):
+            producer.send(topic, b"new", partition=2)
+    following = late.latestOffset(at, ReadAllAvailable())
+    assert values(late, at, following) == [b"new"] * 5
+    late.stop()

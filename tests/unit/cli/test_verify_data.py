@@ -53,9 +53,59 @@ def test_what_compaction_took_is_not_missing(tmp_path: Path) -> None:
     lay_out(tmp_path, [batch(0)], [batch(8)])
     assert wrong(tmp_path, compacted=True) == ""
     lay_out(tmp_path, [batch(0), batch(4)])
-    assert wrong(tmp_path) == "", "a segment with gaps in it was compacted somewhere"
-    lay_out(tmp_path, [batch(0, records=1, last=3)])
-    assert wrong(tmp_path) == "", "as was one whose batches lack records"
+    assert wrong(tmp_path, compacted=True) == ""
+    lay_out(tmp_path, [batch(0, records=1, last=7)])
+    assert wrong(tmp_path) == "", "a batch may lack records that a leader compacted away"
+
+
+def test_a_batch_that_is_missing_inside_a_segment_is_found(tmp_path: Path) -> None:
+    first = batch(0)
+    (file,) = lay_out(tmp_path, [first, batch(4)])
+    assert wrong(tmp_path) == f"{file.name}: offsets 2 to 3 are missing at byte {len(first)}"
+
+
+def vouched(directory: Path, offset: int, segment: int, position: int, *, start: int = 0) -> None:
+    point = RecoveryPoint(start, offset, segment, position, 0, 1, 0, -1)
+    (directory / RECOVERY_POINT_FILE).write_bytes(point.dump())
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_end_that_was_vouched_for_and_is_gone_is_found(
+    tmp_path: Path, *, clean: bool, compacted: bool
+) -> None:
+    files = lay_out(tmp_path, [batch(0), batch(2)], [batch(4), batch(6)])
+    vouched(tmp_path, 8, 4, files[1].stat().st_size)
+    assert wrong(tmp_path, clean=clean, compacted=compacted) == ""
+    files[1].write_bytes(batch(4))
+    cut = wrong(tmp_path, clean=clean, compacted=compacted)
+    assert cut == f"{files[1].name}: offsets 6 to 7 are missing behind it"
+    files[1].unlink()
+    cut = wrong(tmp_path, clean=clean, compacted=compacted)
+    assert cut == f"{files[0].name}: offsets 4 to 7 are missing behind it"
+    files[0].unlink()
+    assert wrong(tmp_path, clean=clean, compacted=compacted) == "offsets 0 to 7 are missing"
+
+
+def test_a_beginning_that_is_gone_is_found_where_the_log_was_closed(tmp_path: Path) -> None:
+    files = lay_out(tmp_path, [batch(0), batch(2)], [batch(4)])
+    vouched(tmp_path, 6, 4, files[1].stat().st_size)
+    files[0].unlink()
+    assert wrong(tmp_path) == f"{files[1].name}: offsets 0 to 3 are missing before it"
+    assert wrong(tmp_path, clean=False) == "", "retention may have taken it since the last checkpoint"
+    vouched(tmp_path, 6, 4, files[1].stat().st_size, start=4)
+    assert wrong(tmp_path) == ""
+
+
+def test_what_retention_or_an_order_deleted_is_not_missing(tmp_path: Path) -> None:
+    (tmp_path / segment_name(8, ".log")).write_bytes(b"")  # everything went, and nothing came since
+    vouched(tmp_path, 8, 8, 0, start=8)
+    assert wrong(tmp_path) == ""
+    vouched(tmp_path, 6, 4, 100)
+    (tmp_path / segment_name(8, ".start")).touch()  # DeleteRecords, after the last checkpoint
+    assert wrong(tmp_path) == ""
+    (tmp_path / segment_name(8, ".log")).unlink()
+    assert wrong(tmp_path) == ""
 
 
 @pytest.mark.parametrize("at", [3, 8, 16, 17, 30, 80])

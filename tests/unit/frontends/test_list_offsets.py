@@ -4,6 +4,7 @@ import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 from tests.unit.storage.logs import a_batch
 
+from penstock.controller.retirer import LIMIT
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
@@ -90,3 +91,12 @@ async def test_an_unknown_isolation_level_is_an_error() -> None:
         request = ListOffsetsRequest(isolation_level=7, topics=[topic])
         response = await asked.ask(ApiKey.LIST_OFFSETS, request, NEWEST)
         assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("version", [1, NEWEST])
+async def test_any_broker_tells_whether_a_number_was_retired(version: int) -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        assert await offsets(asked, LIMIT, version) == (0, 0, -1, -1)
+        assert (await offsets(asked, LIMIT, version, index=1))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await offsets(asked, LIMIT, version, topic="u"))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

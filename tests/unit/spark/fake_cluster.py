@@ -4,7 +4,15 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from penstock.client.raw import EARLIEST, LATEST, OffsetAt, TopicInfo, TopicPartition, UnknownTopicError
+from penstock.client.raw import (
+    EARLIEST,
+    LATEST,
+    OffsetAt,
+    Retirement,
+    TopicInfo,
+    TopicPartition,
+    UnknownTopicError,
+)
 
 
 @dataclass
@@ -14,12 +22,14 @@ class FakeLog:
     stable: int | None = None
     times: tuple[int, ...] = ()  # of the records from `start` on
     limit: int | None = None  # where readers of the partition stood that had this number before
+    first: int = 0
 
 
 @dataclass
 class FakeCluster:
     logs: dict[TopicPartition, FakeLog] = field(default_factory=dict)
     ids: dict[str, uuid.UUID] = field(default_factory=dict)
+    removed: dict[TopicPartition, Retirement] = field(default_factory=dict)
 
     def create(self, topic: str, *logs: FakeLog) -> None:
         """Made anew when there is one of that name."""
@@ -51,7 +61,16 @@ class FakeCluster:
 
     def grow_again(self, at: TopicPartition, *, limit: int, start: int, end: int) -> None:
         """After the one of this number was retired and removed: offsets never go back."""
-        self.logs[at] = FakeLog(start, end, limit=limit)
+        self.logs[at] = FakeLog(start, end, limit=limit, first=start)
+
+    def retire(self, at: TopicPartition) -> None:
+        """And remove it."""
+        end = self.logs.pop(at).end
+        self.removed[at] = Retirement(end, end)
+
+    def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
+        there = {at: Retirement(None, log.first) for at, log in self.logs.items()}
+        return {at: (self.removed | there)[at] for at in wanted if at in self.removed or at in there}
 
     def serves(self, at: TopicPartition, offset: int) -> bool:
         log = self.logs[at]

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from tests.unit.spark.fake_cluster import FakeCluster, FakeLog
 
-from penstock.client.raw import TopicPartition
+from penstock.client.raw import Retirement, TopicPartition
 from penstock.spark.errors import DataLossError
 from penstock.spark.options import read_options
 from penstock.spark.planning import Range
@@ -151,7 +151,7 @@ def read_up(stream: StreamReader) -> dict[str, Any]:
 def test_a_stream_that_has_read_everything_goes_on_without_a_retired_partition(two: FakeCluster) -> None:
     stream = reader(two)
     at = read_up(stream)
-    del two.logs[T1]
+    two.retire(T1)
     without = stream.latestOffset(at, EVERYTHING)
     assert ranges(stream, at, without) == []
     two.logs[T0].end = 12
@@ -164,18 +164,65 @@ def test_a_stream_that_has_read_everything_goes_on_without_a_retired_partition(t
 def test_what_a_retired_partition_had_unread_is_a_loss(two: FakeCluster) -> None:
     stream = reader(two, maxOffsetsPerTrigger="4")
     behind = stream.latestOffset(stream.initialOffset(), ReadMaxRows(4))
-    del two.logs[T1]
+    two.retire(T1)
     with pytest.raises(DataLossError, match="t-1 was retired, and its records from offset 2 to 10 are gone"):
         stream.latestOffset(behind, EVERYTHING)
 
 
-def test_a_stream_that_was_away_cannot_tell_and_says_so_once(two: FakeCluster) -> None:
+def test_what_was_written_after_the_last_look_is_a_loss(two: FakeCluster) -> None:
+    stream = reader(two)
+    at = read_up(stream)
+    two.logs[T1].end = 17
+    two.retire(T1)
+    with pytest.raises(DataLossError, match="t-1 was retired, and its records from offset 10 to 17 are gone"):
+        stream.latestOffset(at, EVERYTHING)
+    told = reader(two, failOnDataLoss="false").latestOffset(at, EVERYTHING)
+    assert reader(two).latestOffset(told, EVERYTHING) == told, "it was said"
+    two.removed[T1] = Retirement(26, 26)  # grown again, written to and retired once more
+    with pytest.raises(DataLossError, match="from offset 10 to 26"):
+        reader(two).latestOffset(told, EVERYTHING)
+
+
+def test_a_stream_that_was_away_knows_that_it_has_missed_nothing(two: FakeCluster) -> None:
+    at = read_up(reader(two))
+    two.retire(T1)
+    without = reader(two).latestOffset(at, EVERYTHING)
+    assert without["@retired"] == {"t": {"1": 10}}
+    old = without | {"@retired": {"t": [1]}}  # as it was once written
+    assert reader(two).latestOffset(old, EVERYTHING) == without
+
+
+def test_where_no_broker_knows_the_end_it_is_said_once(two: FakeCluster) -> None:
     at = read_up(reader(two))
     del two.logs[T1]
-    with pytest.raises(DataLossError, match="t-1 was retired while nobody looked"):
+    with pytest.raises(DataLossError, match="nobody knows any more where it ended"):
         reader(two).latestOffset(at, EVERYTHING)
     told = reader(two, failOnDataLoss="false").latestOffset(at, EVERYTHING)
     assert reader(two).latestOffset(told, EVERYTHING) == told
+
+
+def test_a_broker_that_shows_it_still_is_asked_again(two: FakeCluster) -> None:
+    stream = reader(two)
+    at = read_up(stream)
+    del two.logs[T1]
+    two.removed[T1] = Retirement(None, 0)
+    assert stream.latestOffset(at, EVERYTHING) == at
+    two.removed[T1] = Retirement(12, 12)
+    with pytest.raises(DataLossError, match="from offset 10 to 12"):
+        stream.latestOffset(at, EVERYTHING)
+
+
+def test_one_that_came_while_it_was_gone_reads_it_from_its_first_offset(two: FakeCluster) -> None:
+    two.retire(T1)
+    stream = reader(two)
+    start = stream.initialOffset()
+    at = stream.latestOffset(start, EVERYTHING)
+    two.grow_again(T1, limit=10, start=14, end=20)
+    following = stream.latestOffset(at, EVERYTHING)
+    assert ranges(stream, at, following) == [Range(T1, 14, 20)]
+    two.logs[T1].start = 16
+    with pytest.raises(DataLossError, match="begins at offset 16, not 14"):
+        stream.partitions(at, following)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -186,7 +233,7 @@ def test_a_partition_grown_again_is_read_from_its_first_offset(
     stream = reader(two)
     at = read_up(stream)
     if looked:
-        del two.logs[T1]
+        two.retire(T1)
         at = stream.latestOffset(at, EVERYTHING)
     # Readers stopped at 10; what came to the old one until 14 is in other partitions.
     two.grow_again(T1, limit=10, start=14, end=14)

@@ -24,6 +24,7 @@ from penstock.client.raw.model import (
     AbortedRange,
     Fetched,
     OffsetAt,
+    Retirement,
     TopicInfo,
     TopicPartition,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "RawError",
     "RawOptions",
     "RawProducer",
+    "Retirement",
     "TimedOutError",
     "TopicInfo",
     "TopicPartition",

@@ -8,10 +8,11 @@ from typing import Self
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.epochs import epoch_ends, settled_end
 from penstock.client.raw.fetching import fetch, serves
-from penstock.client.raw.model import Fetched, OffsetAt, TopicInfo, TopicPartition
+from penstock.client.raw.model import Fetched, OffsetAt, Retirement, TopicInfo, TopicPartition
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.producing import RawProducer, produce_unanswered
+from penstock.client.raw.retired import retirements
 from penstock.records.batch import Buffer
 
 _DEFAULTS = RawOptions()
@@ -81,6 +82,10 @@ class RawClient:
     def serves(self, at: TopicPartition, offset: int) -> bool:
         """Whether a reader who stands there may go on: the first record he gets may have a larger offset."""
         return serves(self._cluster, at, offset)
+
+    def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
+        """Where partitions ended for readers that were retired, also of removed ones; left out: nobody knows."""
+        return retirements(self._cluster, wanted)
 
     def produce(self, at: TopicPartition, batch: Buffer, *, acks: int = -1) -> int:
         """Write one whole batch and wait: the offset of its first record. Stored once, however often it is sent.

@@ -32,6 +32,13 @@ class OffsetAt(NamedTuple):
     timestamp: int
 
 
+class Retirement(NamedTuple):
+    """What is known of the number of a partition, whether there is one now or not."""
+
+    limit: int | None  # a reader who stood there has missed nothing; None: it is there and not retired
+    first: int  # where the log begins that has this number, or gets it next
+
+
 class AbortedRange(NamedTuple):
     """A producer's records from here on do not count, until its next abort marker."""
 

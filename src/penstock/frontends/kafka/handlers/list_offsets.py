@@ -5,15 +5,15 @@ the earliest local offset (-4), v9 the latest tiered offset (-5), v10 a timeout 
 here), v11 the earliest offset still to be tiered (-6). Asking for one too early is UNSUPPORTED_VERSION, per partition.
 
 The controller asks leaders of retired partitions the same way, under numbers of its own (`controller.retirer`); one of
-them is for everybody.
+them is for everybody, as is one that any broker answers from the metadata.
 """
 
-from penstock.controller.retirer import LEFT
+from penstock.controller.retirer import LEFT, LIMIT
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.offsets import OffsetAnswer, Spec
-from penstock.services.retiring import QUESTIONS
+from penstock.services.retiring import QUESTIONS, limit_of
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
@@ -33,6 +33,7 @@ _NAMED_SINCE: dict[int, int] = {
     Spec.EARLIEST_PENDING_UPLOAD: 11,
 }
 _NEVER = 1 << 15
+_FOR_ALL = (LEFT, LIMIT)
 _ISOLATION_LEVELS = (0, 1)
 
 
@@ -47,7 +48,7 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
                 answer = _refused(index, ErrorCode.INVALID_REQUEST)
             elif request.isolation_level not in _ISOLATION_LEVELS:
                 answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            elif wanted.timestamp == LEFT or (request.replica_id >= 0 and wanted.timestamp in QUESTIONS):
+            elif wanted.timestamp in _FOR_ALL or (request.replica_id >= 0 and wanted.timestamp in QUESTIONS):
                 answer = _told_of_retired(services, topic.name, wanted)
             else:
                 answer = await _answer(services, topic.name, wanted, call.version)
@@ -81,6 +82,8 @@ def _told_of_retired(
     """What becomes of a retired partition."""
     index = wanted.partition_index
     try:
+        if wanted.timestamp == LIMIT:
+            return _found(index, limit_of(services.image.topics.get(topic), index))
         found = services.retiring.answer(topic, index, wanted.current_leader_epoch, wanted.timestamp)
     except ApiError as error:
         return _refused(index, error.code)

@@ -1,0 +1,59 @@
+"""What a cluster tells of partitions that were retired: any broker does, also of those that are removed."""
+
+from collections.abc import Iterable
+
+from penstock.client.raw.cluster import Cluster
+from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
+from penstock.client.raw.model import Retirement, TopicPartition
+from penstock.client.raw.patience import Patience
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+# A question of ours in place of a time in ListOffsets: see `penstock.controller.retirer`.
+_LIMIT = -1006
+_VERSION_MIN = 2
+# Of a broker that has never heard of the partition, or of the question.
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNSUPPORTED_VERSION)
+
+
+def retirements(cluster: Cluster, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
+    """Left out where the broker cannot tell."""
+    partitions = sorted(set(wanted))
+    patience = cluster.patience("asking for retired partitions")
+    while partitions:
+        try:
+            return _ask(cluster, partitions, patience)
+        except RawError as error:
+            patience.pause(error)
+    return {}
+
+
+def _ask(
+    cluster: Cluster, partitions: list[TopicPartition], patience: Patience
+) -> dict[TopicPartition, Retirement]:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for at in partitions:
+        asked = topics.setdefault(at.topic, ListOffsetsTopic(name=at.topic, partitions=[]))
+        asked.partitions.append(ListOffsetsPartition(partition_index=at.partition, timestamp=_LIMIT))
+    link = cluster.any_link(patience)
+    version = link.version(ApiKey.LIST_OFFSETS, at_least=_VERSION_MIN)
+    request = ListOffsetsRequest(replica_id=-1, topics=list(topics.values()))
+    answer: ListOffsetsResponse = link.response(link.send(ApiKey.LIST_OFFSETS, version, request))
+    found, answered = {}, set()
+    for topic in answer.topics:
+        for one in topic.partitions:
+            at = TopicPartition(topic.name, one.partition_index)
+            answered.add(at)
+            if one.error_code == ErrorCode.NONE:
+                found[at] = Retirement(None if one.offset < 0 else one.offset, one.timestamp)
+            elif one.error_code not in _UNKNOWN:
+                raise BrokerError(one.error_code, str(at))
+    if not answered.issuperset(partitions):
+        raise ConnectionLostError("a broker left partitions out of its answer")
+    return found
