@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from penstock.core.errors import StorageError
@@ -135,10 +136,17 @@ class DataDir:
             self.discard_partition(topic, topic_id, index)
             owner = None
         ownership = _ownership(topic, topic_id, index, first_epoch)
+        opened = partial(
+            open_log,
+            self.files,
+            directory,
+            settings,
+            rewrite_tail=after_failure,
+            first_offset=first_offset,
+            owner=owner_of(topic_id, index),
+        )
         if owner is not None:
-            recovered = open_log(
-                self.files, directory, settings, rewrite_tail=after_failure, first_offset=first_offset
-            )
+            recovered = opened()
             if owner.first_epoch is not None or not first_epoch:
                 return recovered
             if recovered.log.epochs.latest >= first_epoch:
@@ -152,14 +160,7 @@ class DataDir:
         self.files.write_atomically(directory / PARTITION_FILE, ownership)
         self.files.sync_dir(directory.parent)
         self.files.sync_dir(directory.parent.parent)
-        return open_log(
-            self.files,
-            directory,
-            settings,
-            rewrite_tail=after_failure,
-            first_offset=first_offset,
-            owner=owner_of(topic_id, index),
-        )
+        return opened()
 
     def lay_out(self, topic: str, topic_id: bytes, indexes: Iterable[int]) -> None:
         """Before `open_partition` of many new partitions: one sync of the file system instead of six for each."""
