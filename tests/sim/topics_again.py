@@ -29,6 +29,7 @@ class AgainStory(Scene):
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, _SETTINGS, brokers=1)
         self.machine = self.machines[0]
+        loop.executor.step_chance = self.rng.choice([0.0, 0.1, 0.5])
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -69,7 +70,7 @@ class AgainStory(Scene):
     def _use(self, generation: int, *, is_last: bool) -> None:
         """Producers write, some records are deleted, and in the midst of it the topic is, unless it is the last."""
         rng = self.rng
-        self.loop.slow_down(self.machine.name, rng.choice([1, 20, 100]))
+        self.loop.slow_down(self.machine.name, rng.choice([1, 10, 50]))
         self.acknowledged = {}
         for index in range(PARTITIONS):
             count = rng.randint(5, 20)

@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock.core.errors import DiskFailedError, DiskFullError
 from penstock.core.files import Buffer, LockedError
 from penstock.testing.mem_disk import Change, Directory, Disk, Inode, NameChange, Node
+from penstock.testing.sim_steps import may_stop_here
 
 COLD_CHUNK_BYTES = 64 * 1024
 UNLIMITED_BYTES = 1 << 40
@@ -173,6 +174,7 @@ class MemFiles:
     # -- for files and locks ------------------------------------------------------------------------
 
     def enter(self, operation: str, path: Path) -> None:
+        may_stop_here()
         if not self._alive:
             raise StaleFileError(f"{path}: {operation} after the crash of its process")
         for fault in self._faults:
@@ -287,7 +289,7 @@ class MemFiles:
         node = self._disk.find(path)
         if isinstance(node, Directory):
             for name in sorted(node.entries):
-                if isinstance(node.entries[name], Directory):
+                if isinstance(node.entries.get(name), Directory):
                     self.remove_tree(path / name)
                 else:
                     self.unlink(path / name)

@@ -5,6 +5,8 @@ pool of one runs them one after the other. A job's function runs as a whole eith
 end of that while, by the seed. Both happen in life: a fdatasync covers what was written before it began,
 and may or may not cover what came during it. The result reaches the future at the end. While the function
 runs there is no running loop and scheduling is refused, as in a thread.
+
+With a `step_chance` a job stops at some of its file operations, and others go on before it does (`sim_steps`).
 """
 
 import asyncio
@@ -16,6 +18,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from penstock.testing.sim_host import Host, SimFuture
+from penstock.testing.sim_steps import Buried, Stepped
 
 if TYPE_CHECKING:
     from penstock.testing.sim_loop import SimLoop
@@ -34,6 +37,8 @@ class SimExecutor:
         self._rng = rng
         self._pools: dict[tuple[Host, Executor | None], _Pool] = {}
         self.in_thread = False
+        self.step_chance = 0.0  # that a job stops at a file operation
+        self._stepped: dict[Stepped, None] = {}
 
     def submit(
         self, host: Host, executor: Executor | None, function: Callable[..., Any], args: tuple[Any, ...]
@@ -45,6 +50,26 @@ class SimExecutor:
         job = _Job(self, self._loop, pool, function, args)
         pool.submit(job)
         return job.future
+
+    def stepped(self, work: Callable[[], Any]) -> Stepped:
+        job = Stepped(work, lambda: self._rng.random() < self.step_chance)
+        self._stepped[job] = None
+        return job
+
+    def resume(self, job: Stepped) -> None:
+        self.in_thread = True
+        try:
+            job.resume()
+        finally:
+            self.in_thread = False
+            if job.ended:
+                del self._stepped[job]
+
+    def close(self) -> None:
+        """Threads of processes that died in the midst of their jobs end, too."""
+        for job in self._stepped:
+            job.bury()
+        self._stepped.clear()
 
     def plan(self, host: Host) -> tuple[float, bool]:
         """How long the next job takes, and whether its function runs at the start of that time."""
@@ -90,7 +115,7 @@ class _Job:
         self._pool = pool
         self._function = function
         self._args = args
-        self._early = False
+        self._steps: Stepped | None = None
         self._result: Any = None
         self._error: BaseException | None = None
         self.future = loop.create_future()
@@ -100,14 +125,27 @@ class _Job:
         if self.future.cancelled():  # a job that has not begun can still be taken back
             self._pool.on_job_end()
             return
-        seconds, self._early = self._executor.plan(self.future.host)
-        if self._early:
+        seconds, early = self._executor.plan(self.future.host)
+        if self._executor.step_chance:
+            self._steps = self._executor.stepped(self._call)
+            self._loop.call_later(0 if early else seconds, self._step)
+            return
+        if early:
             self._run()
-        self._loop.call_later(seconds, self._finish)
+        self._loop.call_later(seconds, self._finish if early else self._run_and_finish)
+
+    def _step(self) -> None:
+        assert self._steps is not None
+        self._executor.resume(self._steps)
+        ended = self._steps.ended
+        seconds, _ = self._executor.plan(self.future.host)
+        self._loop.call_later(seconds, self._finish if ended else self._step)
+
+    def _run_and_finish(self) -> None:
+        self._run()
+        self._finish()
 
     def _finish(self) -> None:
-        if not self._early:
-            self._run()
         self._pool.on_job_end()
         if self.future.cancelled():
             return
@@ -120,11 +158,15 @@ class _Job:
         self._executor.in_thread = True
         asyncio.events._set_running_loop(None)  # noqa: SLF001 - what a thread would see
         try:
-            self._result = self._function(*self._args)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            self._error = error
+            self._call()
         finally:
             asyncio.events._set_running_loop(self._loop)  # noqa: SLF001
             self._executor.in_thread = False
+
+    def _call(self) -> None:
+        try:
+            self._result = self._function(*self._args)
+        except (KeyboardInterrupt, SystemExit, Buried):
+            raise
+        except BaseException as error:
+            self._error = error

@@ -347,6 +347,7 @@ class SimLoop(UnsupportedCalls):
             self._closed = True
             self._timers.clear()
             self._ready.clear()
+            self.executor.close()
             for host in self._all_hosts:
                 host.bury()
 
