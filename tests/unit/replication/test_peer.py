@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from typing import Never
 
 import pytest
 
@@ -24,15 +25,20 @@ def test_what_is_no_address_is_a_broker_that_does_not_answer(host: str, port: in
         asyncio.run(ask(host, port))
 
 
+class Silent(Peer):
+    async def _connected(self) -> Never:
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets it")
+
+
 def test_a_cancelled_question_stays_cancelled() -> None:
     async def cancelled() -> None:
-        server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        question = asyncio.get_running_loop().create_task(ask("127.0.0.1", port))
+        peer = Silent("127.0.0.1", 1, client_id="test")
+        asking = peer.ask(ApiKey.FETCH, VERSION, FetchRequest(), 60.0)
+        question = asyncio.get_running_loop().create_task(asking)
         await asyncio.sleep(0)
         question.cancel()
         with pytest.raises(asyncio.CancelledError):
             await question
-        server.close()
 
     asyncio.run(cancelled())
