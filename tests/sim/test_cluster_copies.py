@@ -13,6 +13,8 @@ from penstock.storage.cleaner_checkpoint import Cleaned
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 
+BROKEN = 1  # a partition
+
 
 class UncleanScene(Scene):
     def begin(self) -> None:
@@ -89,3 +91,48 @@ def test_a_topic_that_never_compacted_has_no_tombstones_to_miss(scene: UncleanSc
     scene.until_whole()
     assert scene.place(two) == (0, 5)
     assert replica_of(two, 0).log.cleaned == Cleaned()
+
+
+@pytest.fixture
+def crashed() -> Iterator[Scene]:
+    """All have lost their processes, and what they had in sync is for the ends of their logs to tell."""
+    with SimLoop(3) as loop:
+        scene = Scene(loop, synced=False)
+        scene.begin()
+        for _ in range(5):
+            assert scene.produce(-1) is ErrorCode.NONE
+        scene.let_pass(1)
+        yield scene
+
+
+def cannot_open(machine: SimBroker) -> None:
+    machine.files.fail_next("open", f"*/Partition-{BROKEN}/*.log", count=10**9)
+
+
+@pytest.mark.parametrize("bad", [0, 1], ids=["the controller", "another"])
+def test_one_log_that_cannot_be_opened_holds_up_no_other_partition(crashed: Scene, bad: int) -> None:
+    for machine in crashed.machines:
+        machine.kill()
+    crashed.let_pass(SESSION_SECONDS + 1)
+    cannot_open(crashed.machines[bad])
+    for machine in crashed.machines:
+        machine.start()
+        crashed.let_pass(3)
+    crashed.let_pass(5)
+    leaders = [state.leader for state in crashed.states()]
+    assert leaders[BROKEN] < 0  # what it has may be what all others lost
+    assert all(leader > 0 for index, leader in enumerate(leaders) if index != BROKEN)
+
+
+def test_where_the_topic_allows_it_a_log_that_cannot_be_opened_is_given_up(crashed: Scene) -> None:
+    crashed.set_topic("unclean.leader.election.enable", "true")
+    bad = crashed.machines[1]
+    for machine in crashed.machines:
+        machine.kill()
+    cannot_open(bad)
+    for machine in crashed.machines:
+        machine.start()
+    crashed.let_pass(5)
+    assert crashed._state(BROKEN).leader < 0  # it may only take a while
+    crashed.let_pass(15)
+    assert crashed._state(BROKEN).leader not in (-1, 2)

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 # How long a controller that was turned down by the store, or that waits for the ends of logs, rests.
 _RETRY_SECONDS = 0.1
+# How long a suspect that is there may keep to itself how long its log is, before an unclean election does without it.
+_LOG_END_SECONDS = 10.0
 
 # (last epoch, log end) of one broker's logs.
 LogEnds = Mapping[PartitionKey, tuple[int, int]]
@@ -57,6 +59,7 @@ class Controller:
         self._mandate: Check | None = None
         self._work = asyncio.Event()
         self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
+        self._compared_since: dict[PartitionKey, float] = {}  # partitions whose suspects' logs decide
         self.care = Caretaker(metadata, config, lambda: self.is_active, ask_disk)
         self.retirer = Retirer(metadata, config, lambda: self.is_active, clock, ask_retiring)
         metadata.guard = self._guard
@@ -195,6 +198,8 @@ class Controller:
             for number, state in enumerate(topic.partitions)
             if needs_log_ends(state, world)
         }
+        now = asyncio.get_running_loop().time()
+        self._compared_since = {key: self._compared_since.get(key, now) for key in waiting}
         if not waiting:
             return True
         brokers = sorted({one for state in waiting.values() for one in state.suspects})
@@ -206,15 +211,18 @@ class Controller:
                 ends[broker] = await self._ask_log_ends(image.brokers[broker], wanted)
             except (OSError, TimeoutError, KeyError, PenstockError) as error:
                 log.info("broker %d does not tell how long its logs are: %s", broker, error)
-                return False
+                ends[broker] = {}  # others need not wait for it
 
-        def choose(now: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+        def choose(current: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
             chosen = {}
             for (topic_id, number), state in waiting.items():
-                topic = now.topics_by_id.get(topic_id)
+                topic = current.topics_by_id.get(topic_id)
+                if topic is None or topic.partitions[number] != state:
+                    continue
                 told = {one: ends[one].get((topic_id, number)) for one in state.suspects}
                 known = {one: end for one, end in told.items() if end is not None}
-                if topic is not None and topic.partitions[number] == state and len(known) == len(told):
+                waited = now - self._compared_since[topic_id, number] > _LOG_END_SECONDS
+                if len(known) == len(told) or (known and waited and self.rules(topic).unclean):
                     chosen[topic_id, number] = lead_by_log_end(state, known, self.rules(topic))
             return chosen, checks
 

@@ -15,8 +15,8 @@ hardly all the same one. When every one of them is back, the one with the most, 
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible
-    none of these                       where the topic allows it (`unclean.leader.election.enable`) any other: it alone
-                                        is in sync from then on, and what only the others had is lost
+    none of these                       where the topic allows it (`unclean.leader.election.enable`) a suspect, then any
+                                        other: it alone is in sync from then on, and what only the others had is lost
     nobody                              -1, until one comes back
 """
 
@@ -64,7 +64,7 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     if leader == NOBODY and not isr and not eligible:
         leader = _lone_suspect(suspects, world)
     if leader == NOBODY and rules.unclean and (eligible or not _all_are_back(suspects, world)):
-        leader = _any(state, world)
+        leader = _any(state, suspects, world)
     if leader != NOBODY and leader not in isr:
         if leader not in eligible:
             eligible = suspects = ()  # what they have and it has not is given up
@@ -96,8 +96,8 @@ def needs_log_ends(state: PartitionState, world: World) -> bool:
 def lead_by_log_end(
     state: PartitionState, ends: Mapping[int, tuple[int, int]], rules: Rules
 ) -> PartitionState:
-    """The suspect with the most leads; `ends` has (last epoch, log end) of each."""
-    best = max(state.suspects, key=lambda one: (*ends[one], -state.replicas.index(one)))
+    """The suspect with the most leads; `ends` has (last epoch, log end) of each that could tell."""
+    best = max(ends, key=lambda one: (*ends[one], -state.replicas.index(one)))
     return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=())
 
 
@@ -135,9 +135,11 @@ def _all_are_back(suspects: tuple[int, ...], world: World) -> bool:
     return bool(suspects) and all(one in world.live for one in suspects)
 
 
-def _any(state: PartitionState, world: World) -> int:
+def _any(state: PartitionState, suspects: tuple[int, ...], world: World) -> int:
+    """A suspect may have lost its end, the others lack what was committed since they fell behind."""
     live = [one for one in state.replicas if one in world.live]
-    return next((one for one in live if one not in world.unsettled), live[0] if live else NOBODY)
+    lagging = [one for one in live if one not in world.unsettled]
+    return next(iter((*(one for one in live if one in suspects), *lagging, *live)), NOBODY)
 
 
 def _without(members: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...]:

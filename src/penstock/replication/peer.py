@@ -72,7 +72,8 @@ class Peer:
                 async with asyncio.timeout(timeout_s):
                     wire = await self._connected()
                     return await wire.ask(api_key, version, request)
-            except (OSError, TimeoutError, PenstockError) as error:
+            except Exception as error:
+                # Also what is no address (OverflowError, UnicodeError): another broker's fault is not this one's end.
                 self.close()
                 host, port = self.address
                 raise PeerError(f"{host}:{port} did not answer: {error!r}") from error

@@ -193,7 +193,13 @@ class ClusterMember:
         named = [(topics[topic_id].name, topic_id, index) for topic_id, index in wanted if topic_id in topics]
         if broker.id != self.config.node_id:
             return await self.link.ask_log_ends(broker.id, named)
-        return {(topic_id, index): log_end_of(self._table, name, index) for name, topic_id, index in named}
+        told = {}
+        for name, topic_id, index in named:
+            try:
+                told[topic_id, index] = log_end_of(self._table, name, index)
+            except ApiError as error:
+                log.info("%s-%d cannot tell how long it is: %s", name, index, error)
+        return told
 
     async def _ask_retiring(
         self, leader: int, topic: str, epochs: Mapping[int, int], question: int

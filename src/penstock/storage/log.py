@@ -131,12 +131,9 @@ class Log:
         active = self._active
         size = len(batch)
         offset = self.end_offset
-        if active.size and (
-            active.size + size > self._segment_bytes
-            or offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
-            or self._index_is_full
-            or self._active_is_old(header, now_ms)
-        ):
+        is_far = offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
+        is_full = active.size and (active.size + size > self._segment_bytes or self._index_is_full)
+        if is_far or is_full or (active.size and self._active_is_old(header, now_ms)):
             active = self.roll(now_ms)
         stamp(batch, 0, offset, leader_epoch)
         if hold and size <= HELD_BATCH_BYTES_MAX:
@@ -202,13 +199,15 @@ class Log:
         return now_ms - self._active_since_ms > self._roll_after_ms
 
     def roll(self, now_ms: int) -> Segment:
-        """Seal the active segment and start the next one; an empty one just stays."""
+        """Seal the active segment and start the next one; an empty one stays, if its offsets reach so far."""
         self.write_out()
         sealed = self._active
-        if not sealed.size:
+        if not sealed.size and self.end_offset - sealed.base_offset <= RELATIVE_OFFSET_MAX:
             return sealed
         try:
             segment = Segment.create(self.files, self.directory, self.end_offset)
+            if not sealed.size:
+                self.files.unlink(sealed.paths()[0])  # a restart removes its indexes
         except FileNotFoundError as error:
             self.failed = True  # the directory was taken away from under us
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{error} is gone") from error
@@ -394,6 +393,5 @@ class Log:
         self._epochs_saved = None
         self._checkpoint_due = True
         self._unsynced = []
-        self._new_names = False
+        self._new_names = self._index_is_full = False
         self.unsynced_bytes = 0
-        self._index_is_full = False

@@ -31,8 +31,11 @@ class SegmentRow:
         return self._sealed_bytes + self.active.size
 
     def add(self, segment: Segment) -> None:
-        """The next one to be written to; the one before is sealed."""
+        """The next one to be written to; the one before is sealed, or goes when it is empty."""
         sealed = self.active
+        if not sealed.size:
+            self.replace([*self.segments[:-1], segment])
+            return
         self.segments.append(segment)
         self._bases.append(segment.base_offset)
         self._sealed_bytes += sealed.size

@@ -70,6 +70,15 @@ def test_an_unclean_election_takes_who_has_everything_where_it_can() -> None:
     assert react(crashed, World(live=(2, 3)), unclean).leader == 2  # one of them does not come back
 
 
+def test_a_suspect_has_more_than_who_fell_behind_before() -> None:
+    """2 led alone, and crashed; 3 has lagged for days."""
+    state = replace(THREE, replicas=(3, 1, 2), isr=(2,), leader=2, eligible=(1,))
+    after = react(state, World(live=(2, 3), unsettled=(2,)), Rules(min_isr=2, unclean=True))
+    assert (after.leader, after.isr, after.leader_epoch) == (2, (2,), 6)
+    lost = replace(THREE, isr=(), leader=NOBODY, suspects=(2, 3))
+    assert react(lost, World(live=(1, 3)), Rules(unclean=True)).leader == 3
+
+
 def test_who_crashed_may_not_lead_and_is_suspect_until_a_leader_speaks() -> None:
     after = react(THREE, World(live=(1, 2, 3), unsettled=(1,)), TWO)
     assert (after.leader, after.isr, after.suspects, after.leader_epoch) == (2, (2, 3), (1,), 6)

@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.settings import ConfigError
 from penstock.server.run import advertised_address
 
 
@@ -20,3 +21,19 @@ from penstock.server.run import advertised_address
 )
 def test_advertised_address(settings: dict[str, str], host: str, told: tuple[str, int] | None) -> None:
     assert advertised_address(BrokerConfig.resolve(settings), host) == told
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "PLAINTEXT://localhost:99999",
+        "PLAINTEXT://" + "a" * 70 + ":9092",
+        "PLAINTEXT://a..b:9092",
+        "localhost",
+        "//:1",
+    ],
+)
+def test_what_is_no_address_is_refused_at_the_start(address: str) -> None:
+    """All others would ask there, for ever."""
+    with pytest.raises(ConfigError, match="Not an address"):
+        BrokerConfig.resolve({"advertised.listeners": address})

@@ -234,6 +234,30 @@ def test_what_follows_a_cut_within_a_gap_survives_a_crash(checkpointed: bool, da
     assert [header.base_offset for header in read_everything(again.log)] == [0, *range(30, 40)]
 
 
+@pytest.mark.parametrize("before_gap", [0, 2])
+def test_a_gap_may_be_wider_than_a_segment_can_count(before_gap: int) -> None:
+    """A segment's index has 32 bits for an offset."""
+    files, settings, far = MemFiles(), Settings(compacts=True), 2**32 + 5
+    log = opened(files, settings).log
+    for offset in (*range(before_gap), far, far + 1):
+        append_replicated(log, batch_at(offset), NOW_MS)
+    assert log.active.base_offset == far
+    expected = [*range(before_gap), far, far + 1]
+    assert [header.base_offset for header in read_everything(log)] == expected
+    sync(log, checkpoint=True)
+    again = opened(files.crash(random.Random(1)), settings).log
+    assert again.end_offset == far + 2
+    assert [header.base_offset for header in read_everything(again)] == expected
+
+
+def test_an_empty_log_that_ends_far_behind_its_segments_name_can_be_led() -> None:
+    log = opened(MemFiles(), Settings(compacts=True)).log
+    append_replicated(log, batch_at(2**31 + 5), NOW_MS)
+    truncate(log, 2**31 + 5)
+    append(log, a_batch())
+    assert (log.end_offset, log.active.base_offset) == (2**31 + 6, 2**31 + 5)
+
+
 def test_a_log_that_was_cut_within_a_gap_ends_there_without_its_recovery_point() -> None:
     files, settings = MemFiles(), Settings(compacts=True)
     log = opened(files, settings).log
