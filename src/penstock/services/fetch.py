@@ -257,7 +257,7 @@ class _Fetch:
                 if not log.start_offset <= one.offset <= log.end_offset:
                     return out_of_range(one, high_watermark, log.start_offset)
                 if one.offset < log.cleaned.tombstones and self._service.followers.must_begin_anew(
-                    partition, request.replica_id, one.offset
+                    partition, request, one.offset
                 ):
                     anew = (NO_EPOCH, log.start_offset)
                     return empty(one, high_watermark, log.start_offset, aborted, diverging=anew)
