@@ -43,7 +43,8 @@ class RegrownStory(RetiringStory):
         self.told: dict[int, bytes] = {}  # what was acknowledged and is to be read here, by offset
         self.highest = -1  # offset that was ever given to a record
         self.written = 0
-        self.sequence = 0  # of the producer, which begins anew in every partition that is made
+        self.producer = 0
+        self.sequence = 0  # it begins anew in every partition that is made
         self._hangs: SimBroker | None = None
         self.replicas = self.rng.choice([1, BROKERS, BROKERS])
         self._reader = self.client("reader")
@@ -68,7 +69,7 @@ class RegrownStory(RetiringStory):
             client, leader = self.client("writer"), self.leader(RETIRED)
             if self.is_retired() and leader is not None:
                 client.knows(RETIRED, leader.name)  # metadata may not show it any more
-            batch = batch_of([value], idempotent(0, self.sequence))
+            batch = batch_of([value], idempotent(self.producer, self.sequence))
             offset = self.run(send_until_acknowledged(client, RETIRED, batch))
             assert isinstance(offset, int)
             self.sequence += 1

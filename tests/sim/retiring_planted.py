@@ -54,11 +54,12 @@ def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
             await asyncio.sleep(_LOOK_SECONDS)
         committed, partition.committed = partition.committed, partition.log.end()
         try:
-            chunk, following = await honest(one)
+            chunk = await honest(one)
         finally:
             partition.committed = committed
-        await one._target.deliver(chunk)
-        one._next = inlet.retirement_of(partition).moved = following
+        await one._target.deliver(chunk.batches)
+        one._next = inlet.retirement_of(partition).moved = chunk.next_offset
+        one._place = chunk.place
 
     monkeypatch.setattr(pump.Pump, "_move", hasty)
 
@@ -93,6 +94,16 @@ def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target tells of what it has appended, and may still lose; the source's retention takes that for moved."""
     monkeypatch.setattr(RelayWord, "is_committed", lambda word, high_watermark: True)
     monkeypatch.setattr(describe_producers, "_open_since", lambda producer, high_watermark: -1)
+
+
+def waits_for_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target takes nothing behind a gap, also where nobody can fill it any more."""
+    honest = pump.prepared
+
+    def as_ever(data: bytearray, source: int, limit: int, next_offset: int, place: object) -> pump.Chunk:
+        return honest(data, source, limit, next_offset, None)
+
+    monkeypatch.setattr(pump, "prepared", as_ever)
 
 
 def begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.sim.cluster_clients import ClusterClient, create_topic
-from tests.sim.cluster_story import BROKERS, Story
+from tests.sim.cluster_story import BROKERS, Story, replica_of
 from tests.sim.messages import TOPIC, batch_of, produce_request
 
 from penstock.core.error_codes import ErrorCode
@@ -16,6 +16,7 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     delete_records,
     describe_groups,
+    fetch,
     find_coordinator,
     incremental_alter_configs,
 )
@@ -106,6 +107,32 @@ def test_acks_all_is_refused_while_too_few_are_in_sync(scene: Scene) -> None:
             machine.start()
     scene.until_whole()
     assert scene.produce(-1) is ErrorCode.NONE
+
+
+def test_a_client_that_fetches_in_a_followers_name_makes_nothing_count_as_replicated(scene: Scene) -> None:
+    leader = scene.leader()
+    for machine in scene.followers():
+        scene.loop.network.stall(leader.name, machine.name)
+    partition = replica_of(leader, 0)
+    assert scene.produce(1) is ErrorCode.NONE
+    for machine in scene.followers():
+        asked = as_follower(partition.topic_id, scene.machines.index(machine) + 1, offset=1)
+        answer = scene.do(SimClient(leader.name, PORT).call(ApiKey.FETCH, asked, 17))
+        assert answer.responses[0].partitions[0].high_watermark <= 0
+    assert partition.high_watermark == 0
+    # Nor does it keep the real ones from being heard.
+    scene.loop.network.heal_all()
+    scene.until_whole()
+    assert scene.produce(-1) is ErrorCode.NONE
+
+
+def as_follower(topic_id: bytes, broker: int, offset: int) -> fetch.FetchRequest:
+    one = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+    return fetch.FetchRequest(
+        replica_state=fetch.ReplicaState(replica_id=broker, replica_epoch=2**60),
+        max_bytes=1000,
+        topics=[fetch.FetchTopic(topic_id=topic_id, partitions=[one])],
+    )
 
 
 def test_whoever_does_not_lead_says_so(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.coordination.nodes import (
     BROKER_CONFIGS,
@@ -11,6 +12,7 @@ from penstock.coordination.nodes import (
     DEFAULT_BROKER,
     LIVES,
     NONE_REMOVED,
+    NOTHING_UNKNOWN,
     PARTITIONS,
     TOPICS,
     BrokerRegistration,
@@ -46,6 +48,8 @@ class Topic:
     shown: int = 0
     # See `TopicRecord`.
     removed: Mapping[int, Removed] = field(default_factory=lambda: NONE_REMOVED)
+    # See `TopicRecord`.
+    unknown: Mapping[str, Any] = field(default_factory=lambda: NOTHING_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +238,7 @@ class ClusterImage:
             record.first_epoch,
             _shown(partitions),
             record.removed,
+            record.unknown,
         )
 
 

@@ -392,6 +392,7 @@ class MetadataStore:
 
 
 def _record(topic: Topic) -> TopicRecord:
+    count = len(topic.partitions)
     return TopicRecord(
-        topic.id, len(topic.partitions), topic.configs, topic.version, topic.first_epoch, topic.removed
+        topic.id, count, topic.configs, topic.version, topic.first_epoch, topic.removed, topic.unknown
     )

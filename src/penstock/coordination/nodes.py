@@ -13,7 +13,8 @@
 A topic exists once its `/topics` node does: partitions are written before it, or with it, and are keyed by topic id, so
 a topic too large for one multi can be written in parts and what is left of a failed creation belongs to nobody.
 
-Values are JSON objects; unknown members are kept out of the way of older readers by being ignored.
+Values are JSON objects; unknown members are ignored, so that older readers get along with newer writers. Those of a
+topic are also kept when it is written again: what a newer version noted there must survive an older controller.
 """
 
 import base64
@@ -124,6 +125,7 @@ class Removed:
 
 
 NONE_REMOVED: Mapping[int, Removed] = MappingProxyType({})
+NOTHING_UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,8 @@ class TopicRecord:
     first_epoch: int = 0
     # By number: the latest that went, also where there is a new one by now.
     removed: Mapping[int, Removed] = field(default_factory=lambda: NONE_REMOVED)
+    # Members that this version does not know, as they were read.
+    unknown: Mapping[str, Any] = field(default_factory=lambda: NOTHING_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +173,12 @@ def topic_path(name: str) -> str:
 
 
 def encode_topic(record: TopicRecord) -> bytes:
-    fields = {"id": id_text(record.id), "partitions": record.partitions, "configs": dict(record.configs)}
+    fields = {
+        **record.unknown,
+        "id": id_text(record.id),
+        "partitions": record.partitions,
+        "configs": dict(record.configs),
+    }
     if record.first_epoch:
         fields["first_epoch"] = record.first_epoch
     if record.removed:
@@ -191,7 +200,11 @@ def decode_topic(path: str, node: Node) -> TopicRecord:
             int(fields.get("first_epoch", 0)),
             # Absent where the last one went under an earlier version, which did not keep it.
             {int(number): Removed(*map(int, one)) for number, one in fields.get("removed", {}).items()},
+            {name: value for name, value in fields.items() if name not in _TOPIC_MEMBERS},
         )
+
+
+_TOPIC_MEMBERS = frozenset({"id", "partitions", "configs", "first_epoch", "removed"})
 
 
 def partitions_path(topic_id: bytes) -> str:

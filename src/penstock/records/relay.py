@@ -6,6 +6,8 @@ The three fields of an idempotent producer hold it, so that it is part of the lo
     producer epoch  the distance from the source's first moved offset, upper 15 bits
     base sequence   the same distance, lower 31 bits
 
+    kind 1          says only where the relay goes on, and that what lies before it cannot be moved any more
+
 The whole place is in every batch: nothing wraps within 2^46 records, and a replica that has only the last of them knows
 as much as one that has all. Ids with bit 62 are given to nobody else: producer ids count up from 0.
 """
@@ -20,6 +22,8 @@ from penstock.records.builder import BatchBuilder, BatchOptions
 # The first producer id that is a relay's.
 RELAY_IDS = 1 << 62
 
+# The kind of a batch that may leave a gap behind it.
+_SKIPS = 1 << 55
 _SOURCE_SHIFT = 31
 _SOURCE_MAX = (1 << 24) - 1
 _EPOCH_MASK = 0x7FFFFFFF
@@ -45,6 +49,7 @@ class Relayed(NamedTuple):
     epoch: int
     first: int
     last: int
+    skips: bool = False  # what lies before it is lost, and shall not be waited for
 
     @property
     def place(self) -> RelayPlace:
@@ -61,7 +66,8 @@ def relayed_by(header: BatchHeader) -> Relayed:
     """Of a batch whose producer id is a relay's."""
     source, epoch = _relay_of(header.producer_id)
     first = _distance(header.producer_epoch, header.base_sequence)
-    return Relayed(source, epoch, first, first + header.last_offset_delta)
+    skips = header.producer_id & _SKIPS != 0
+    return Relayed(source, epoch, first, first + header.last_offset_delta, skips)
 
 
 def _relay_of(producer_id: int) -> tuple[int, int]:
@@ -92,9 +98,14 @@ def stamp_relayed(batch: memoryview, source: int, distance: int) -> BatchHeader:
     return read_header(batch)
 
 
-def place_batch(source: int, place: RelayPlace, now_ms: int) -> bytearray:
-    """A control batch that says again how far a relay is, for when the last moved batch is about to be deleted."""
+def place_batch(source: int, place: RelayPlace, now_ms: int, *, skips: bool = False) -> bytearray:
+    """A control batch that says how far a relay is: for when the last moved batch is about to be deleted.
+
+    Or, when it `skips`, that nothing up to and with this place is to be had any more.
+    """
     producer_id, producer_epoch, sequence = producer_fields(source, place.epoch, place.distance)
+    if skips:
+        producer_id |= _SKIPS
     builder = BatchBuilder(
         BatchOptions(
             producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=sequence, control=True

@@ -75,7 +75,7 @@ class ClusterMember:
         ask = self.link.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
-        self.follower_reads = FollowerReads(self.keeper, throttle, loop.time)
+        self.follower_reads = FollowerReads(image, self.keeper, throttle, loop.time)
         follower = Follower(jobs, seams.clock, group_commit)
         self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
         self.roles = Roles(

@@ -255,7 +255,7 @@ class _Fetch:
             if size_max < 0:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
             if request.replica_id >= 0:
-                course = self._service.followers.course(partition, request.replica_id, one)
+                course = self._service.followers.course(partition, request, one)
                 if course is Course.BEGIN_ANEW:
                     return begin_anew(one, log.start_offset, log.cleaned.tombstones)
                 if course is Course.WAIT:

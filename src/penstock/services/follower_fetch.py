@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.isr_keeper import IsrKeeper
@@ -13,7 +14,10 @@ from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
 
 
 class FollowerReads:
-    def __init__(self, keeper: IsrKeeper, throttle: LeaderThrottle, now: Callable[[], float]) -> None:
+    def __init__(
+        self, image: ClusterImage, keeper: IsrKeeper, throttle: LeaderThrottle, now: Callable[[], float]
+    ) -> None:
+        self._image = image
         self._keeper = keeper
         self._now = now
         self.throttle = throttle
@@ -23,9 +27,15 @@ class FollowerReads:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is no replica of this one
 
     def note(self, partition: Partition, request: FetchRequest, wanted: FetchPartition) -> None:
-        """A follower asks for an offset: it has everything before, from where its log starts."""
+        """A follower asks for an offset: it has everything before, from where its log starts.
+
+        Only from a broker as it is registered: anybody can send its number, and what is believed here counts as a copy.
+        One that registered anew asks again before long; until its registration is known here it does not count.
+        """
         leading = partition.leading
-        if leading is not None and leading.fetched(
+        if leading is None or not self._is_registered(request):
+            return
+        if leading.fetched(
             request.replica_id,
             request.replica_epoch,
             wanted.offset,
@@ -36,15 +46,23 @@ class FollowerReads:
             partition.advance()
             self._keeper.fetched(partition, request.replica_id)
 
-    def course(self, partition: Partition, replica: int, wanted: FetchPartition) -> Course:
+    def _is_registered(self, request: FetchRequest) -> bool:
+        broker = self._image.brokers.get(request.replica_id)
+        return broker is not None and broker.epoch == request.replica_epoch
+
+    def course(self, partition: Partition, request: FetchRequest, wanted: FetchPartition) -> Course:
         """Whether a follower may go on from where it is, or was away for too long (ADR 14)."""
         log, leading = partition.log, partition.leading
         epoch, tombstones = wanted.last_fetched_epoch, log.cleaned.tombstones
         in_doubt = epoch < 0 or wanted.offset < tombstones
         if leading is None or not in_doubt or wanted.offset < log.start_offset:
             return Course.GO_ON
+        if not self._is_registered(request):
+            raise ApiError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )  # it has come back, or will: what it was may not count
         own = range(log.start_offset, log.end_offset)
-        return leading.course(replica, wanted.offset, epoch, own, tombstones)
+        return leading.course(request.replica_id, wanted.offset, epoch, own, tombstones)
 
     def read(
         self, partition: Partition, replica: int, offset: int, size_max: int, *, at_least_one: bool

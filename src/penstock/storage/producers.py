@@ -123,6 +123,8 @@ class ProducerState:
         known = word.place
         if moved.place <= known:
             return word.batch
+        if moved.skips:
+            return None
         # In a later epoch the source may have lost what it moved before: then it goes on from further back.
         follows = moved.first == known.distance + 1
         if not follows and (moved.epoch == known.epoch or moved.first > known.distance):

@@ -1,6 +1,7 @@
 """The metadata store: what is written is in the image, after a reload too, and nothing is ever half there."""
 
 import asyncio
+import json
 import random
 from contextlib import asynccontextmanager
 
@@ -10,7 +11,7 @@ from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore
 from penstock.coordination.metadata import PRODUCER_ID_BLOCK, MetadataStore, NewTopic
-from penstock.coordination.nodes import BrokerRegistration, MetadataError, PartitionState
+from penstock.coordination.nodes import BrokerRegistration, MetadataError, PartitionState, TopicRecord
 from penstock.coordination.tree import (
     CHANGES_KEPT_MAX,
     Change,
@@ -144,6 +145,21 @@ async def test_partitions_are_added(stores):
         after = await metadata.create_partitions("a", [ALONE] * 2)
         assert (after.id, len(after.partitions), after.configs) == (before.id, 4, before.configs)
         await _same_after_reload(store, metadata)
+
+
+async def test_what_a_newer_version_noted_of_a_topic_outlives_every_write_of_this_one():
+    store = MemoryStore()
+    metadata = await _metadata(store)
+    (topic,) = await metadata.create_topics([_new("a")])
+    record = json.loads(nodes.encode_topic(TopicRecord(topic.id, 1, {})))
+    tree = await store.connect()
+    await tree.multi([Set("/topics/a", json.dumps({**record, "later": {"1": [5, 7]}}).encode())])
+    metadata = await _metadata(store, seed=2)
+    await metadata.alter_topic_configs("a", lambda now: {**now, "retention.ms": "1"})
+    await metadata.create_partitions("a", [ALONE])
+    again = await _metadata(store, seed=3)
+    assert again.image.topics["a"].unknown == {"later": {"1": [5, 7]}}
+    assert len(again.image.topics["a"].partitions) == 2
 
 
 async def test_concurrent_config_changes_build_on_each_other(stores):

@@ -5,7 +5,7 @@ from tests.unit.storage.logs import NOW_MS, a_batch, append, opened
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.records.batch import check_batch, read_header
+from penstock.records.batch import BatchHeader, check_batch, read_header
 from penstock.records.relay import Relayed, RelayPlace, place_batch, relayed_by
 from penstock.replication.inlet import freeze, left_to_move, retirement_of
 from penstock.replication.partition import Partition
@@ -55,14 +55,64 @@ def test_batches_say_where_they_come_from_and_control_records_are_only_counted()
     append(log, place_batch(9, RelayPlace(1, 1), NOW_MS), epoch=4)
     append(log, a_batch([NOW_MS] * 3), epoch=5)
     data = bytearray(log.active.file.pread(log.active.size, 0))
-    ready, following = prepared(data, 7, limit=1, next_offset=2)
-    assert following == 6
-    headers, position = [], 0
-    while position < len(ready):
-        headers.append(check_batch(memoryview(ready), position))
-        position += headers[-1].size_bytes
+    chunk = prepared(data, 7, 1, 2, RelayPlace(4, 0))
+    assert (chunk.next_offset, chunk.place, chunk.lost) == (6, RelayPlace(5, 4), [])
+    headers = headers_of(chunk.batches)
     assert [relayed_by(one) for one in headers] == [Relayed(7, 4, 1, 1), Relayed(7, 5, 2, 4)]
     assert [one.is_control for one in headers] == [True, False]
+
+
+def headers_of(batches: bytearray) -> list[BatchHeader]:
+    headers, position = [], 0
+    while position < len(batches):
+        headers.append(check_batch(memoryview(batches), position))
+        position += headers[-1].size_bytes
+    return headers
+
+
+@pytest.mark.parametrize(
+    ("place", "lost", "sent"),
+    [
+        (
+            RelayPlace(1, 0),
+            [range(3, 4)],
+            [Relayed(7, 1, 1, 1, skips=True), Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
+        ),
+        (RelayPlace(1, 1), [], [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)]),
+        (
+            None,
+            [],
+            [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
+        ),  # to a target that knows nothing all is the beginning
+        # Of a leader that was elected uncleanly and is gone: ours of epoch 1 is older, and one of epoch 3 comes next.
+        (
+            RelayPlace(2, 1),
+            [range(4, 5)],
+            [Relayed(7, 1, 2, 2), Relayed(7, 2, 2, 2, skips=True), Relayed(7, 3, 3, 3)],
+        ),
+        (
+            RelayPlace(2, 9),
+            [],
+            [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
+        ),  # a later epoch may go on from further back
+    ],
+)
+def test_what_nobody_has_any_more_is_said_to_be_lost(
+    place: RelayPlace | None, lost: list[range], sent: list[Relayed]
+) -> None:
+    log = a_log(1, 1, 1, 1, 1, 3)
+    data = bytearray(log.active.file.pread(log.active.size, 0))
+    chunk = prepared(data, 7, 2, 4, place)  # what lies before offset 4 was moved and deleted
+    assert chunk.lost == lost
+    assert [relayed_by(one) for one in headers_of(chunk.batches)] == sent
+    assert [one.is_control for one in headers_of(chunk.batches)] == [one.skips for one in sent]
+    state = ProducerState()
+    if place is not None:
+        state.record(read_header(place_batch(7, place, NOW_MS)), 0)
+    for offset, one in enumerate(headers_of(chunk.batches)):
+        if state.check_relayed(one) is None:
+            state.record(one, offset)
+    assert state.relays[7].place == chunk.place == RelayPlace(3, 3)
 
 
 class Target:

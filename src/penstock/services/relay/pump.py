@@ -2,6 +2,7 @@
 
     resume   ask the target how far it is; go on behind it, or where this log parted from what was moved
     move     a run of batches, one request at a time; each says which records of ours it holds
+    skip     the target lost what it had, and it is deleted here: say so, or it would wait for it for ever
     trouble  whatever it is, rest a little and resume: what arrived nevertheless is dropped over there
 
 Nothing about it is kept here. A new leader of the source begins with the same question, so a crash between any two
@@ -12,7 +13,7 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError, StorageError
 from penstock.records.batch import check_batch
@@ -60,6 +61,7 @@ class Pump:
         self._target = target
         self._more = asyncio.Event()
         self._next = -1
+        self._place: RelayPlace | None = None  # the target's
         self._moved = moved
         retirement_of(partition).advanced = self._more.set
 
@@ -81,6 +83,7 @@ class Pump:
     async def _resume(self) -> None:
         place = await self._target.place()
         retirement = retirement_of(self._partition)
+        self._place = place
         self._next = resume_at(self._partition.log, retirement.limit, place)
         retirement.moved = self._next
         log.info(
@@ -94,16 +97,25 @@ class Pump:
         while self._next >= self._partition.committed.offset:
             self._more.clear()
             await self._more.wait()
-        chunk, following = await self._read()
-        if chunk:
-            await self._target.deliver(chunk)
-        self._moved.records += following - self._next
-        self._moved.size_bytes += len(chunk)
-        self._next = following
-        retirement_of(self._partition).moved = following
+        chunk = await self._read()
+        if chunk.batches:
+            await self._target.deliver(chunk.batches)
+        for lost in chunk.lost:
+            log.error(
+                "%s-%d: offsets %d to %d are lost: they were moved and deleted here, and the partition that took them "
+                "lost its end, by an unclean election or a power cut",
+                self._partition.topic,
+                self._partition.index,
+                lost.start,
+                lost.stop - 1,
+            )
+        self._moved.records += chunk.next_offset - self._next
+        self._moved.size_bytes += len(chunk.batches)
+        self._next, self._place = chunk.next_offset, chunk.place
+        retirement_of(self._partition).moved = self._next
 
-    async def _read(self) -> tuple[bytearray, int]:
-        """Committed batches from the next one on, made ready for the target, and the offset behind them."""
+    async def _read(self) -> "Chunk":
+        """Committed batches from the next one on, made ready for the target."""
         partition = self._partition
         found = None
         while found is None:
@@ -114,12 +126,20 @@ class Pump:
             except ColdRead as read:
                 await self._loop.run_in_executor(self._executor, read.warm)
         data = await self._loop.run_in_executor(self._executor, _load, found)
-        return prepared(data, partition.index, retirement_of(partition).limit, self._next)
+        return prepared(data, partition.index, retirement_of(partition).limit, self._next, self._place)
 
 
-def prepared(data: bytearray, source: int, limit: int, next_offset: int) -> tuple[bytearray, int]:
-    """The batches from `next_offset` on, each saying where it comes from, and the offset behind them."""
+class Chunk(NamedTuple):
+    batches: bytearray
+    next_offset: int
+    place: RelayPlace | None  # the target's, when it has them
+    lost: list[range]  # offsets that it has not, and cannot get any more
+
+
+def prepared(data: bytearray, source: int, limit: int, next_offset: int, place: RelayPlace | None) -> Chunk:
+    """The batches from `next_offset` on, each saying where it comes from; the target is at `place`."""
     ready = bytearray()
+    lost = []
     view = memoryview(data)
     position = 0
     while position < len(data):
@@ -129,15 +149,21 @@ def prepared(data: bytearray, source: int, limit: int, next_offset: int) -> tupl
         if header.last_offset < next_offset:
             continue
         distance = header.base_offset - limit
+        reached = RelayPlace(header.leader_epoch, distance + header.last_offset_delta)
+        if place is not None and reached > place and distance > place.distance + 1:
+            # Between the two nothing is left here: this log starts behind what the target lost, or parted from it.
+            lost.append(range(limit + place.distance + 1, header.base_offset))
+            before = RelayPlace(place.epoch, distance - 1)
+            ready += place_batch(source, before, header.max_timestamp, skips=True)
         if header.is_control:
             # What it says concerns this log alone; that it was there must be known, or a gap would seem to be.
-            place = RelayPlace(header.leader_epoch, distance + header.last_offset_delta)
-            ready += place_batch(source, place, header.max_timestamp)
+            ready += place_batch(source, reached, header.max_timestamp)
         else:
             stamp_relayed(batch, source, distance)
             ready += batch
+        place = reached if place is None else max(place, reached)
         next_offset = header.next_offset
-    return ready, next_offset
+    return Chunk(ready, next_offset, place, lost)
 
 
 def resume_at(one: Log, limit: int, place: RelayPlace | None) -> int:
