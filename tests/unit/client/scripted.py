@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from penstock.client.errors import ClientError
 from penstock.client.window import Where
@@ -126,6 +126,7 @@ class RawConsumer:
         self.late: list[tuple[dict[Where, int], list[TopicPartition]]] = []
         self._times: dict[Where, int] = {}  # how often each was assigned: commits from before are refused
         self.closed = self.rebalancing = False
+        self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # assigned, from there
 
     def _step(self, call: str, done: bool) -> None:
         self._broker.fault(call, done)
@@ -146,7 +147,10 @@ class RawConsumer:
         for one in partitions:
             place = (one.topic, one.partition)
             self._times[place] = self._times.get(place, 0) + 1
-            self.positions[place] = self._start(place) if one.offset < 0 else one.offset
+            logical = {OFFSET_BEGINNING: 0, OFFSET_END: len(self._broker.logs[place])}
+            start = logical.get(one.offset, one.offset)
+            self.positions[place] = self._start(place) if start < 0 else start
+            self.on_begin(place, self.positions[place])
 
     def _start(self, place: Where) -> int:
         end = self._settings.get("auto.offset.reset") == "latest"

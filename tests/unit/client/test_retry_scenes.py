@@ -2,6 +2,8 @@
 
 import os
 from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.unit.client.scripted import Broker
@@ -83,3 +85,22 @@ def test_a_retry_partition_that_cannot_be_read_is_told_and_read_later(broker: Br
     broker.silent = False
     broker.clock.now += 100
     assert values(again) == [b"m1", b"m2"]
+
+
+@pytest.mark.parametrize("start", ["latest", 1000, timedelta(0)])
+def test_what_waits_for_its_retry_is_read_wherever_the_source_begins(broker: Broker, start: Any) -> None:
+    def opened() -> Consumer:
+        retry = Retry(attempts=3, backoff="1s")
+        consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, start=start)
+        own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+        return consumer
+
+    consumer = opened()
+    values(consumer)
+    consumer.seek(TOPIC, 0, 0)
+    send(broker, b"bad")
+    fail(consumer)
+    consumer.commit()  # and it dies before it has read its retries
+    again = opened()
+    broker.clock.now += 100
+    assert values(again) == [b"bad"]
