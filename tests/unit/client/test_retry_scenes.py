@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 from tests.unit.client.scripted import Broker
-from tests.unit.client.test_consumer_scenes import DEAD, GROUP, RETRY, SOURCE, TOPIC, own, raw, send, values
+from tests.unit.client.test_consumer_scenes import (
+    DEAD,
+    GROUP,
+    RETRY,
+    SOURCE,
+    TOPIC,
+    own,
+    raising,
+    raw,
+    send,
+    values,
+)
 from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
 
 from penstock.client.consumer import Consumer
@@ -104,3 +115,20 @@ def test_what_waits_for_its_retry_is_read_wherever_the_source_begins(broker: Bro
     again = opened()
     broker.clock.now += 100
     assert values(again) == [b"bad"]
+
+
+def test_a_key_whose_retry_was_refused_waits_also_after_an_interruption(broker: Broker) -> None:
+    """What waits is read from the retry partition anew then, and it is not there yet."""
+    consumer = ordered(broker)
+    broker.refuse = lambda topic: topic == RETRY
+    send(broker, b"m1")
+    fail(consumer)
+    send(broker, b"m2")
+    broker.fault = raising("poll", True, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        values(consumer)
+    with pytest.raises(ClientError, match="does not take it"):
+        consumer.receive(0.1)
+    broker.refuse = lambda _: False
+    broker.clock.now += 100
+    assert values(consumer) == [b"m1", b"m2"]
