@@ -17,6 +17,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from penstock.client.consumer import Consumer
@@ -149,12 +150,17 @@ class AsyncConsumer:
             self._thread.shutdown(wait=False)
 
     async def _leave(self, kind: type[BaseException] | None) -> None:
+        closing: asyncio.Future[None] | None = None
+        if self._consumer is not None:
+            leave = partial(self._consumer.__exit__, kind, None, None)
+            # Behind whatever the thread is at, however that ends, and also if the wait for it here is cancelled.
+            closing = asyncio.get_running_loop().run_in_executor(self._thread, leave)
         try:
             await self._idle()
-        except ClientError as error:
-            log.warning("the consumer was closed before anybody heard of this: %s", error)
-        if self._consumer is not None:
-            await self._call(self._consumer.__exit__, kind, None, None)
+        except Exception as error:
+            log.warning("the consumer was closed before anybody heard of this: %r", error)
+        if closing is not None:
+            await asyncio.shield(closing)
 
     @property
     def _open(self) -> Consumer:
@@ -164,8 +170,9 @@ class AsyncConsumer:
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         consumer = self._open
-        await self._idle()
         while not self._stop.wanted:
+            if self._at_work is not None:
+                await self._idle()  # a call that the body began and did not wait for
             message = None if consumer.busy else consumer.next_taken()
             if message is not None:
                 yield message

@@ -166,7 +166,11 @@ class Reader:
         """Where the group stands; else where reading began, which is found once for as long as they are ours."""
         committed = told(raw.committed(partitions, timeout=30))
         new = [one for one in committed if one.offset < 0 and place_of(one) not in self._begun]
-        self._begun.update({place_of(one): one.offset for one in begin_at(raw, self._plan.start, new)})
+        # What waits in a retry topic was put there by this group: it is never behind the start.
+        retries = [one for one in new if one.topic not in self._plan.topics]
+        begun = begin_at(raw, self._plan.start, [one for one in new if one.topic in self._plan.topics])
+        begun += begin_at(raw, "earliest", retries)
+        self._begun.update({place_of(one): one.offset for one in begun})
         for one in committed:
             if one.offset < 0:
                 one.offset = self._begun[place_of(one)]

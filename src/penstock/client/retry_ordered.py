@@ -15,6 +15,7 @@ The price: within the retry topic, one stubborn message delays the other waiting
 import json
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer as RawConsumer
@@ -28,6 +29,7 @@ from penstock.client.message import Message
 from penstock.client.reader_errors import PASSING
 from penstock.client.retry import retry_topic
 from penstock.client.retry_flow import RetryFlow, now_ms
+from penstock.client.starting import told
 from penstock.client.window import Where, where
 
 if TYPE_CHECKING:
@@ -70,14 +72,24 @@ class OrderedRetryFlow(RetryFlow):
         mine = [one for one in partitions if one.topic in self._sources]
         if not mine:
             return
-        for one in reader.raw.committed(mine, timeout=REQUEST_SECONDS):
+        with suppress(
+            ClientError
+        ):  # it is told before the next commit; what is left then is not in its partition
+            self.settle()
+        for one in told(reader.raw.committed(mine, timeout=REQUEST_SECONDS)):
             place = (one.topic, one.partition)
             source = (self._sources[one.topic], one.partition)
             self._tries.pop(place, None)
             tries = _tries_of(one)
             if tries is not None:
                 self._tries[place] = tries
-            self._waiting[source] = self._scan(place, one.offset)
+            waiting = self._scan(place, one.offset)
+            waiting.update(
+                passing.key
+                for passing in self._under_way
+                if passing.source == source and passing.topic == one.topic and passing.key is not None
+            )
+            self._waiting[source] = waiting
 
     def _bar_strays(self, reader: "Reader") -> None:
         """Source partitions whose retry partition is not ours wait for the rebalance that brings them together."""

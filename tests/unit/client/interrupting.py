@@ -6,7 +6,7 @@ round: nowhere else. So these are the moments, counted over the code of one pack
 
 import dis
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -17,10 +17,10 @@ _LOOKS = _CALLS | {number for name, number in dis.opmap.items() if name.startswi
 
 
 class Interruption:
-    def __init__(self, left: int, error: BaseException | None = None) -> None:
-        """`left` moments pass before it comes."""
+    def __init__(self, left: int, may_come: Callable[[], bool] = lambda: True) -> None:
+        """`left` moments at which it may come pass before it does."""
         self.left = left
-        self._error = KeyboardInterrupt() if error is None else error
+        self._may_come = may_come
         self.came = False
         self._last: dict[FrameType, int] = {}  # the instruction before
 
@@ -37,7 +37,8 @@ class Interruption:
         if event != "call" or _PACKAGE not in frame.f_code.co_filename:
             return None
         frame.f_trace_lines, frame.f_trace_opcodes = False, True
-        self._moment()
+        if frame.f_code.co_name != "<genexpr>":  # thrown away half done, it would swallow what is raised
+            self._moment()
         return self._go_on
 
     def _go_on(self, frame: FrameType, event: str, _: object) -> Any:
@@ -53,8 +54,10 @@ class Interruption:
         return self._go_on
 
     def _moment(self) -> None:
+        if not self._may_come():
+            return
         self.left -= 1
         if self.left < 0 and not self.came:
             self.came = True
             sys.settrace(None)
-            raise self._error
+            raise KeyboardInterrupt

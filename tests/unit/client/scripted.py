@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from penstock.client.errors import ClientError
 from penstock.client.window import Where
@@ -126,6 +126,8 @@ class RawConsumer:
         self.late: list[tuple[dict[Where, int], list[TopicPartition]]] = []
         self._times: dict[Where, int] = {}  # how often each was assigned: commits from before are refused
         self.closed = self.rebalancing = False
+        self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # the end, first asked for
+        self._begun: set[Where] = set()
 
     def _step(self, call: str, done: bool) -> None:
         self._broker.fault(call, done)
@@ -146,7 +148,9 @@ class RawConsumer:
         for one in partitions:
             place = (one.topic, one.partition)
             self._times[place] = self._times.get(place, 0) + 1
-            self.positions[place] = self._start(place) if one.offset < 0 else one.offset
+            logical = {OFFSET_BEGINNING: 0, OFFSET_END: len(self._broker.logs[place])}
+            start = logical.get(one.offset, one.offset)
+            self.positions[place] = self._start(place) if start < 0 else start
 
     def _start(self, place: Where) -> int:
         end = self._settings.get("auto.offset.reset") == "latest"
@@ -155,6 +159,7 @@ class RawConsumer:
     def _rebalance(self, kind: str, places: list[Where]) -> None:
         partitions = [TopicPartition(*place) for place in places]
         self.rebalancing = True
+        self._begun.difference_update(places)
         try:
             self._callbacks[f"on_{kind}"](self, partitions)
         finally:
@@ -283,6 +288,9 @@ class RawConsumer:
             # Messages are of the epoch: nothing is later. -1 asks for the end as a number.
             at = len(self._broker.logs[_place(one)]) if one.offset == OFFSET_END else OFFSET_END
             found.append(TopicPartition(one.topic, one.partition, 0 if one.offset == 0 else at))
+            if one.offset == OFFSET_END and _place(one) not in self._begun:
+                self._begun.add(_place(one))
+                self.on_begin(_place(one), at)
         return found
 
     def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:

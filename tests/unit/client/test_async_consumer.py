@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client.aio import AsyncConsumer
+from penstock.client.consumer import Consumer
 
 TOPIC, SOURCE = "orders", ("orders", 0)
 
@@ -84,3 +86,74 @@ def test_leaving_does_not_wait_for_a_batch(broker: Broker) -> None:
     asyncio.run(work())
     assert broker.consumer is not None
     assert broker.consumer.closed
+
+
+@pytest.mark.parametrize("cancelled_again", [False, True])
+def test_leaving_closes_whatever_a_cancelled_wait_ended_in(broker: Broker, cancelled_again: bool) -> None:
+    """A callback in config may raise anything; here it does while nobody waits any more."""
+    gate = Gate()
+
+    def fault(call: str, done: bool) -> None:
+        gate.fault(call, done)
+        if call == "poll":
+            raise ValueError("my metrics hiccup")
+
+    async def work() -> None:
+        async with AsyncConsumer("scripted", TOPIC, group="g", stop_on=(), commit_every=60) as consumer:
+            assert broker.consumer is not None
+            broker.consumer.queue.append(("assign", [SOURCE]))
+            broker.append(SOURCE, b"1", None, [])
+            assert (await anext(aiter(consumer))).value == b"1"
+            gate.open.clear()
+            gate.polling.clear()
+            broker.fault = fault
+            waiting = asyncio.create_task(anext(aiter(consumer)))
+            await gate.reached()
+            waiting.cancel()
+            asyncio.get_running_loop().call_soon(gate.open.set)
+            if cancelled_again:
+                me = asyncio.current_task()
+                assert me is not None
+                me.cancel()
+
+    with suppress(asyncio.CancelledError):
+        asyncio.run(work())
+    assert broker.consumer is not None
+    assert broker.consumer.closed
+    assert broker.committed[SOURCE][0] == 1
+
+
+def test_nothing_is_handed_out_while_a_cancelled_commit_is_made(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would count what is handed out meanwhile as done."""
+    at_it, go_on = threading.Event(), threading.Event()
+    committed = Consumer.commit
+
+    def slow(consumer: Consumer) -> None:
+        at_it.set()
+        go_on.wait()
+        committed(consumer)
+
+    monkeypatch.setattr(Consumer, "commit", slow)
+
+    async def work() -> int:
+        async with AsyncConsumer("scripted", TOPIC, group="g", stop_on=(), commit_every=60) as consumer:
+            assert broker.consumer is not None
+            broker.consumer.queue.append(("assign", [SOURCE]))
+            for value in (b"1", b"2", b"3"):
+                broker.append(SOURCE, value, None, [])
+            messages = aiter(consumer)
+            await anext(messages)
+            commit = asyncio.create_task(consumer.commit())
+            await asyncio.to_thread(at_it.wait)
+            commit.cancel()
+            asking = asyncio.create_task(anext(messages))
+            await asyncio.sleep(0)
+            go_on.set()
+            await asking
+            monkeypatch.setattr(Consumer, "commit", committed)
+            await consumer._idle()
+            return broker.committed[SOURCE][0]
+
+    assert asyncio.run(work()) == 1

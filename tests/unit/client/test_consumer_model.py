@@ -5,19 +5,25 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
 from tests.unit.client.consumer_story import Story, Violation
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client import retry_headers
 from penstock.client.commits import Commits
+from penstock.client.consumer import Consumer
 from penstock.client.holding import Holding, _partitions
 from penstock.client.intake import Intake
 from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.retry_flow import RetryFlow
+from penstock.client.starting import begin_at
 from penstock.client.window import Where
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
+_PLANTED_SEEDS = (
+    5 * SEEDS
+)  # most are found by the first few; moments of Ctrl-C differ between versions of Python
 Semantics = Literal["at-least-once", "at-most-once"]
 
 
@@ -98,6 +104,68 @@ def give_nothing_back_when_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Reader, "_read_again", careless)
 
 
+def hand_out_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages leave the window, and then become a list or a table."""
+
+    def careless(consumer: Consumer, size: int, made: Callable[[list[Message]], Any]) -> Any:
+        window = consumer._reader.window
+        raws = window.raws[window.index : window.index + size]
+        window.index += len(raws)
+        consumer._in_hand = len(raws)
+        return made([Message(raw, consumer._read, consumer._retries) for raw in raws])
+
+    monkeypatch.setattr(Consumer, "_next_batch", careless)
+
+
+def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by Ctrl-C between the two alone."""
+
+    def careless(consumer: Consumer) -> Message | None:
+        window = consumer._reader.window
+        if window.index == len(window.raws):
+            return None
+        raw = window.raws[window.index]
+        window.index += 1
+        return Message(raw, consumer._read, consumer._retries)
+
+    monkeypatch.setattr(Consumer, "next_taken", careless)
+
+
+def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Intake.poll
+
+    def careless(intake: Intake, most: int, wait: float) -> None:
+        try:
+            honest(intake, most, wait)
+        except KafkaException:
+            intake._cut_short = False
+            raise
+
+    monkeypatch.setattr(Intake, "poll", careless)
+
+
+def ask_for_the_end_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Reader._begin
+
+    def careless(reader: Reader, raw: Any, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        reader._begun.clear()
+        return honest(reader, raw, partitions)
+
+    monkeypatch.setattr(Reader, "_begin", careless)
+
+
+def begin_retries_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Reader._begin
+
+    def careless(reader: Reader, raw: Any, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        monkeypatch.setattr(
+            "penstock.client.reader.begin_at", lambda raw, _, new: begin_at(raw, "latest", new)
+        )
+        return honest(reader, raw, partitions)
+
+    monkeypatch.setattr(Reader, "_begin", careless)
+
+
 PLANTED: list[tuple[Plant, Semantics]] = [
     (forget_messages_beside_errors, "at-least-once"),
     (forget_messages_beside_errors, "at-most-once"),
@@ -108,13 +176,18 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (leave_partitions_paused, "at-least-once"),
     (give_nothing_back_when_paused, "at-most-once"),
     (keep_commits_of_partitions_that_left, "at-least-once"),
+    (hand_out_before_it_is_made, "at-least-once"),
+    (hand_out_before_there_is_a_message, "at-least-once"),
+    (take_errors_of_callbacks_for_librdkafkas, "at-least-once"),
+    (ask_for_the_end_anew, "at-least-once"),
+    (begin_retries_at_the_end, "at-least-once"),
 ]
 
 
 @pytest.mark.parametrize(("plant", "delivery"), PLANTED)
 def test_a_planted_bug_is_found(plant: Plant, delivery: Semantics, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    for seed in range(SEEDS):
+    for seed in range(_PLANTED_SEEDS):
         try:
             tell(seed, delivery, monkeypatch)
         except Violation:

@@ -2,10 +2,23 @@
 
 import os
 from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from tests.unit.client.scripted import Broker
-from tests.unit.client.test_consumer_scenes import DEAD, GROUP, RETRY, SOURCE, TOPIC, own, raw, send, values
+from tests.unit.client.test_consumer_scenes import (
+    DEAD,
+    GROUP,
+    RETRY,
+    SOURCE,
+    TOPIC,
+    own,
+    raising,
+    raw,
+    send,
+    values,
+)
 from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
 
 from penstock.client.consumer import Consumer
@@ -83,3 +96,39 @@ def test_a_retry_partition_that_cannot_be_read_is_told_and_read_later(broker: Br
     broker.silent = False
     broker.clock.now += 100
     assert values(again) == [b"m1", b"m2"]
+
+
+@pytest.mark.parametrize("start", ["latest", 1000, timedelta(0)])
+def test_what_waits_for_its_retry_is_read_wherever_the_source_begins(broker: Broker, start: Any) -> None:
+    def opened() -> Consumer:
+        retry = Retry(attempts=3, backoff="1s")
+        consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, start=start)
+        own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+        return consumer
+
+    consumer = opened()
+    values(consumer)
+    consumer.seek(TOPIC, 0, 0)
+    send(broker, b"bad")
+    fail(consumer)
+    consumer.commit()  # and it dies before it has read its retries
+    again = opened()
+    broker.clock.now += 100
+    assert values(again) == [b"bad"]
+
+
+def test_a_key_whose_retry_was_refused_waits_also_after_an_interruption(broker: Broker) -> None:
+    """What waits is read from the retry partition anew then, and it is not there yet."""
+    consumer = ordered(broker)
+    broker.refuse = lambda topic: topic == RETRY
+    send(broker, b"m1")
+    fail(consumer)
+    send(broker, b"m2")
+    broker.fault = raising("poll", True, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        values(consumer)
+    with pytest.raises(ClientError, match="does not take it"):
+        consumer.receive(0.1)
+    broker.refuse = lambda _: False
+    broker.clock.now += 100
+    assert values(consumer) == [b"m1", b"m2"]
