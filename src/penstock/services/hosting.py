@@ -24,7 +24,7 @@ from penstock.services.roles import Roles
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
 from penstock.storage.high_watermarks import HighWatermarks
-from penstock.storage.recovery import Recovered
+from penstock.storage.recovered import Recovered
 from penstock.storage.replicated import end_at
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class Hosting:
         self._turn = asyncio.Lock()
         self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
         self.recovered_bytes = 0
+        self.shortened = 0  # logs that lack what was durable in them
+        self.is_whole = True  # False: so does one that has other replicas, which must not follow this one
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
@@ -202,6 +204,10 @@ class Hosting:
                 log.warning(
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
+            if recovered.lost is not None:
+                _tell_lost(image.name, index, recovered.lost)
+                self.shortened += 1
+                self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
             partitions[index] = self._replica(image, config, index, recovered)
         return partitions
 
@@ -297,6 +303,8 @@ class Hosting:
         except StorageError as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
+        if recovered.lost is not None:
+            _tell_lost(topic.name, partition.index, recovered.lost)
         try:
             if self._decides_of_archive(topic, partition.index):
                 # Also where all seems well: progress that was checked against the old log may be on its way.
@@ -312,6 +320,18 @@ class Hosting:
         self._hosted.pop(topic.id, None)
         if image is not None and topic.config.overrides != image.configs:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
+
+
+def _tell_lost(topic: str, index: int, lost: tuple[int, int]) -> None:
+    """Once: from now on the log's recovery point is a new one, for what is left."""
+    log.error(
+        "partition %s-%d HAS LOST the offsets %d to %d: they were durable here, and are gone from its files. Another "
+        "replica may have them; a copy of the files may, too: stop the broker before others get these offsets",
+        topic,
+        index,
+        lost[0],
+        lost[1] - 1,
+    )
 
 
 def _is_overstated(image: TopicImage, config: TopicConfig, partition: Partition) -> bool:
