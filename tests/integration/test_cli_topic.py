@@ -56,6 +56,8 @@ def test_fewer_partitions_have_to_be_meant(topic: Topic) -> None:
     refused = topic("alter", "kept", "--partitions", "3", "--config", "segment.ms=5000")
     assert refused.code != 0
     assert "this would retire 1 partition; say so with --retire" in refused.err
+    refused = topic("alter", "kept", "--config", "penstock.retire.to=1")
+    assert "this would retire 3 partitions; say so with --retire" in refused.err
     described = topic("describe", "kept", "--json").json
     assert described["configs"] == {}
     assert not any(p["retired"] for p in described["partitions"])

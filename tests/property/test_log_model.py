@@ -26,7 +26,7 @@ from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.layout import SNAPSHOT, parse_segment_name
 from penstock.storage.log import Log
 from penstock.storage.producers import AppendedBatch
-from penstock.storage.recovery import Recovered
+from penstock.storage.recovered import Recovered
 from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 
@@ -293,6 +293,7 @@ class LogModel(RuleBasedStateMachine):
 
     def open(self, *, rewrite_tail: bool = False) -> Recovered:
         recovered = opened(self.files, self.settings, rewrite_tail=rewrite_tail)
+        assert recovered.lost is None, "whatever happens, what was durable is"
         self.log = recovered.log
         self.first = max(self.durable_first, self.log.start_offset) if self.batches else self.log.start_offset
         return recovered

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 import pytest
 from tests.sim.cluster_clients import Violation
 from tests.sim.cluster_planted import stands_back_with_an_unsynced_end
-from tests.sim.cluster_story import watched
+from tests.sim.cluster_story import replica_of, watched
+from tests.sim.messages import TOPIC
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
+from penstock.storage.layout import segment_name
 from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
 
@@ -65,3 +67,25 @@ def test_the_checker_finds_one_that_says_more(scene: Scene, monkeypatch: pytest.
     stands_back_with_an_unsynced_end(monkeypatch)
     with pytest.raises(Violation, match="not durable"):
         stand_back_while_a_sync_runs(scene)
+
+
+def test_one_whose_files_went_behind_its_back_does_not_lead_those_that_are_whole(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(4):
+        assert scene.produce(-1) is ErrorCode.NONE
+    scene.let_pass(1)
+    victim, others = scene.leader(), scene.followers()
+    for machine in (*others, victim):
+        machine.stop()
+    log = victim.data / "topics" / TOPIC / "Partition-0" / segment_name(0, ".log")
+    file = victim.files.open(log)
+    file.truncate(file.size() // 4)  # to the end of the first batch: all four are alike
+    file.close()
+    victim.start()
+    scene.let_pass(5)
+    for machine in others:
+        machine.start()
+    scene.until_whole()
+    assert f"{TOPIC}-0 HAS LOST the offsets 1 to 3" in caplog.text
+    assert {replica_of(machine, 0).log.end_offset for machine in scene.machines} == {4}

@@ -17,6 +17,7 @@ from penstock.cli.output import count_text, print_json, size_text
 if TYPE_CHECKING:
     from penstock.cli.start import Endpoint
     from penstock.server.broker import Broker
+    from penstock.services.services import Services
 
 # What to type on this machine when the broker listens on every address.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -63,17 +64,21 @@ class Greeting:
             "partitions": partitions,
             "clean": self._first_start or services.data_dir.was_clean,
             "recovered_bytes": services.hosting.recovered_bytes,
-            "state": self._state(partitions, services.data_dir.was_clean, services.hosting.recovered_bytes),
+            "shortened": services.hosting.shortened,
+            "state": self._state(partitions, services),
             "start_ms": round((time.monotonic() - self._started) * 1000),
         }
 
-    def _state(self, partitions: int, was_clean: bool, recovered_bytes: int) -> str:
+    def _state(self, partitions: int, services: "Services") -> str:
         if self._first_start:
             return "a new data dir"
         found = count_text(partitions, "partition")
-        if was_clean:
+        hosting = services.hosting
+        if hosting.shortened:
+            return f"{found}, {hosting.shortened} of them LOST RECORDS THAT WERE DURABLE: see the log"
+        if services.data_dir.was_clean:
             return f"{found}, nothing to recover"
-        return f"{found}, recovered after an unclean stop ({size_text(recovered_bytes)} checked)"
+        return f"{found}, recovered after an unclean stop ({size_text(hosting.recovered_bytes)} checked)"
 
     def _for_people(self, facts: dict[str, Any]) -> None:
         from rich.console import Console

@@ -1,6 +1,7 @@
 """`penstock topic …`: make, look at, change and delete topics."""
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from penstock.cli.output import count_text, print_json, print_table
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin, TopicInfo
+
+_RETIRE_TO = "penstock.retire.to"
 
 Name = Annotated[str, typer.Argument(help="The topic's name.", metavar="NAME")]
 Partitions = Annotated[int | None, typer.Option(min=1, help="How many partitions (default: the broker's).")]
@@ -131,9 +134,12 @@ def alter(
     if partitions is None and replicas is None and not changed and not delete_config:
         raise WrongUseError("nothing to change: give --partitions, --replicas, --config or --delete-config")
     admin = _admin(session)
-    before = admin.describe(name) if partitions is not None else None
-    if before is not None and partitions is not None and partitions < before.staying and not retire:
-        _confirm_retiring(session, before, partitions)  # before anything is changed
+    counts = [] if partitions is None else [partitions]
+    with suppress(KeyError, ValueError):  # what is no number, the broker refuses
+        counts.append(int(changed[_RETIRE_TO]))  # the same wish, in the broker's words
+    before = admin.describe(name) if counts else None
+    if before is not None and min(counts) < before.staying and not retire:
+        _confirm_retiring(session, before, min(counts))  # before anything is changed
     if changed or delete_config:
         admin.alter_configs(name, changed, delete_config or ())
     if before is not None and partitions is not None:

@@ -241,7 +241,8 @@ class Broker:
                 node.rack,
                 machine=self._config.penstock_host_label,
             ),
-            clean=data_dir.was_clean,
+            # Files that went behind its back are no better than a crash: a replica that lacks something must not lead.
+            clean=data_dir.was_clean and self.services.hosting.is_whole,
         )
         self._may_have_written = True
         self.services.hosting.look_again()  # now replicas may have roles

@@ -7,7 +7,6 @@ nothing.
 
 import asyncio
 import logging
-from contextlib import suppress
 from functools import partial
 
 from penstock.config.broker import BrokerConfig
@@ -20,11 +19,12 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import ProgressKeeper, vouched
+from penstock.services.opening import open_all, tell_lost
 from penstock.services.roles import Roles, is_earlier
 from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
 from penstock.storage.high_watermarks import HighWatermarks
-from penstock.storage.recovery import Recovered
+from penstock.storage.recovered import Recovered
 from penstock.storage.replicated import end_at
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,8 @@ class Hosting:
         self._turn = asyncio.Lock()
         self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
         self.recovered_bytes = 0
+        self.shortened = 0  # logs that lack what was durable in them
+        self.is_whole = True  # False: so does one that has other replicas, which must not follow this one
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
@@ -190,7 +192,7 @@ class Hosting:
         return set()
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
-        job = partial(_open_all, self._data_dir, image, config, indexes)
+        job = partial(open_all, self._data_dir, image, config, indexes)
         partitions = {}
         for index, recovered in (await self._jobs.run(job)).items():
             if isinstance(recovered, StorageError):
@@ -201,6 +203,10 @@ class Hosting:
                 log.warning(
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
+            if recovered.lost is not None:
+                tell_lost(image.name, index, recovered.lost)
+                self.shortened += 1
+                self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
             try:
                 partitions[index] = self._replica(image, config, index, recovered)
             except StorageError as error:  # it was read again, for its high watermark
@@ -311,6 +317,8 @@ class Hosting:
         except (StorageError, FileNotFoundError) as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
+        if recovered.lost is not None:
+            tell_lost(topic.name, partition.index, recovered.lost)
         try:
             if self._decides_of_archive(topic, partition.index):
                 # Also where all seems well: progress that was checked against the old log may be on its way.
@@ -339,51 +347,10 @@ def _is_overstated(image: TopicImage, config: TopicConfig, partition: Partition)
     return vouched(partition.log, offset, config.archived_epoch(partition.index)) < offset
 
 
-def first_offset(image: TopicImage, index: int) -> int:
-    """Where the log of a new replica begins: behind all offsets that an earlier partition of that number had."""
-    earlier, state = image.removed.get(index), image.partitions[index]
-    first = 0 if earlier is None else earlier.end
-    if state.inlet is not None and len(state.replicas) == 1:
-        # The only log is lost. What readers had is gone, and what is written from now on is to be moved.
-        first = max(first, state.inlet.offset)
-    return first
-
-
-def first_epoch(image: TopicImage, index: int) -> int:
-    """No leader of an earlier partition of that number had this epoch or a later one."""
-    earlier = image.removed.get(index)
-    return 0 if earlier is None else earlier.epoch
-
-
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:
     """Whether what is open here is of a partition that was removed, and made anew before it was noticed."""
     known = topic.partitions.get(index)
     return known is not None and is_earlier(known, image)
-
-
-def _open_all(
-    data_dir: DataDir, image: TopicImage, config: TopicConfig, indexes: list[int]
-) -> dict[int, Recovered | StorageError]:
-    opened: dict[int, Recovered | StorageError] = {}
-    with suppress(StorageError):  # whatever is wrong, opening each will say it
-        data_dir.lay_out(image.name, image.id, [index for index in indexes if index not in image.removed])
-    for index in indexes:
-        try:
-            # A process that ended uncleanly may have had a failed fsync, which the page cache does not show.
-            opened[index] = data_dir.open_partition(
-                image.name,
-                image.id,
-                index,
-                config,
-                first_offset=first_offset(image, index),
-                first_epoch=first_epoch(image, index),
-                after_failure=not data_dir.was_clean,
-            )
-        except StorageError as error:
-            opened[index] = error
-        except FileNotFoundError as error:
-            opened[index] = StorageError(f"{error} is gone")
-    return opened
 
 
 def _free(data_dir: DataDir, topic: Topic) -> None:

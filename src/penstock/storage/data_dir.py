@@ -25,7 +25,8 @@ from penstock.storage.layout import (
     partition_dir,
     topics_dir,
 )
-from penstock.storage.recovery import Recovered, lay_out, open_log
+from penstock.storage.recovered import Recovered
+from penstock.storage.recovery import lay_out, open_log
 from penstock.storage.settings import LogSettings
 
 _LOCK_FILE = ".lock"

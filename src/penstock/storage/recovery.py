@@ -11,7 +11,6 @@ A bit that flips below the recovery point is not found here; readers find it, by
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 from penstock.core.errors import ApiError, StorageError
 from penstock.core.files import Files
@@ -33,18 +32,12 @@ from penstock.storage.layout import (
 from penstock.storage.log import SCAN_COST_PER_BATCH, Log
 from penstock.storage.names import DirectoryNames
 from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.recovered import Recovered, held_against
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.settings import LogSettings
 from penstock.storage.swap import finish_swaps
 
 _SCAN_BYTES = 4 * 1024 * 1024
-
-
-class Recovered(NamedTuple):
-    log: Log
-    scanned_bytes: int
-    cut_bytes: int  # torn or never completed: nothing of it was ever acknowledged as synced
-    set_aside: list[str]  # files that could not be right, under their new names
 
 
 def open_log(
@@ -63,11 +56,14 @@ def open_log(
     """
     finish_swaps(files, directory)
     names = DirectoryNames(files, directory)
-    recovered = _open(files, directory, settings, names, first_offset, owner, rewrite_tail=rewrite_tail)
+    point = names.recovery_point(owner)
+    recovered = _open(
+        files, directory, settings, names, point, first_offset, owner, rewrite_tail=rewrite_tail
+    )
     if names.has_cleaned:
         recovered.log.may_have_gaps = True
         _load_cleaned(recovered.log)
-    return recovered
+    return held_against(recovered, point, [first_offset, *names.starts], empty=not names.bases)
 
 
 def _open(
@@ -75,12 +71,12 @@ def _open(
     directory: Path,
     settings: LogSettings,
     names: DirectoryNames,
+    point: RecoveryPoint | None,
     first_offset: int,
     owner: str,
     *,
     rewrite_tail: bool,
 ) -> Recovered:
-    point = names.recovery_point(owner)
     start = max(names.starts, default=0)
     if point is not None:
         start = max(start, point.start_offset)

@@ -188,7 +188,13 @@ def test_topics_that_cannot_retire_partitions_say_so(running: BrokerProcess, top
     with GroupReader(bootstrap, topic, "makes-the-internal-topic") as reader:
         wait_until(lambda: reader.count > 0, "a group")
     internal = penstock(
-        "topic", "alter", "__consumer_offsets", "--config", "penstock.retire.to=1", bootstrap=bootstrap
+        "topic",
+        "alter",
+        "__consumer_offsets",
+        "--retire",
+        "--config",
+        "penstock.retire.to=1",
+        bootstrap=bootstrap,
     )
     assert internal.code == 1
 

@@ -9,7 +9,8 @@ from penstock.records.batch import BatchHeader, read_header
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.storage.checkpoint import SyncJob
 from penstock.storage.log import Log
-from penstock.storage.recovery import Recovered, open_log
+from penstock.storage.recovered import Recovered
+from penstock.storage.recovery import open_log
 from penstock.storage.segment import ColdRead
 
 DIRECTORY = Path("/data/topics/t/Partition-0")

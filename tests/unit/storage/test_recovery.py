@@ -20,6 +20,7 @@ from tests.unit.storage.logs import (
 )
 
 from penstock.records.batch import stamp
+from penstock.storage.deletion import StartJob
 from penstock.storage.layout import EPOCHS_FILE, RECOVERY_POINT_FILE, segment_name
 from penstock.storage.log import Log
 from penstock.testing.mem_files import MemFiles
@@ -185,7 +186,27 @@ def test_a_log_shorter_than_its_recovery_point_is_looked_at_whole() -> None:
     recovered = opened(files.kill(), SETTINGS)
     assert recovered.log.end_offset == 22
     assert recovered.cut_bytes
+    assert recovered.lost == (22, 24)
+    assert opened(files.kill(), SETTINGS).lost is None, "it has a new point"
     assert [h.base_offset for h in read_everything(recovered.log)] == list(range(0, 22, 2))
+
+
+def test_a_log_without_its_segments_goes_on_behind_them_and_tells_what_it_lost() -> None:
+    files = MemFiles(1)
+    log = filled(files, 12, checkpoint_after=12)
+    for segment in log.segments:
+        files.unlink(segment.paths()[0])
+    recovered = opened(files.kill(), SETTINGS)
+    assert (recovered.log.start_offset, recovered.log.end_offset) == (24, 24)
+    assert recovered.lost == (0, 24)
+
+
+def test_what_was_deleted_by_order_is_not_lost() -> None:
+    files = MemFiles(1)
+    log = filled(files, 12, checkpoint_after=12)
+    StartJob(files, DIRECTORY, 22).run()
+    log.active.file.truncate(0)
+    assert opened(files.kill(), SETTINGS).lost == (22, 24)
 
 
 def test_empty_segments_do_no_harm() -> None:

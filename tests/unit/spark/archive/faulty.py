@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.client.raw import Retirement, TopicInfo, TopicPartition
 from penstock.services.archive import vouched
 from penstock.spark.pipelines.archive.entries import Mark
 from penstock.spark.pipelines.archive.errors import CorruptFileError, LakeError
@@ -254,6 +254,9 @@ class Broker:
 
     def serves(self, at: TopicPartition, offset: int) -> bool:
         return False
+
+    def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
+        return {}
 
     def tell(
         self, archived: Mapping[str, tuple[str, Mapping[int, int]]], epochs: Mapping[TopicPartition, int]

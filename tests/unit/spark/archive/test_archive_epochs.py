@@ -15,13 +15,14 @@ from penstock.spark.pipelines.archive.entries import Entry, TopicRound
 from penstock.spark.pipelines.archive.errors import GapError
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import CHECKPOINT_ENTRIES, Manifest, entry_path
-from penstock.spark.pipelines.archive.planning import Log, Parted, Standing, gaps_and_starts
+from penstock.spark.pipelines.archive.planning import Gap, Log, Parted, Standing, gaps_and_starts, plan
 from penstock.spark.pipelines.archive.reader import by_limits, topic_files
 from penstock.spark.pipelines.archive.rounds import Rounds
 from penstock.spark.pipelines.archive.standing import parting
+from penstock.spark.planning import Range
 from penstock.storage.epochs import EpochHistory
 
-T0 = TopicPartition(TOPIC, 0)
+T0, T1 = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 MARKS = [(1, 10), (3, 20)]
 
 
@@ -83,7 +84,34 @@ def test_what_retention_took_of_the_new_log_is_lost() -> None:
 
 def test_a_partition_grown_again_has_lost_nothing() -> None:
     gaps, parted, starts = gaps_and_starts({T0: Log(14, 20)}, {T0: 10}, Standing(served={T0}))
-    assert (gaps, parted, starts) == ([], [], {T0: 10})
+    assert (gaps, parted, starts) == ([], [], {T0: 14})
+
+
+def test_what_never_was_in_a_partition_grown_again_is_noted_but_not_read() -> None:
+    grown = Standing(served={T0})
+    assert not plan({T0: Log(14, 14, first=14)}, {T0: 10}, {TOPIC: "id"}, standing=grown), (
+        "nobody waits for records"
+    )
+    made = plan({T0: Log(14, 20, first=14)}, {T0: 10}, {TOPIC: "id"}, standing=grown)
+    assert made.ranges == (Range(T0, 14, 20),)
+    (topic,) = made.topics()
+    assert (dict(topic.partitions), dict(topic.lost)) == ({0: (10, 20)}, {})
+
+
+def test_a_partition_grown_again_that_the_archive_never_had_begins_with_its_log() -> None:
+    gaps, _, starts = gaps_and_starts({T0: Log(0, 9), T1: Log(14, 20, first=14)}, {T0: 9})
+    assert (gaps, starts) == ([], {T0: 9, T1: 14})
+    gaps, _, _ = gaps_and_starts({T0: Log(0, 9), T1: Log(16, 20, first=14)}, {T0: 9})
+    assert gaps == [Gap(T1, 14, 16)]
+
+
+def test_a_partition_that_left_before_it_was_archived_is_a_gap_and_noted() -> None:
+    made = plan({T0: Log(0, 9)}, {T0: 9, T1: 5}, {TOPIC: "id"}, standing=Standing(ended={T1: 10}))
+    assert made
+    assert made.gaps == (Gap(T1, 5, 10),)
+    (topic,) = made.topics()
+    assert (dict(topic.partitions), dict(topic.lost)) == ({}, {1: ((5, 10),)})
+    assert not plan({T0: Log(0, 9)}, {T0: 9, T1: 10}, {TOPIC: "id"}, standing=Standing(ended={T1: 10}))
 
 
 # -- the archiver -----------------------------------------------------------------------------------------------

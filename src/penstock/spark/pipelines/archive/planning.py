@@ -71,6 +71,8 @@ class Plan:
     # Partitions that are new to the archive and have nothing to read now: from here on nothing may get lost.
     empty: Mapping[TopicPartition, int] = field(default_factory=dict)
     record_bytes: Mapping[TopicPartition, float] = field(default_factory=dict)
+    # Where the archive stands in partitions that were grown again: between there and their logs nothing ever was.
+    before: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -97,7 +99,7 @@ class Plan:
         for gap in self.gaps:
             lost.setdefault(gap.at.topic, {})[gap.at.partition] = ((gap.start, gap.end),)
         for at, start, end in self.ranges:
-            spans.setdefault(at.topic, {})[at.partition] = (start, end)
+            spans.setdefault(at.topic, {})[at.partition] = (self.before.get(at, start), end)
         for at, start in self.empty.items():
             if at.topic in spans:
                 spans[at.topic][at.partition] = (start, start)
@@ -122,20 +124,21 @@ def gaps_and_starts(
     """Where each partition goes on; one whose log parted from the archive goes back to there.
 
     A topic that is new to the archive starts where its log does, and what was before was never promised to anybody:
-    no gap. A partition that came to a known topic is archived from offset 0.
+    no gap. A partition that came to a known topic is archived from where its log began. One that left is no longer
+    there to be read: what is not archived of it is a gap.
     """
     standing = standing or Standing()
     gaps, parted, starts = [], [], {}
     known = {at.topic for at in archived}
     for at, log in sorted(logs.items()):
-        start = archived.get(at, 0 if at.topic in known else log.earliest)
+        start = archived.get(at, log.first if at.topic in known else log.earliest)
         if at in standing.parted:
             parted.append(Parted(at, standing.parted[at], start))
             start = standing.parted[at]
         if start < log.earliest and at not in standing.served:
             gaps.append(Gap(at, start, log.earliest))
-            start = log.earliest
-        starts[at] = start
+        starts[at] = max(start, log.earliest)
+    gaps += [Gap(at, archived[at], end) for at, end in sorted(standing.ended.items()) if archived[at] < end]
     return gaps, parted, starts
 
 
@@ -152,7 +155,9 @@ def plan(
     """`until`: no further than this, for a run that ends where the topics ended when it began."""
     bounds = bounds or Bounds()
     sizes = dict(record_bytes or {})
+    standing = standing or Standing()
     gaps, parted, starts = gaps_and_starts(logs, archived, standing)
+    before = {at: standing.parted.get(at, archived[at]) for at in standing.served}
     ends = {at: max(start, _end(at, logs[at], until)) for at, start in starts.items()}
     taken = limit_rows(starts, ends, bounds.rows_max)
     total = sum((taken[at] - starts[at]) * sizes.get(at, RECORD_BYTES) for at in starts)
@@ -163,7 +168,7 @@ def plan(
     ranges = tuple(Range(at, starts[at], end) for at, end in taken.items() if end > starts[at])
     left = sum(ends[at] - end for at, end in taken.items())
     empty = {at: start for at, start in starts.items() if at not in archived and taken[at] == start}
-    return Plan(ranges, tuple(gaps), dict(ids), tuple(parted), left, empty, sizes)
+    return Plan(ranges, tuple(gaps), dict(ids), tuple(parted), left, empty, sizes, before)
 
 
 def _end(at: TopicPartition, log: Log, until: Mapping[TopicPartition, int] | None) -> int:

@@ -16,11 +16,13 @@ from penstock.client.raw import (
     RawClient,
     RawError,
     RawOptions,
+    Retirement,
     TopicInfo,
     TopicPartition,
 )
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.records.batch import read_header
+from penstock.spark.cluster import firsts
 from penstock.spark.pipelines.archive.entries import NO_ID, Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
@@ -91,8 +93,10 @@ class Source:
         earliest = self._client.offsets(dict.fromkeys(partitions, EARLIEST))
         # Up to the last stable offset: records of a transaction that may still be aborted wait.
         latest = self._client.offsets(dict.fromkeys(partitions, LATEST), committed=True)
+        starts = {at: found.offset for at, found in earliest.items()}
+        first = firsts(self._client, starts)
         return {
-            at: Log(earliest[at].offset, max(earliest[at].offset, latest[at].offset)) for at in partitions
+            at: Log(starts[at], max(starts[at], latest[at].offset), first.get(at, 0)) for at in partitions
         }
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
@@ -143,6 +147,9 @@ class Source:
 
     def serves(self, at: TopicPartition, offset: int) -> bool:
         return self._client.serves(at, offset)
+
+    def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
+        return self._client.retirements(wanted)
 
     def progress(self, topics: Collection[str]) -> dict[TopicPartition, int]:
         """How far the broker believes topics to be archived that wait for it."""

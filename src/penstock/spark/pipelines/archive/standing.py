@@ -5,11 +5,11 @@ offsets to other records. Leader epochs tell: the manifest has those of what is 
 OffsetForLeaderEpoch says where an epoch ended in the log that there is now.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.client.raw import TopicPartition
+from penstock.client.raw import Retirement, TopicPartition
 from penstock.spark.pipelines.archive.entries import Mark
 
 
@@ -19,6 +19,8 @@ class Log:
 
     earliest: int
     latest: int
+    # Where it began: not at 0 where an earlier partition of that number was removed.
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Standing:
     parted: Mapping[TopicPartition, int] = field(default_factory=dict)
     # Logs that begin behind it, with nothing lost: the partition was retired and grown again.
     served: Collection[TopicPartition] = ()
+    # Partitions that were retired and left their topic: where they ended for readers.
+    ended: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 class Epochs(Protocol):
@@ -41,6 +45,8 @@ class Broker(Epochs, Protocol):
 
     def serves(self, at: TopicPartition, offset: int) -> bool: ...
 
+    def retirements(self, wanted: Iterable[TopicPartition]) -> Mapping[TopicPartition, Retirement]: ...
+
 
 def standing(
     broker: Broker,
@@ -49,7 +55,10 @@ def standing(
     marks: Mapping[TopicPartition, Sequence[Mark]],
     own: Collection[TopicPartition] = (),
 ) -> Standing:
-    """`own`: partitions that this process has archived: progress that is lower there was only not told yet."""
+    """`archived`: of topics that are there.
+
+    `own`: partitions that this process has archived: progress that is lower there was only not told yet.
+    """
     parted = partings(broker, {at: of for at, of in marks.items() if at in logs})
     unknown = {
         at for at in archived if at in logs and at not in parted and not _marked(marks, at, archived[at])
@@ -65,7 +74,11 @@ def standing(
             parted[at] = min(where, log.latest)
     starts = {at: parted.get(at, start) for at, start in archived.items() if at in logs}
     late = {at: start for at, start in starts.items() if start < logs[at].earliest}
-    return Standing(parted, {at for at, start in late.items() if broker.serves(at, start)})
+    served = {at for at, start in late.items() if broker.serves(at, start)}
+    left = [at for at in archived if at not in logs]
+    told = broker.retirements(left) if left else {}
+    ended = {at: one.limit for at, one in told.items() if one.limit is not None}
+    return Standing(parted, served, ended)
 
 
 def partings(broker: Epochs, marks: Mapping[TopicPartition, Sequence[Mark]]) -> dict[TopicPartition, int]:
