@@ -96,6 +96,7 @@ async def read_at(client: ClusterClient, partition: int, offset: int) -> list[Re
 
 class DeletingStory(Story):
     def begin(self) -> None:
+        self.loop.executor.step_by_seed()
         for machine in self.machines:
             machine.start()
         self.deletions = deletions = Deletions()

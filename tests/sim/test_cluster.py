@@ -29,6 +29,7 @@ REMEMBERED = [
 def run_story(seed: int) -> tuple[str, History]:
     with SimLoop(seed) as loop:
         story = Story(loop)
+        loop.executor.step_by_seed()
         story.tell()
         return loop.trace_hash, story.history
 

@@ -36,6 +36,7 @@ FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 def run_story(seed: int) -> str:
     with SimLoop(seed) as loop:
+        loop.executor.step_by_seed()
         CompactingStory(loop).tell()
         return loop.trace_hash
 

@@ -208,6 +208,7 @@ def test_an_unregistered_broker_is_replaced_at_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + STORIES))
 def test_nothing_acknowledged_is_lost_whoever_dies_while_replicas_move(seed: int) -> None:
     with telling(seed) as story:
+        story.loop.executor.step_by_seed()
         story.begin_with(4, replicas=3)
         for _ in range(story.rng.randint(3, 7)):
             story.disturb()

@@ -51,6 +51,10 @@ class SimExecutor:
         pool.submit(job)
         return job.future
 
+    def step_by_seed(self) -> None:
+        """In one story of three, jobs run in steps."""
+        self.step_chance = self._loop.random("steps").choice([0.0, 0.0, 0.2])
+
     def stepped(self, work: Callable[[], Any]) -> Stepped:
         job = Stepped(work, lambda: self._rng.random() < self.step_chance)
         self._stepped[job] = None
