@@ -58,6 +58,12 @@ class Follower:
             epoch, end_offset = answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset
             if epoch < 0:
                 return await self._begin_anew(partition, end_offset, answer.high_watermark)
+            if (
+                not partition.in_sync
+                and divergence(partition.log, epoch, end_offset) < partition.log.cleaned.offset
+            ):
+                # Values were compacted away for the sake of records that are to be cut: an unclean election kept them.
+                return await self._begin_anew(partition, answer.log_start_offset, 0)
             await self._cut(partition, epoch, end_offset)
             return True
         went_well = True
