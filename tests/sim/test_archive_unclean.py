@@ -3,6 +3,7 @@
 The leader is alone in sync, and goes with what it has; whoever lives leads next, and gives the same offsets to others.
 """
 
+import asyncio
 import os
 
 import pytest
@@ -12,7 +13,10 @@ from tests.sim.cluster_retiring import RETIRED as PARTITION
 from tests.sim.cluster_story import BROKERS
 from tests.sim.regrown import CONFIGS, RegrownStory
 
+from penstock.coordination.image import Topic as TopicImage
+from penstock.replication.table import Topic
 from penstock.services import archive, hosting
+from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 50
@@ -90,6 +94,21 @@ def lose_and_go_on(story: UncleanStory) -> None:
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
 def test_retention_takes_nothing_of_the_new_history_that_is_not_archived(seed: int) -> None:
+    run_story(seed)
+
+
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+def test_a_leader_named_while_others_are_looked_at_is_looked_at_too(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes long until a topic is looked at, as where there are many: the metadata goes on meanwhile."""
+    honest = hosting.Hosting._doubtful
+
+    async def slow(one: hosting.Hosting, image: TopicImage, topic: Topic) -> set[int]:
+        await asyncio.sleep(SESSION_SECONDS * 3)
+        return await honest(one, image, topic)
+
+    monkeypatch.setattr(hosting.Hosting, "_doubtful", slow)
     run_story(seed)
 
 

@@ -18,7 +18,7 @@ from penstock.core.jobs import Jobs
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.archive import ProgressKeeper, vouched
+from penstock.services.archive import PROGRESS, ProgressKeeper, vouched
 from penstock.services.opening import open_all, tell_lost
 from penstock.services.roles import Roles, is_earlier
 from penstock.services.topic_names import INTERNAL_TOPICS
@@ -134,7 +134,7 @@ class Hosting:
         doubtful = await self._doubtful(image, topic)
         for partition in list(topic.partitions.values()):
             if partition.index not in doubtful:
-                await self._roles.assume(topic, partition)
+                await self._roles.assume(topic, partition, partial(self._may_begin, topic, partition))
         if len(missing) == len(opened) and not doubtful:
             self._hosted[image.id] = image
 
@@ -190,6 +190,19 @@ class Hosting:
             self._incomplete = True
             return {index for index in parted if not topic.partitions[index].is_leader}
         return set()
+
+    def _may_begin(self, topic: Topic, partition: Partition) -> bool:
+        """Not if it was named leader after `_doubtful` looked: then the next round looks at it first."""
+        image = self._image.topics_by_id.get(topic.id)
+        if image is None or PROGRESS not in image.configs:
+            return True
+        config = topic.config
+        if config.overrides != image.configs:
+            config = TopicConfig.resolve(image.configs, self._config)
+        if _is_overstated(image, config, partition):
+            self._stale = self._incomplete = True
+            return False
+        return True
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         job = partial(open_all, self._data_dir, image, config, indexes)

@@ -49,8 +49,11 @@ class Roles:
         self.tells_at_once = tells_at_once
         self._following: dict[Partition, tuple[int, int]] = {}  # (leader, epoch)
 
-    async def assume(self, topic: Topic, partition: Partition) -> None:
-        """Make the partition's role what the metadata says now."""
+    async def assume(self, topic: Topic, partition: Partition, may_begin: Callable[[], bool]) -> None:
+        """Make the partition's role what the metadata says now; `may_begin` to lead is asked when that is about to be.
+
+        If it may not, it keeps its role: who was asked knows of a later state of the topic, and comes again with that.
+        """
         while self._may_play():
             state = self._state(partition)
             if state is None or state.leader_epoch < partition.leader_epoch:
@@ -62,7 +65,8 @@ class Roles:
                     return
                 await self._let_go(partition)
                 if self._state(partition) == state and self.may_lead():
-                    self._lead(topic, partition, state)
+                    if may_begin():
+                        self._lead(topic, partition, state)
                     return
             else:
                 if not partition.is_leader and self._following.get(partition) == _place(state, self._node):

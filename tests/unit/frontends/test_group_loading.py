@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
+from typing import Any
 
 import pytest
 from tests.unit.frontends.group_requests import active, commit, fetch, machine, prepared
 from tests.unit.frontends.in_memory import Asked
 
+from penstock.coordination.metadata import MetadataStore
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.partitioning import partition_of
 from penstock.groups.state import CoordinatorState
+from penstock.server import broker
 from penstock.services.coordinator import runtime
 from penstock.services.coordinator.shard import Status
 
@@ -72,6 +75,36 @@ async def test_a_shard_that_fails_to_load_holds_up_no_other_and_is_tried_again(
     told = [one.getMessage() for one in caplog.records if "fail unexpectedly" in one.message]
     assert len(told) == 1, "once, however often it is tried"
     assert f"__consumer_offsets-{partition_of(PLANTED, 3)} " in told[0]
+
+
+async def test_a_shard_that_waits_for_the_latest_metadata_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has offsets of a topic that is not known here, and the store is away, so nobody can say if it is gone."""
+    first, second = sorted((PLANTED, OTHER), key=lambda group_id: partition_of(group_id, 3))
+    reachable = asyncio.Event()
+    computer = machine()
+    async with computer.broker() as asked:
+        await prepared(asked)
+        for group_id in (first, second):
+            assert await commit(asked, offset=5, group_id=group_id) == 0
+    honest = CoordinatorState.bind_offsets
+
+    def unsure(state: CoordinatorState, *arguments: Any) -> Any:
+        found = honest(state, *arguments)
+        return True if first in state.groups and not reachable.is_set() else found
+
+    async def away(metadata: MetadataStore, seconds: float) -> bool:
+        return await reachable.wait()
+
+    monkeypatch.setattr(CoordinatorState, "bind_offsets", unsure)
+    monkeypatch.setattr(broker, "catch_up", away)
+    async with computer.broker() as asked:
+        await reached(asked, second, Status.ACTIVE)
+        assert shard_status(asked, first) is Status.LOADING
+        reachable.set()
+        await active(asked)
+        assert (await fetch(asked, group_id=first))[0][1] == 5
 
 
 @pytest.mark.parametrize("place", ["expire_group", "bind_offsets"])

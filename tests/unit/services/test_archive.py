@@ -11,8 +11,9 @@ from tests.unit.storage.logs import a_batch, append, opened
 from penstock.coordination.tree import ConnectionLostError
 from penstock.core.archive_progress import ArchiveProgress, id_text
 from penstock.core.error_codes import ErrorCode
-from penstock.services.archive import vouched
+from penstock.services.archive import _claim, vouched
 from penstock.services.archive_watch import ArchiveWatch, Held
+from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
 from penstock.testing.mem_files import MemFiles
 from penstock.wire.kafka.api_keys import ApiKey
@@ -302,10 +303,27 @@ def test_each_crossing_of_the_limit_is_told_once(caplog: pytest.LogCaptureFixtur
 )
 def test_a_leader_vouches_for_what_its_own_log_has(offset: int, epoch: int | None, believed: int) -> None:
     log = opened(MemFiles()).log
-    for written_under in (1, 1, 1, 1, 3, 3, 3):
-        append(log, a_batch(), epoch=written_under)
+    for written in (1, 1, 1, 1, 3, 3, 3):
+        append(log, a_batch(), epoch=written)
     log.advance_start(1)
     assert vouched(log, offset, epoch) == believed
+
+
+def test_what_was_lowered_is_held_against_the_next_leader_by_its_epoch() -> None:
+    """Several unclean elections: the second leader has less, the third parted from the archived log before that."""
+    archived = ArchiveProgress(bytes(16), {0: 6}, {0: 1})
+    second = written_under(1, 1, 1, 1)
+    lowered = archived.lowered({0: _claim(second, 0, archived)})
+    assert (lowered.next_offsets[0], lowered.epochs[0]) == (4, 1)
+    third = written_under(1, 1, 2, 2, 2, 2, 2)
+    assert vouched(third, lowered.next_offsets[0], lowered.epochs[0]) == 2
+
+
+def written_under(*epochs: int) -> Log:
+    log = opened(MemFiles()).log
+    for epoch in epochs:
+        append(log, a_batch(), epoch=epoch)
+    return log
 
 
 async def test_what_was_archived_of_another_history_counts_no_more() -> None:

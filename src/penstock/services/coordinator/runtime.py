@@ -210,15 +210,11 @@ class CoordinatorRuntime:
     async def _load_shards(self) -> None:
         while True:
             self._work.clear()
-            for shard in list(self.shards()):
-                if shard.status is Status.OFFLINE and not shard.partition.log.failed:
-                    shard.restart()
-                if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
-                    try:
-                        await self._load(shard)
-                    except Exception as error:
-                        shard.fail(error)  # these groups wait for somebody who mends it; all others do not
-                    self._let_rest(shard)
+            # Those that must hear of the latest metadata first come last: nobody else waits for a store that is away.
+            waiting = [shard for shard in list(self.shards()) if not await self._loaded(shard)]
+            if waiting and await self._catch_up(_CATCH_UP_SECONDS):
+                for shard in waiting:
+                    await self._loaded(shard, caught_up=True)
             offline = any(shard.status is not Status.ACTIVE for shard in self.shards())
             try:
                 async with asyncio.timeout(_RETRY_SECONDS if offline else None):
@@ -226,27 +222,40 @@ class CoordinatorRuntime:
             except TimeoutError:
                 pass
 
+    async def _loaded(self, shard: Shard, *, caught_up: bool = False) -> bool:
+        """False: it cannot be told yet which of its offsets are of topics that are gone."""
+        done = True
+        if shard.status is Status.OFFLINE and not shard.partition.log.failed:
+            shard.restart()
+        if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
+            try:
+                done = await self._load(shard, caught_up=caught_up)
+            except Exception as error:
+                shard.fail(error)  # these groups wait for somebody who mends it; all others do not
+            self._let_rest(shard)
+        return done
+
     def _let_rest(self, shard: Shard) -> None:
         if shard.status is Status.OFFLINE:
             self._work.clear()  # it failed again, and asked for the next attempt by that
 
-    async def _load(self, shard: Shard) -> None:
+    async def _load(self, shard: Shard, *, caught_up: bool) -> bool:
         partition, source, state = shard.partition, shard.partition.log, CoordinatorState()
         if partition.committed.offset != source.end_offset:
-            return  # what was written before it went offline may still be committed: the next look finds out
+            return True  # what was written before it went offline may still be committed: the next look finds out
         try:
             report = await load(partition, state, self._executor, self.config.offsets_load_buffer_size)
         except StorageError as error:
             shard.go_offline(f"its log cannot be read: {error}")
-            return
+            return True
         # Offsets were committed under metadata that may be newer than ours: what is not known here may be yet to come.
-        if state.bind_offsets(self._known_topic) and not await self._catch_up(_CATCH_UP_SECONDS):
-            return  # the next look finds out
+        if state.bind_offsets(self._known_topic) and not caught_up:
+            return False
         if self._shards.get(partition.index) is not shard:
-            return  # no longer ours
+            return True  # no longer ours
         if shard.status is not Status.LOADING or partition.log is not source or source.failed:
             shard.go_offline("its log failed while it was read")
-            return
+            return True
         self.damaged_records += report.damaged
         shard.state = state
         shard.go_active()
@@ -261,6 +270,7 @@ class CoordinatorRuntime:
                 report.skipped,
                 report.damaged,
             )
+        return True
 
     async def _expire_offsets(self) -> None:
         while True:
