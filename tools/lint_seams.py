@@ -40,6 +40,10 @@ OWNED: dict[tuple[str, str], str] = {
     ("core/jobs.py", "Jobs._begin"): "the owner waits for it, `_report` says what went wrong",
     ("client/aio.py", "AsyncConsumer._call"): "`_idle` waits for it, also when the caller was cancelled",
     (
+        "client/aio.py",
+        "AsyncConsumer._leave",
+    ): "waited for right there; cancelled, the thread closes all the same",
+    (
         "coordination/embedded.py",
         "EmbeddedStore._commit",
     ): "`_written` takes its end; the next write and `close` wait",

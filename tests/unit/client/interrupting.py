@@ -54,7 +54,8 @@ class Interruption:
         return self._go_on
 
     def _moment(self) -> None:
-        if not self._may_come():
+        # Raised from a trace function within an except block, CPython 3.11 does not leave the block.
+        if sys.exc_info()[0] is not None or not self._may_come():
             return
         self.left -= 1
         if self.left < 0 and not self.came:

@@ -109,5 +109,5 @@ def test_what_does_not_fit_into_a_table_is_there_for_who_asks_next(monkeypatch: 
     with pytest.raises(ClientError, match="no common Arrow type"):
         next(consumer.tables(size=3, wait=0))
     assert [message.offset for message in batches(consumer)()] == [0, 1, 2]
-    consumer.close()
+    consumer.commit()
     assert broker.committed[SOURCE][0] == 3
