@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from penstock.client.raw.cluster import Cluster
-from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
+from penstock.client.raw.errors import ConnectionLostError, RawError, UnsupportedError
 from penstock.client.raw.model import Retirement, TopicPartition
 from penstock.client.raw.patience import Patience
 from penstock.core.error_codes import ErrorCode
@@ -17,9 +17,8 @@ from penstock.wire.kafka.generated.list_offsets import (
 
 # A question of ours in place of a time in ListOffsets: see `penstock.controller.retirer`.
 _LIMIT = -1006
-_VERSION_MIN = 2
-# Of a broker that has never heard of the partition, or of the question.
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNSUPPORTED_VERSION)
+_VERSION_MIN = 4  # with leader epochs
+_NO_EPOCH = -1
 
 
 def retirements(cluster: Cluster, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
@@ -42,7 +41,10 @@ def _ask(
         asked = topics.setdefault(at.topic, ListOffsetsTopic(name=at.topic, partitions=[]))
         asked.partitions.append(ListOffsetsPartition(partition_index=at.partition, timestamp=_LIMIT))
     link = cluster.any_link(patience)
-    version = link.version(ApiKey.LIST_OFFSETS, at_least=_VERSION_MIN)
+    try:
+        version = link.version(ApiKey.LIST_OFFSETS, at_least=_VERSION_MIN)
+    except UnsupportedError:
+        return {}
     request = ListOffsetsRequest(replica_id=-1, topics=list(topics.values()))
     answer: ListOffsetsResponse = link.response(link.send(ApiKey.LIST_OFFSETS, version, request))
     found, answered = {}, set()
@@ -50,10 +52,9 @@ def _ask(
         for one in topic.partitions:
             at = TopicPartition(topic.name, one.partition_index)
             answered.add(at)
-            if one.error_code == ErrorCode.NONE:
+            # Other brokers refuse the question, or take it for a time and tell of a record, which has an epoch.
+            if one.error_code == ErrorCode.NONE and one.leader_epoch == _NO_EPOCH and one.timestamp >= 0:
                 found[at] = Retirement(None if one.offset < 0 else one.offset, one.timestamp)
-            elif one.error_code not in _UNKNOWN:
-                raise BrokerError(one.error_code, str(at))
     if not answered.issuperset(partitions):
         raise ConnectionLostError("a broker left partitions out of its answer")
     return found
