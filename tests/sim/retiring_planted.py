@@ -14,7 +14,7 @@ from penstock.frontends.kafka.handlers import describe_producers
 from penstock.records.relay import RelayPlace
 from penstock.replication import inlet
 from penstock.replication.partition import Partition
-from penstock.services import hosting, retiring
+from penstock.services import opening, retiring
 from penstock.services.relay import pump
 from penstock.services.relay.routes import Route
 from penstock.storage.data_dir import DataDir
@@ -108,7 +108,7 @@ def waits_for_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """A partition that is made again does not know of the one before it."""
-    monkeypatch.setattr(hosting, "first_offset", lambda image, index: 0)
+    monkeypatch.setattr(opening, "first_offset", lambda image, index: 0)
 
 
 def keeps_what_seems_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +136,9 @@ def believes_any_end(monkeypatch: pytest.MonkeyPatch) -> None:
         return Removed(state.inlet.offset, end, state.leader_epoch + 1)
 
     monkeypatch.setattr(retirer, "removed", as_told)
-    honest = hosting.first_offset
+    honest = opening.first_offset
     monkeypatch.setattr(
-        hosting,
+        opening,
         "first_offset",
         lambda image, index: honest(image, index) if image.partitions[index].inlet is None else 0,
     )

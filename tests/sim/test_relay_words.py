@@ -9,9 +9,7 @@ from tests.sim.messages import PRODUCERS, TOPIC
 from penstock.core.error_codes import ErrorCode
 from penstock.records.relay import RelayPlace
 from penstock.replication.partition import Partition
-from penstock.replication.table import Topic
 from penstock.services import deletions
-from penstock.services.relay import words
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
@@ -102,12 +100,6 @@ def test_a_replica_built_anew_knows_how_far_the_relay_is(
             assert leading(story, INTO).log.end_offset == end
 
 
-def first_said(topic: Topic, partition: Partition) -> int | None:
-    """Planted: a word that was said again counts although it is not committed."""
-    known = partition.log.producers.relays
-    return known[RETIRED].batch.first_offset if RETIRED in known else None
-
-
 def let_lead(story: RetiringStory, machine: SimBroker) -> None:
     for _ in range(6):
         leader = story.leader(INTO)
@@ -121,13 +113,8 @@ def let_lead(story: RetiringStory, machine: SimBroker) -> None:
     raise AssertionError(f"{machine.name} is never elected")
 
 
-@pytest.mark.parametrize("careless", [False, True], ids=["committed", "appended"])
-def test_a_word_stays_until_it_was_said_again_and_that_is_committed(
-    careless: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_word_stays_until_it_was_said_again_and_that_is_committed() -> None:
     """The leader says it again and is cut off: that is lost with its fail-over, so the one before it must be there."""
-    if careless:
-        monkeypatch.setattr(words, "oldest_word", first_said)
     with SimLoop(3) as loop:
         story = RetiringStory(loop, RETENTION, synced=False)
         story.begin()
@@ -162,4 +149,4 @@ def test_a_word_stays_until_it_was_said_again_and_that_is_committed(
         alone.kill()
         story.let_pass(2)
         assert story.leader(INTO) is not alone
-        assert (place_of(leading(story, INTO)) == place) is not careless
+        assert place_of(leading(story, INTO)) == place
