@@ -3,8 +3,8 @@
 import asyncio
 from random import Random
 
-from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation, create_topic, write
-from tests.sim.cluster_story import BROKERS, Story, bytes_below, replica_of
+from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation
+from tests.sim.cluster_story import Story, bytes_below, replica_of
 from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, TOPIC, fetch_request, records_of
 
 from penstock.core.error_codes import ErrorCode
@@ -105,11 +105,8 @@ class DeletingStory(Story):
             "min.insync.replicas": "2",
             "penstock.ack.after": "synced" if self.is_synced else "auto",
         }
-        admin = create_topic(self.client("admin"), BROKERS, configs)
-        self.loop.run_until_complete(self.loop.spawn("admin", admin))
-        for number in range(PRODUCERS):
-            name = f"producer-{number}"
-            self.spawn(name, write(self.history, self.client(name), number, self.loop.random(name)))
+        self.create(configs)
+        self.begin_to_write()
         for partition in range(PARTITIONS):
             name = f"reader-{partition}"  # `check_data` ends them by these names
             self.spawn(name, peek(deletions, self.client(name), partition, self.loop.random(name)))

@@ -89,12 +89,20 @@ class Story:
             "min.insync.replicas": "2",
             "penstock.ack.after": "synced" if self.is_synced else "auto",
         }
-        self.loop.run_until_complete(
-            self.loop.spawn("admin", create_topic(self.client("admin"), BROKERS, configs))
-        )
+        self.create(configs)
+        self.begin_to_write()
+        self.begin_to_read()
+
+    def create(self, configs: dict[str, str]) -> None:
+        admin = create_topic(self.client("admin"), BROKERS, configs)
+        self.loop.run_until_complete(self.loop.spawn("admin", admin))
+
+    def begin_to_write(self) -> None:
         for number in range(PRODUCERS):
             name = f"producer-{number}"
             self.spawn(name, write(self.history, self.client(name), number, self.loop.random(name)))
+
+    def begin_to_read(self) -> None:
         for partition in range(PARTITIONS):
             name = f"reader-{partition}"
             self.spawn(name, follow(self.history, self.client(name), partition))

@@ -40,6 +40,8 @@ TARGET_REPLICAS, SOURCE_REPLICAS = (1, 2, 3), (4, 2, 3)
 
 
 class CommitStory(RetiringStory):
+    replicas = (TARGET_REPLICAS, SOURCE_REPLICAS)
+
     def __init__(self, loop: SimLoop) -> None:
         Story.__init__(self, loop, SETTINGS, synced=False, brokers=4)
 
@@ -56,13 +58,16 @@ class CommitStory(RetiringStory):
         self.spawn("producer", write(self.history, client, WRITER, self.loop.random("producer")))
         self.loop.run_until(lambda: self.source().log.start_offset > self.limit)
 
+    @property
+    def configs(self) -> dict[str, str]:
+        return {"internal.segment.bytes": "500", "min.insync.replicas": "2", "retention.ms": "-1"}
+
     async def _create(self) -> None:
-        configs = {"internal.segment.bytes": "500", "min.insync.replicas": "2", "retention.ms": "-1"}
-        wanted = create_request(configs).topics[0]
+        wanted = create_request(self.configs).topics[0]
         wanted.num_partitions = wanted.replication_factor = -1
         wanted.assignments = [
             create_topics.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-            for index, brokers in enumerate((TARGET_REPLICAS, SOURCE_REPLICAS))
+            for index, brokers in enumerate(self.replicas)
         ]
         request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
         answer = await self.client("admin").ask_any(ApiKey.CREATE_TOPICS, request)

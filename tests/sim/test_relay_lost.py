@@ -12,14 +12,11 @@ from tests.sim.cluster_clients import ClusterClient, Violation, fetch_once
 from tests.sim.cluster_planted import Plant, goes_wrong
 from tests.sim.cluster_retiring import INTO
 from tests.sim.cluster_story import Story
-from tests.sim.messages import NETWORK_TROUBLE, create_request
+from tests.sim.messages import NETWORK_TROUBLE
 from tests.sim.retiring_planted import waits_for_what_is_gone
 from tests.sim.test_relay_commits import SETTINGS, CommitStory
 
-from penstock.core.error_codes import ErrorCode
 from penstock.testing.sim_loop import SimLoop
-from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import create_topics
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 30
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
@@ -27,23 +24,17 @@ TARGET_REPLICAS, SOURCE_REPLICAS = (1, 2, 3), (4, 5, 6)
 
 
 class LostEndStory(CommitStory):
+    replicas = (TARGET_REPLICAS, SOURCE_REPLICAS)
+
     def __init__(self, loop: SimLoop) -> None:
         Story.__init__(self, loop, SETTINGS, synced=False, brokers=6)
         self.elects_uncleanly = self.rng.random() < 0.7
 
-    async def _create(self) -> None:
-        configs = {"internal.segment.bytes": "500", "min.insync.replicas": "2", "retention.ms": "-1"}
-        if self.elects_uncleanly:
-            configs |= {"min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-        wanted = create_request(configs).topics[0]
-        wanted.num_partitions = wanted.replication_factor = -1
-        wanted.assignments = [
-            create_topics.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-            for index, brokers in enumerate((TARGET_REPLICAS, SOURCE_REPLICAS))
-        ]
-        request = create_topics.CreateTopicsRequest(topics=[wanted], timeout_ms=5000)
-        answer = await self.client("admin").ask_any(ApiKey.CREATE_TOPICS, request)
-        assert answer.topics[0].error_code == ErrorCode.NONE, answer.topics[0].error_message
+    @property
+    def configs(self) -> dict[str, str]:
+        if not self.elects_uncleanly:
+            return super().configs
+        return {**super().configs, "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
 
     def lose_end(self) -> None:
         if self.elects_uncleanly:
