@@ -111,3 +111,19 @@ def test_what_does_not_fit_into_a_table_is_there_for_who_asks_next(monkeypatch: 
     assert [message.offset for message in batches(consumer)()] == [0, 1, 2]
     consumer.commit()
     assert broker.committed[SOURCE][0] == 3
+
+
+@pytest.mark.parametrize("ask", [receive_many, batches])
+def test_a_body_that_fails_leaves_its_whole_batch_to_the_next(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, consumer = opened(monkeypatch, delivery="at-least-once", commit_every=1000)
+    first = receive(consumer)()  # done with the next question
+    found: list[Message] = []
+    with suppress(ZeroDivisionError), consumer:
+        asked = ask(consumer)
+        while not found:
+            found = asked()
+        raise ZeroDivisionError
+    assert len(found) > 1
+    assert broker.committed.get(SOURCE, (0, ""))[0] == len(first)

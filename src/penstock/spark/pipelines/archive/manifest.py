@@ -6,7 +6,7 @@ new one; entries behind it are then removed, but for the last few, which are for
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -290,8 +290,3 @@ def _add(spans: list[Span], span: Span) -> None:
         spans[-1] = (spans[-1][0], span[1])
     else:
         spans.append(span)
-
-
-def staged_files(files: Iterable[ArchivedFile]) -> dict[str, str]:
-    """Where each file may still be, by the path it is moved to."""
-    return {file.path: file.staged for file in files if file.staged is not None}
