@@ -150,7 +150,7 @@ def _run(connection: Any, frame: bytes, count: int) -> float:
 async def _prepare(broker: Any) -> None:
     from penstock.coordination.metadata import NewTopic
     from penstock.coordination.nodes import PartitionState
-    from penstock.services.topic_names import INTERNAL_TOPICS
+    from penstock.core.internal_topics import INTERNAL_TOPICS
 
     state = PartitionState(replicas=(1,), isr=(1,), leader=1)
     names = [_TOPIC, *sorted(INTERNAL_TOPICS)[:1]]

@@ -5,8 +5,15 @@ And what many share: a real ZooKeeper, one per test process, started by the firs
 And how tests are dealt out to workers. A file that starts brokers stays with one worker, so that they start once; all
 that needs Spark stays with one Spark. Those come first: they wait more than they compute, and the longest must not be
 left for the end. The rest goes out in small portions, which fill the gaps.
+
+And that the garbage collector leaves alone what was there before the first test: ten thousand tests and all modules
+they need, which it would look through again and again.
+
+And that Ctrl-C works in what tests start: a shell makes what it runs in the background ignore it, and children do too.
 """
 
+import gc
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,9 +28,13 @@ from penstock.testing.zookeeper import zookeeper as running_zookeeper
 settings.register_profile("no time limits", deadline=None)
 settings.load_profile("no time limits")
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _PORTION_TESTS = 20
-_PROCESSES = Path(__file__).parent / "integration"
-_SPARK = _PROCESSES / "spark"
+_INTEGRATION = Path(__file__).parent / "integration"
+_PROCESSES = {_INTEGRATION, Path(__file__).parent / "abuse"}
+_SPARK = _INTEGRATION / "spark"
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +67,7 @@ class Dealer(LoadScopeScheduling):
         path = self.config.rootpath / file
         if _SPARK in path.parents:
             return "spark"
-        if _PROCESSES in path.parents:
+        if not _PROCESSES.isdisjoint(path.parents):
             return file
         self._seen[file] += 1
         return f"{file} {self._seen[file] // _PORTION_TESTS}"
@@ -71,4 +82,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Dealer:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """After they were shuffled: Spark first, then what starts processes; otherwise the order stays."""
-    items.sort(key=lambda item: (_SPARK not in item.path.parents, _PROCESSES not in item.path.parents))
+    items.sort(key=lambda item: (_SPARK not in item.path.parents, _PROCESSES.isdisjoint(item.path.parents)))
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()

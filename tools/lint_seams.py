@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeGuard
 ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("core/files.py", "files", "the file seam itself"),
     ("core/clock.py", "clock", "the clock seam itself"),
+    ("core/distribution.py", "files", "asks for the package's own metadata, on the way to an error"),
     ("server/*", "files sockets threads processes random clock", "composition root: makes the real ones"),
     ("cli/*", "files sockets threads processes random clock", "runs as a user's command, never simulated"),
     ("client/*", "files sockets threads processes random clock", "runs in the user's process, on librdkafka"),
@@ -51,7 +52,7 @@ OWNED: dict[tuple[str, str], str] = {
     ("replication/group_commit.py", "GroupCommit._start"): "`_done` tells the partition; `idle` waits",
     ("services/fetch.py", "FetchService.warm_then"): "its fetch goes on with what it did",
     ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
-    ("replication/fetchers.py", "Fetcher._ask"): "waited for right there",
+    ("replication/fetchers.py", "Fetcher._told"): "waited for right there",
     ("server/listener.py", "Listener.run"): "`_ended` says what went wrong; answers its client itself",
     ("server/run.py", "_session"): "waited for right there",
     ("server/run.py", "_first_of"): "waited for right there",

@@ -1,4 +1,4 @@
-"""Penstock: one replicated log, served to Kafka clients, RabbitMQ clients and Spark.
+"""Penstock: one replicated log, served to Kafka clients and Spark.
 
     from penstock import Producer, Consumer
 

@@ -7,7 +7,10 @@ import signal
 import struct
 import subprocess
 import termios
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from typing import IO
 
@@ -16,7 +19,7 @@ from confluent_kafka import Consumer as PlainConsumer
 from tests.integration.commands import COMMAND, environment, penstock
 from tests.integration.raw import wait_until
 
-from penstock import Admin, Producer
+from penstock import Admin, Consumer, Producer
 from penstock.testing import BrokerProcess, broker
 
 _names = count(1)
@@ -75,7 +78,10 @@ def test_where_nothing_is_committed_it_begins_at_the_end_or_where_it_is_told(
 ) -> None:
     send(running, topic, ["old"])
     assert consume(running, topic, "--no-follow") == []
-    assert Admin(running.bootstrap).committed(topic) == {}
+    admin = Admin(running.bootstrap)
+    ends = admin.latest(topic, admin.partition_indexes(topic))
+    assert admin.committed(topic) == {(topic, index): end for index, end in ends.items()}  # it began there
+    admin.delete_group(topic)
     assert consume(running, topic, "--no-follow", "--since", "1h") == ["old"]
 
 
@@ -95,6 +101,44 @@ def test_a_signal_commits_what_was_printed_and_leaves(
         assert (process.returncode, *left) == (0, "", "")
     found = admin.describe_group(topic)
     assert (found.members, sum(one.committed or 0 for one in found.offsets)) == ((), 3)
+
+
+def test_a_newcomer_waits_for_its_share_beside_cooperative_members(
+    running: BrokerProcess, topic: str
+) -> None:
+    values = [str(number) for number in range(20)]
+    send(running, topic, values)
+    stopped = threading.Event()
+
+    def hold() -> None:
+        with Consumer(running.bootstrap, topic, group=topic, start="earliest", stop_on=()) as member:
+            while not stopped.is_set():
+                member.receive(0.1)
+                member.pause()
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        try:
+            groups = partial(Admin(running.bootstrap).describe_groups, [topic])
+            wait_until(
+                lambda: [len(one.partitions) for group in groups() for one in group.members] == [2],
+                "it has all",
+            )
+            assert consume(running, topic, "--from-beginning", "--no-follow"), "half of it is its own"
+        finally:
+            stopped.set()
+        holding.result()
+
+
+def test_what_nobody_reads_from_the_pipe_is_not_committed(running: BrokerProcess, topic: str) -> None:
+    line = "x" * 1000
+    send(running, topic, [f"{number:04}{line}" for number in range(900)])  # more than a pipe takes
+    with following(running, topic) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        process.wait()
+    assert sum(Admin(running.bootstrap).committed(topic).values()) < 900
 
 
 def test_what_could_not_be_printed_is_not_committed(running: BrokerProcess, topic: str) -> None:

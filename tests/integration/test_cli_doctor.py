@@ -61,3 +61,12 @@ def test_finds_versions_limits_and_disk(tmp_path: Path) -> None:
         checks
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_looks_where_the_bootstrap_address_points(tmp_path: Path) -> None:
+    port = free_port()
+    console = ("--console-port", str(free_port()))
+    done = penstock(
+        "doctor", "--data-dir", str(tmp_path / "data"), *console, "--json", bootstrap=f"localhost:{port}"
+    )
+    assert found(done, f"port {port}")["found"] == "free on localhost"

@@ -8,7 +8,10 @@ from itertools import count
 import pytest
 from tests.integration.commands import Done, penstock
 
-from penstock import Admin, Consumer, Producer
+from penstock import Admin, Consumer, Producer, Retry
+from penstock.client.admin import Move
+from penstock.client.retry import retry_topic
+from penstock.client.retry_notes import note
 from penstock.testing import BrokerProcess, broker
 
 _names = count(1)
@@ -62,13 +65,14 @@ def test_a_group_from_its_first_commit_to_its_deletion(topic: Topic) -> None:
         "members": 0,
         "topics": [topic.name],
         "lag": 6,
+        "retrying": 0,
     }
     described = topic.penstock("describe", topic.group, "--json").json
     assert (described["state"], described["lag"], described["members"]) == ("empty", 6, [])
     keys = ("topic", "partition", "committed", "earliest", "latest", "lag", "member")
     assert described["partitions"] == [
         dict(zip(keys, (topic.name, 0, 4, 0, 10, 6, None), strict=True)),
-        dict(zip(keys, (topic.name, 1, None, 0, 0, None, None), strict=True)),
+        dict(zip(keys, (topic.name, 1, None, 0, 0, 0, None), strict=True)),
     ]
     assert topic.penstock("delete", topic.group).code == 0
     assert topic.group not in topic.penstock("list").out
@@ -86,14 +90,72 @@ def test_tables_show_the_same(topic: Topic) -> None:
     ) as consumer:
         assert [consumer.receive() is not None for _ in range(5)] == [True] * 5  # four are committed
         listed = topic.penstock("list").out.splitlines()
-        assert [topic.group, "stable", "1", topic.name, "6"] in [line.split() for line in listed]
+        assert [topic.group, "stable", "1", topic.name, "6", "0"] in [line.split() for line in listed]
         shown = topic.penstock("describe", topic.group).out.splitlines()
         (me,) = Admin(topic.bootstrap).describe_group(topic.group).members
     assert shown[0] == f"{topic.group}  stable  1 member  assigned by cooperative-sticky  lag 6"
     rows = [line.split() for line in shown]
     assert [topic.name, "0", "4", "10", "6", "till", me.host] in rows
-    assert [topic.name, "1", "-", "0", "-", "till", me.host] in rows
+    assert [topic.name, "1", "-", "0", "0", "till", me.host] in rows
     assert [me.id, "till", me.host, "-", "2"] in rows
+
+
+def test_what_a_group_never_read_is_lag_and_told(topic: Topic) -> None:
+    with Producer(topic.bootstrap) as producer:
+        producer.send_many(topic.name, ["x"] * 7, partition=1).result()
+    Admin(topic.bootstrap).reset_offsets(topic.group, topic.name, 4, partitions=[0])
+    assert Admin(topic.bootstrap).describe_group(topic.group).lag == 13
+    described = topic.penstock("describe", topic.group, "--json").json
+    assert (described["lag"], described["never_read"]) == (13, 7)
+    shown = topic.penstock("describe", topic.group).out
+    assert [topic.name, "1", "-", "7", "7"] in [line.split()[:5] for line in shown.splitlines()]
+    assert "never read: 7 of the lag, in 1 partition for which nothing was ever committed" in shown
+    assert {one["group"]: one["lag"] for one in topic.penstock("list", "--json").json}[topic.group] == 13
+
+
+def test_what_waits_for_a_retry_is_seen_and_is_no_lag(topic: Topic) -> None:
+    retry = Retry(attempts=3, backoff="3d")
+    with Consumer(topic.bootstrap, topic.name, group=topic.group, retry=retry) as consumer:
+        for _ in range(10):
+            message = consumer.receive()
+            assert message is not None
+            with consumer.handling(message):
+                if message.value in (b"3", b"4"):
+                    raise ValueError("no")
+    admin = Admin(topic.bootstrap)
+    info = admin.describe_group(topic.group)
+    assert (info.lag, info.retrying) == (0, 2)
+    described = topic.penstock("describe", topic.group)
+    waits = f"2 messages of {topic.name} waiting for another try, the next is due in 3.0 d"
+    assert f"retries: {waits}" in described.out
+    found = penstock("why", topic.group, "--over", "100ms", bootstrap=topic.bootstrap).out
+    assert waits in found
+    assert "skew" not in found
+    (listed,) = (
+        one
+        for one in penstock("dlq", "list", "--json", bootstrap=topic.bootstrap).json
+        if one["topic"] == topic.name
+    )
+    (retries,) = admin.retries(topic.group)
+    assert (listed["waiting"], listed["retrying"], listed["due_ms"]) == (0, 2, retries.due_ms)
+    shown = penstock("dlq", "show", topic.name, "--group", topic.group, bootstrap=topic.bootstrap).out
+    assert f"retries: {waits}" in shown
+
+
+def test_a_message_that_is_tried_again_in_its_place_is_due_when_its_commit_says(topic: Topic) -> None:
+    """As with `ordered_by_key`."""
+    retries, admin = retry_topic(topic.name, topic.group), Admin(topic.bootstrap)
+    admin.create(retries)
+    with Producer(topic.bootstrap) as producer:
+        headers = {"penstock-origin": f"{topic.name}/0/0", "penstock-due": "1000"}
+        for _ in range(2):
+            producer.send(retries, "x", headers=headers).result()
+    admin.reset_offsets(topic.group, topic.name, 4, partitions=[0])
+    assert [one.due_ms for one in admin.retries(topic.group)] == [1000]
+    tried = note({"offset": 1, "failures": 2, "due": 5000}, [])
+    admin.carry_out(topic.group, [Move(retries, 0, None, 1, tried)])
+    assert [(one.waiting, one.due_ms) for one in admin.retries(topic.group)] == [(1, 5000)]
+    assert "due since " in topic.penstock("describe", topic.group).out
 
 
 WAYS = {
@@ -142,6 +204,28 @@ def test_without_a_topic_all_that_the_group_has_read_is_moved(topic: Topic) -> N
     assert f"group {topic.group} goes on there in 4 partitions" in done.out
     assert [topic.name, "0", "4", "0"] in [line.split() for line in done.out.splitlines()]
     assert set(Admin(topic.bootstrap).committed(topic.group).values()) == {0}
+
+
+def test_what_waits_for_its_retry_is_not_passed_over(topic: Topic) -> None:
+    retry = Retry(attempts=2, backoff="1s")
+    with Consumer(topic.bootstrap, topic.name, group=topic.group, retry=retry) as consumer:
+        for _ in range(2):  # one of them waits for good
+            message = consumer.receive()
+            assert message is not None
+            with consumer.handling(message):
+                raise ValueError("no")
+        consumer.commit()
+        message = consumer.receive()
+        while message is not None and message.topic == topic.name:
+            message = consumer.receive()
+    retries = f"{topic.name}.{topic.group}.retry"
+    admin = Admin(topic.bootstrap)
+    before = {place: at for place, at in admin.committed(topic.group).items() if place[0] == retries}
+    assert before
+    assert topic.penstock("reset", topic.group, "--to-latest").code == 0
+    after = {place: at for place, at in admin.committed(topic.group).items() if place[0] == retries}
+    assert after == before
+    assert admin.committed(topic.group)[topic.name, 0] == 10
 
 
 def test_what_was_never_committed_stays_so_in_a_shift(topic: Topic) -> None:

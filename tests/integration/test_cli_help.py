@@ -94,3 +94,7 @@ def test_without_a_command_the_help_is_shown(arguments: list[str]) -> None:
     done = penstock(*arguments)
     assert done.code == 2
     assert "Usage:" in done.out + done.err
+
+
+def test_help_shows_the_names_of_extras() -> None:
+    assert "[cluster,spark]" in penstock("cluster", "up", "--help").out

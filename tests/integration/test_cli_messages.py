@@ -1,6 +1,7 @@
 """`penstock produce` and `penstock consume`: what goes in comes out, and both end well."""
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -90,6 +91,24 @@ def test_too_large_message_fails_alone_and_says_so(running: BrokerProcess) -> No
     assert done.code == 1
     assert "too large" in done.said()
     assert consume(running, "large", "--from-beginning").out == "small\n"
+
+
+@pytest.mark.parametrize("closed", ["", "2>&-"])
+def test_a_failure_that_nobody_hears_of_is_in_the_exit_code(running: BrokerProcess, closed: str) -> None:
+    """Whoever read what it prints has gone, or there never was anybody."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, "produce", "unheard"],
+        input=b"x" * 2_000_000 + b"\nsmall\n",
+        stdout=writer,
+        stderr=writer,
+        env=environment(running.bootstrap),
+        check=False,
+    )
+    os.close(writer)
+    assert done.returncode == 1
+    assert consume(running, "unheard", "--offset", "-1").out == "small\n"
 
 
 def test_places_to_start(running: BrokerProcess) -> None:

@@ -141,6 +141,13 @@ def test_bad_settings_are_one_line(tmp_path: Path, arguments: list[str], code: i
     assert words in done.said()
 
 
+def test_settings_without_effect_are_told_by_name(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path / "data", {"num.network.threads": "8"})
+    process.start()
+    process.stop()
+    assert "num.network.threads=8 has no effect" in process.log_path.read_text()
+
+
 def test_debug_shows_the_traceback() -> None:
     done = penstock("up", "--set", "num.partitions=0", "--debug")
     assert done.code == 1

@@ -50,6 +50,17 @@ def test_a_topic_from_creation_to_deletion(topic: Topic) -> None:
     assert "life" not in {one["name"] for one in topic("list", "--json").json}
 
 
+def test_a_change_that_fails_half_way_says_what_was_done(topic: Topic) -> None:
+    topic("create", "half", "--partitions", "2")
+    failed = topic("alter", "half", "--partitions", "3", "--config", "segment.ms=5000", "--replicas", "9")
+    assert failed.code == 1
+    assert failed.said().endswith("before that, the settings are changed and there are 3 partitions")
+    described = topic("describe", "half", "--json").json
+    assert (described["configs"], len(described["partitions"])) == ({"segment.ms": "5000"}, 3)
+    failed = topic("alter", "half", "--replicas", "9")
+    assert "before that" not in failed.said()
+
+
 def test_fewer_partitions_have_to_be_meant(topic: Topic) -> None:
     """A 3 that should have been 30."""
     topic("create", "kept", "--partitions", "4")
@@ -89,7 +100,7 @@ def test_tables_show_the_same(topic: Topic) -> None:
         (["create", "x", "--config", "retention.ms=soon"], 1, "retention.ms"),
         (["create", "x", "--config", "retention.ms"], 2, "--config name=value"),
         (["create", "x", "--partitions", "0"], 2, "--partitions"),
-        (["create", "x", "--replicas", "3"], 1, "--replicas"),
+        (["create", "x", "--replicas", "3"], 1, "no more replicas than brokers"),
         (["alter", "x"], 2, "nothing to change"),
         (["create"], 2, "penstock topic create --help"),
     ],
@@ -116,7 +127,8 @@ def test_nobody_there_is_said_at_once() -> None:
     done = penstock("topic", "list", "--bootstrap", "127.0.0.1:1")
     assert done.code == 1
     assert done.said() == (
-        "nothing answers at 127.0.0.1:1: start a broker with `penstock up`, or name one with --bootstrap"
+        "nothing answers at 127.0.0.1:1: start a broker with `penstock up`, or give the bootstrap address of one "
+        "that runs"
     )
 
 

@@ -25,7 +25,7 @@ from tests.integration.raw import RawClient, anonymous_bytes, create_topic, make
 from penstock.testing import BrokerProcess, broker
 
 LONG_FORM = "PENSTOCK_COMPACTION_KEYS" in os.environ
-KEYS = int(os.environ.get("PENSTOCK_COMPACTION_KEYS", "200000"))
+KEYS = int(os.environ.get("PENSTOCK_COMPACTION_KEYS", "50000"))
 UPDATED_EVERY = 4
 MEMORY_MAX = 300 * 1024 * 1024
 LATENCY_RATIO_MAX = 2.0
@@ -142,7 +142,7 @@ def versions(running: BrokerProcess) -> tuple[bytearray, int]:
         consumer.assign([TopicPartition("keys", 0, 0)])
         offset = -1
         while offset < end - 1:
-            for message in consumer.consume(10_000, timeout=30):
+            for message in consumer.consume(10_000, timeout=0.2):
                 offset = message.offset()
                 if message.key() != b"last":
                     seen[int(message.key()[4:])] = message.value()[0]

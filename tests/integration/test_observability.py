@@ -48,7 +48,7 @@ def value(text: str, name: str) -> float:
 def test_metrics_tell_of_replicas_the_controller_and_groups(process: BrokerProcess) -> None:
     _, text = get(process, "/metrics")
     assert value(text, "penstock_active_controller") == 1
-    assert value(text, "penstock_leader_count") == value(text, "penstock_partition_count") >= 1
+    assert value(text, "penstock_led_partitions") == value(text, "penstock_partitions") >= 1
     assert value(text, 'penstock_groups{state="preparing_rebalance"}') == 0
     assert value(text, "penstock_groups_unavailable_partitions") == 0
     for name in (
@@ -89,6 +89,34 @@ def test_metrics_tell_where_each_log_stands(process: BrokerProcess) -> None:
     assert value(text, f"penstock_log_end_offset{labels}") == 10
     assert value(text, f"penstock_high_watermark{labels}") == 10
     assert value(text, f"penstock_log_size_bytes{labels}") > 100
+
+
+def test_metrics_are_named_as_promtool_wants_them(process: BrokerProcess) -> None:
+    """The rules of `promtool check metrics`."""
+    kinds = dict(re.findall(r"^# TYPE (penstock_\S+) (\S+)$", get(process, "/metrics")[1], re.MULTILINE))
+    helped = set(re.findall(r"^# HELP (penstock_\S+) \S", get(process, "/metrics")[1], re.MULTILINE))
+    assert helped == kinds.keys()
+    for name, kind in kinds.items():
+        assert name.endswith("_total") == (kind == "counter"), name
+        assert kind == "histogram" or not name.endswith(("_count", "_sum", "_bucket")), name
+        assert not re.search(
+            r"(^|_)(ms|milliseconds|minutes|hours|kb|mb|gauge|counter|histogram)(_|$)", name
+        ), name
+        assert name == name.lower()
+
+
+def test_a_stop_warns_of_nothing() -> None:
+    """With groups in memory, each in its partition."""
+    with broker({"group.initial.rebalance.delay.ms": "0"}) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer.produce("watched", b"value")
+        assert producer.flush(30) == 0
+        for number in range(3):
+            consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": f"group-{number}"})
+            consumer.commit(offsets=[TopicPartition("watched", 0, 1)], asynchronous=False)
+            consumer.close()
+        running.stop()
+        assert "WARNING" not in running.log_path.read_text()
 
 
 def test_healthz_says_ok(process: BrokerProcess) -> None:

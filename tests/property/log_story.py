@@ -1,8 +1,9 @@
-"""What the log model is told with: batches as they were stored, and power cuts in the middle of a job."""
+"""What the log model is told with: batches as they were stored, power cuts and errors in the middle of a job."""
 
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.core.errors import DiskFailedError
 from penstock.records.batch import BatchHeader, read_header
 from penstock.testing.mem_files import MemFiles
 
@@ -34,6 +35,22 @@ def interrupt(files: MemFiles, operations: int) -> None:
         if left < 0:
             raise PowerCut
         enter(operation, path)
+
+    files.enter = counted  # type: ignore[method-assign]
+
+
+def fail_once(files: MemFiles, operations: int) -> None:
+    """Let the file operation after so many others fail; `del files.enter` forgets it."""
+    enter = files.enter
+    left = operations
+
+    def counted(operation: str, path: Path) -> None:
+        nonlocal left
+        enter(operation, path)
+        left -= operation != "close"
+        if left == -1:
+            left -= 1
+            raise DiskFailedError(f"{path}: Input/output error")
 
     files.enter = counted  # type: ignore[method-assign]
 

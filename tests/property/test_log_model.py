@@ -8,7 +8,7 @@ producers, epochs, times, sizes) is what one gets by looking at the list.
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class LogModel(RuleBasedStateMachine):
         self.settings = Settings(segment_bytes, 5_000, interval, segment_index_bytes=8 * 12)
         self.files = MemFiles(seed, cold_chance=cold_chance)
         self.batches: list[Stored] = []  # all that were not truncated, deleted ones included
+        self.begin = 0  # where the first of them was, or will be
         self.durable = 0  # so many of them survive a power cut
         self.first = 0  # the log's start
         self.durable_first = 0
@@ -165,7 +166,10 @@ class LogModel(RuleBasedStateMachine):
     def power_cut(self) -> None:
         self.cut_power_during(lambda: None, 0)
 
-    def cut_power_during(self, job: Callable[[], object], operations: int) -> None:
+    def cut_power_during(
+        self, job: Callable[[], object], operations: int, *, emptied: Container[int] = ()
+    ) -> None:
+        """`emptied`: where the log may begin again, empty, because it was cut to before its start."""
         interrupt(self.files, operations)
         with suppress(PowerCut):
             job()
@@ -173,13 +177,20 @@ class LogModel(RuleBasedStateMachine):
         self.files.make_room()
         self.full = False
         assert not self.open().set_aside
-        ends = [0] + [batch.header.next_offset for batch in self.batches]
+        if self.log.end_offset in emptied and self.begins_again():
+            self.begin, self.batches, self.durable = self.log.end_offset, [], 0
+        ends = [self.begin] + [batch.header.next_offset for batch in self.batches]
         assert self.log.end_offset in ends[self.durable :]
         del self.batches[ends.index(self.log.end_offset) :]
         self.durable = len(self.batches)
         assert self.durable_first <= self.log.start_offset <= max(self.first, self.durable_first)
         self.first = self.durable_first = self.log.start_offset
         self.check_everything()
+
+    def begins_again(self) -> bool:
+        """Not so where it ends at its start because what was behind that got lost: then it knows what producers did."""
+        begun = self.log.segments[0].base_offset == self.log.end_offset
+        return begun and not (self.log.producers.copy() and self.expected_producers())
 
     # -- shortening ----------------------------------------------------------------------------------------
 
@@ -232,15 +243,17 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: not self.full)
     def truncate(self, operations: int | None) -> None:
         offset = self.rng.randint(max(self.log.segments[0].base_offset, self.first - 3), self.end_offset)
-        ends = [0] + [batch.header.next_offset for batch in self.batches]
+        ends = [self.begin] + [batch.header.next_offset for batch in self.batches]
         keep = max(at for at, end in enumerate(ends) if end <= offset)
         job = self.log.truncation(offset)
         if job is None or not self.knows_producers_at(ends[keep]):
             return
         if operations is not None:
             self.durable = min(self.durable, keep)
+            # A checkpoint may have made a later start durable than DeleteRecords did.
+            emptied = range(max(self.durable_first, ends[keep] + 1), self.first + 1)
             self.durable_first = min(self.durable_first, ends[keep])
-            self.cut_power_during(job.run, operations)
+            self.cut_power_during(job.run, operations, emptied=emptied)
             return
         job.run()
         self.log.truncated(job)
@@ -300,7 +313,7 @@ class LogModel(RuleBasedStateMachine):
 
     @property
     def end_offset(self) -> int:
-        return self.batches[-1].header.next_offset if self.batches else 0
+        return self.batches[-1].header.next_offset if self.batches else self.begin
 
     def visible(self) -> list[Stored]:
         return [batch for batch in self.batches if batch.header.last_offset >= self.first]
@@ -374,7 +387,10 @@ class LogModel(RuleBasedStateMachine):
             if not expected or batch.epoch > expected[-1][0]:
                 expected.append((batch.epoch, max(batch.header.base_offset, self.first)))
         if expected:
-            assert self.log.epochs.entries() == expected
+            known = {max(start, self.first): epoch for epoch, start in self.log.epochs.entries()}
+            assert [(epoch, start) for start, epoch in known.items()] == expected
+            # Of what was before, no more than the last record.
+            assert all(start >= self.first - 1 for _, start in self.log.epochs.entries())
 
 
 TestLogModel = LogModel.TestCase

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from penstock.controller.care import Fleet, fill, loads_of, stranded, vacate
 from penstock.controller.election import NOBODY, Rules, World, react, with_isr
-from penstock.controller.moves import begin, cancel, elect_unclean, finish, is_moving, prefer
+from penstock.controller.moves import (
+    begin,
+    cancel,
+    elect_unclean,
+    finish,
+    grown,
+    hand_over,
+    is_moving,
+    prefer,
+)
 from penstock.controller.placement import Place, place
 from penstock.coordination.nodes import PartitionState
 from penstock.core.errors import ApiError
@@ -79,12 +88,13 @@ def sound(state: PartitionState) -> None:
     everybody = set(state.replicas)
     assert len(everybody) == len(state.replicas)
     assert everybody >= {*state.isr, *state.eligible, *state.suspects, *state.adding, *state.removing}
-    assert not set(state.adding) & set(state.removing)
+    assert not {*state.isr} & {*state.eligible, *state.suspects}
+    assert not {*state.eligible} & {*state.suspects}
     assert state.leader == NOBODY or state.leader in state.isr
     assert 0 < state.assured <= len(state.target)
 
 
-STEPS = ("begin", "cancel", "finish", "world", "isr", "prefer", "unclean")
+STEPS = ("begin", "cancel", "hand over", "grown", "world", "isr", "prefer", "unclean")
 
 
 @given(replica_rows, st.data())
@@ -102,21 +112,24 @@ def test_whatever_happens_while_replicas_move_a_whole_copy_is_kept(
         try:
             match step:
                 case "begin":
-                    after = begin(state, data.draw(replica_rows), world)
+                    after = begin(state, data.draw(replica_rows))
                 case "cancel":
-                    after = cancel(state, world)
-                case "finish":
-                    after = finish(state, world)
-                    if after is not state:
-                        assert set(after.replicas) == set(after.isr)
+                    after = cancel(state)
+                case "hand over":
+                    after = hand_over(state, world)
+                case "grown":
+                    after = grown(state, world)
                 case "world":
                     world = data.draw(worlds())
                     after = react(state, world, rules)
                     world = replace(world, unsettled=())
                 case "isr" if state.leader != NOBODY and state.leader in world.live:
                     members = {state.leader, *data.draw(subsets)} & set(state.replicas) & set(world.live)
-                    after = with_isr(state, tuple(one for one in state.replicas if one in members), rules)
-                    whole |= set(after.isr)  # the controller lets in only who has everything
+                    asked = with_isr(state, tuple(one for one in state.replicas if one in members), rules)
+                    whole |= set(asked.isr)  # the controller lets in only who has everything
+                    after = finish(asked, world)
+                    if after is not asked:
+                        assert set(after.replicas) == set(after.isr)
                 case "prefer":
                     after = prefer(state, world)
                 case _:
@@ -127,6 +140,8 @@ def test_whatever_happens_while_replicas_move_a_whole_copy_is_kept(
         holders = {*after.isr, *after.eligible, *after.suspects}
         assert holders & whole, f"{step}: {state} became {after}"
         assert holders <= whole, f"{step}: {state} became {after}"
+        if step != "isr":  # only a leader that lives gives up anybody
+            assert holders == whole, f"{step}: {state} became {after}"
         if set(state.replicas) - set(after.replicas) or after.leader != state.leader:
             assert after.leader_epoch > state.leader_epoch or after.leader == NOBODY
         state = after
@@ -138,18 +153,45 @@ def test_a_move_goes_through_more_replicas_to_those_that_were_wanted(
 ) -> None:
     world = World(live=tuple(BROKERS))
     state = PartitionState(replicas=row, isr=row, leader=row[0], leader_epoch=3)
-    moving = begin(state, target, world)
+    moving = begin(state, target)
     assert set(moving.replicas) == {*row, *target}
     assert (moving.isr, moving.leader, moving.leader_epoch) == (row, row[0], 3)
     assert moving.target == target
     assert moving.assured == min(len(row), len(target))
     if set(target) - set(row):
-        assert finish(moving, world) is moving, "the new ones have nothing yet"
-        assert set(cancel(moving, world).replicas) == set(row)
-    done = finish(replace(moving, isr=moving.replicas), world)
+        assert hand_over(moving, world) is grown(moving, world) is moving, "the new ones have nothing yet"
+        assert set(cancel(moving).replicas) == set(row)
+    come = hand_over(replace(moving, isr=moving.replicas), world)
+    assert come.leader in target
+    if set(row) - set(target):
+        assert grown(come, world) is come, "those that go wait for a word of their leader"
+        assert finish(come, world) is come, "it has not asked to be without them"
+        done = finish(replace(come, isr=target), world)
+    else:
+        done = grown(come, world)
     assert done.replicas == target
     assert set(done.isr) == set(target)
-    assert done.leader in target
+    assert done.leader == come.leader
+    assert not is_moving(done)
+
+
+@given(replica_rows, replica_rows)
+def test_a_newcomer_that_was_let_in_goes_when_its_leader_can_do_without(
+    row: tuple[int, ...], target: tuple[int, ...]
+) -> None:
+    assume(set(target) - set(row))
+    world = World(live=tuple(BROKERS))
+    state = PartitionState(replicas=row, isr=row, leader=row[0], leader_epoch=3)
+    moving = begin(state, target)
+    let_in = replace(moving, isr=moving.replicas)
+    back = cancel(let_in)
+    assert back.isr == let_in.isr, "it counts until then"
+    assert set(back.target) == set(row)
+    assert back.assured == len(row)
+    assert cancel(back) is back, "asked twice"
+    assert finish(back, world) is grown(back, world) is back
+    done = finish(replace(back, isr=back.target), world)
+    assert set(done.replicas) == set(row)
     assert not is_moving(done)
 
 
@@ -159,6 +201,8 @@ def test_an_unclean_election_takes_whoever_lives() -> None:
     assert (after.leader, after.isr, after.eligible, after.leader_epoch) == (3, (3,), (), 1)
     assert elect_unclean(state, World(live=())) is state
     assert elect_unclean(replace(state, leader=1), World(live=(1,))).leader == 1
+    crashed = PartitionState(replicas=(3, 1, 2), isr=(), leader=NOBODY, suspects=(1, 2))
+    assert elect_unclean(crashed, World(live=(1, 3))).leader == 1, "3 fell behind long ago"
 
 
 # -- all partitions ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.records import batch as batches
 from penstock.records.batch import InvalidBatch, check_batch, stamp_crc, validate_batch
 from penstock.records.builder import BatchBuilder, BatchOptions, build_batch, recompress
-from penstock.records.compression import Codec, compress, decompress
+from penstock.records.compression import Codec, OpeningLimit, compress, decompress
 from penstock.records.lookup import first_at_or_after, max_timestamp_record
 from penstock.records.reader import Record, iter_batches, read_all, read_records, verify_records
 
@@ -142,8 +142,8 @@ def use_everywhere(data: bytearray) -> list[str]:
         lambda: list(read_all(data, limit_bytes=MEGABYTE, with_control=True)),
         lambda: verify_records(view, limit_bytes=MEGABYTE),
         lambda: recompress(view, Codec.LZ4, limit_bytes=MEGABYTE),
-        lambda: first_at_or_after(data, 5, limit_bytes=MEGABYTE),
-        lambda: max_timestamp_record(data, limit_bytes=MEGABYTE),
+        lambda: first_at_or_after(data, 5, limit=OpeningLimit(MEGABYTE)),
+        lambda: max_timestamp_record(data, limit=OpeningLimit(MEGABYTE)),
     ):
         try:
             attempt()  # type: ignore[no-untyped-call]

@@ -8,11 +8,13 @@ from tests.sim.cluster_clients import Violation, create_topic, follow, write
 from tests.sim.cluster_story import Story, bytes_below
 from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, TOPIC
 
+from penstock.controller.care import REPLICAS_TO
 from penstock.controller.caretaker import Outlook
 from penstock.controller.sight import DRAINING
 from penstock.coordination import nodes
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.replication.partition import Partition
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
@@ -21,6 +23,7 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     alter_partition_reassignments,
     elect_leaders,
+    find_coordinator,
     incremental_alter_configs,
     list_partition_reassignments,
     unregister_broker,
@@ -106,6 +109,25 @@ class MovingStory(Story):
     def unregister(self, broker: int) -> ErrorCode:
         request = unregister_broker.UnregisterBrokerRequest(broker_id=broker)
         return ErrorCode(self.ask(ApiKey.UNREGISTER_BROKER, request).error_code)
+
+    def groups_topic(self) -> Callable[[], list[PartitionState]]:
+        """Have the topic for groups made; gives its partitions as they are whenever it is asked."""
+        request = find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=["billing"])
+
+        def states() -> list[PartitionState]:
+            live = next(machine.broker for machine in self.machines if machine.broker is not None)
+            topic = live.metadata.image.topics.get(OFFSETS_TOPIC)
+            return [] if topic is None else list(topic.partitions)
+
+        self.ask(ApiKey.FIND_COORDINATOR, request)
+        self.until(lambda: bool(states()))
+        return states
+
+    def wishes(self) -> dict[str, str]:
+        """How many replicas topics shall have that have fewer."""
+        live = next(machine.broker for machine in self.machines if machine.broker is not None)
+        topics = live.metadata.image.topics.values()
+        return {one.name: one.configs[REPLICAS_TO] for one in topics if REPLICAS_TO in one.configs}
 
     # -- by chance, whatever becomes of it -------------------------------------------------------------------
 

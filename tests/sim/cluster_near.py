@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation
+from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation, follow
 from tests.sim.cluster_story import BROKERS, Story
 from tests.sim.messages import NETWORK_TROUBLE, fetch_request, records_of
 
@@ -42,12 +42,26 @@ class NearStory(Story):
     def begin(self) -> None:
         super().begin()
         read_near(self, self.near, (SHARED, 1, SHARED))
+        for name, kind in (("plain", PlainClient), ("fresh", FreshClient)):
+            client = kind(self.names, self.loop.random(f"{name}/client"))
+            self.spawn(name, follow(self.history, client, SHARED))
 
     def misfortune(self) -> None:
-        if self.rng.random() < 0.4:
+        what = self.rng.random()
+        if what < 0.4:
             self._lose_what_one_follower_has()
+        elif what < 0.55:
+            self._replace_a_leader_that_does_not_hear_of_it()
         else:
             super().misfortune()
+
+    def _replace_a_leader_that_does_not_hear_of_it(self) -> None:
+        leader = self.machines[self._state(SHARED).leader - 1]
+        if leader.ready:
+            leader.cut_off()
+            self.let_pass(SESSION_SECONDS * self.rng.uniform(2, 3))
+            if leader.running:
+                leader.reach_store()
 
     def _lose_what_one_follower_has(self) -> None:
         """The next leader lacks what the others have when the last one dies, which comes back before it can ask."""
@@ -87,6 +101,27 @@ def read_near(story: Story, near: NearHistory, partitions: Sequence[int]) -> lis
 def give_racks(story: Story) -> None:
     for number, machine in enumerate(story.machines, 1):
         machine._settings["broker.rack"] = rack_of(number)
+
+
+class PlainClient(ClusterClient):
+    """Knows nothing of leader epochs, as many do not: it believes whoever it asks, and asks again and again."""
+
+    async def epoch(self, partition: int) -> int:
+        if self._rng.random() < 0.2:
+            self.forget(partition)
+        await super().epoch(partition)
+        self._epochs.clear()
+        return -1
+
+
+class FreshClient(ClusterClient):
+    """Begins anew again and again, and believes the epoch that the first best broker tells it."""
+
+    async def epoch(self, partition: int) -> int:
+        if self._rng.random() < 0.2:
+            self.forget(partition)
+            self._epochs.clear()
+        return await super().epoch(partition)
 
 
 class NearReader:

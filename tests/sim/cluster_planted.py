@@ -81,11 +81,16 @@ def goes_wrong(tell: Callable[[int], object], seed: int) -> bool:
     """Whether a checker finds something in the story of that seed."""
     try:
         tell(seed)
-    except Violation:
-        return True
+    except Violation as found:
+        return _told(seed, found)
     except SimulationError as error:
-        return isinstance(error.__cause__, Violation)
+        return isinstance(error.__cause__, Violation) and _told(seed, error.__cause__)
     return False
+
+
+def _told(seed: int, found: Violation) -> bool:
+    print(f"found by seed {seed}: {str(found).splitlines()[0]}")  # `make soak PART=planted` shows it
+    return True
 
 
 PLANTED: list[Plant] = [

@@ -67,6 +67,8 @@ class Story:
             )
             for number in range(1, brokers + 1)
         ]
+        for machine in self.machines:
+            machine.files.drops_pages = loop.random(f"{machine.name}/drops").random() < 0.5
         self.is_synced = synced if synced is not None else self.rng.random() < 0.3
         self._down: dict[SimBroker, float] = {}  # those that are off, and when they start again
 
@@ -263,7 +265,7 @@ class Story:
         for machine in self.machines:
             machine.files.mend()
             machine.files.make_room()
-            self.loop.slow_down(machine.name, 1)
+            self.loop.quicken(machine.name)
             machine.store_lag_s = 0.0
             if machine.running:
                 machine.resume()

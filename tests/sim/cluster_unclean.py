@@ -6,7 +6,9 @@ two values under one epoch and offset, readers go on, and in the end all replica
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
+from unittest.mock import patch
 
 from tests.sim.cluster_clients import (
     PASSING,
@@ -22,8 +24,13 @@ from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, batch_of,
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import check_batch, size_at
 from penstock.records.reader import Record, read_all
+from penstock.replication.following import Follower
+from penstock.replication.leader_questions import Questions
+from penstock.replication.partition import Partition
+from penstock.testing.sim_broker import SimBroker
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.fetch import PartitionData
 
 
 class UncleanHistory(History):
@@ -91,10 +98,38 @@ async def follow(history: UncleanHistory, client: ClusterClient, partition: int)
             offset += 1
 
 
+@contextmanager
+def followers_watched(history: History) -> Iterator[None]:
+    """What a leader wrote is committed when it says so: a follower that knows of more shows what may be given up."""
+    honest = Follower.take
+
+    async def take(
+        follower: Follower, partition: Partition, epoch: int, answer: PartitionData, leader: Questions
+    ) -> bool:
+        committed, told = partition.committed.offset, answer.high_watermark
+        if (
+            answer.error_code == ErrorCode.NONE
+            and answer.diverging_epoch.end_offset < 0
+            and partition.leader_epoch == epoch == partition.log.epochs.epoch_at(committed - 1)
+            and committed > told
+        ):
+            where = f"{partition.topic}-{partition.index}"
+            history.wrong.append(f"{where}: {committed} is committed, its leader says {told}")
+        return await honest(follower, partition, epoch, answer, leader)
+
+    with patch.object(Follower, "take", take):
+        yield
+
+
 class UncleanStory(Story):
     def __init__(self, loop: SimLoop) -> None:
-        super().__init__(loop)
+        # Marks are written down often, and not so often that none is ever old.
+        super().__init__(loop, {"replica.high.watermark.checkpoint.interval.ms": "1000"})
         self.history: UncleanHistory = UncleanHistory()
+
+    def tell(self) -> None:
+        with followers_watched(self.history):
+            super().tell()
 
     def begin(self) -> None:
         for machine in self.machines:
@@ -142,8 +177,25 @@ class UncleanStory(Story):
         else:
             raise Violation(f"nobody leads {index}, although two live that may: {self._state(index)}")
         self.history.lost += 1
-        self.let_pass(self.rng.uniform(0, 1))
-        leader.start()
+        if self.rng.random() < 0.5:
+            self._kill_with_an_uncommitted_end(leader, index)
+        else:
+            self.let_pass(self.rng.uniform(0, 1))
+            leader.start()
+
+    def _kill_with_an_uncommitted_end(self, machine: SimBroker, index: int) -> None:
+        """It has marked what is lost as committed, and comes back to what takes its place, before all have that."""
+        leader = self._state(index).leader
+        slow = next(
+            one for number, one in enumerate(self.machines, 1) if one is not machine and number != leader
+        )
+        self.loop.network.stall(self.machines[leader - 1].name, slow.name)
+        machine.start()
+        self.let_pass(self.rng.uniform(0.3, 0.8))
+        machine.kill()
+        machine.start()
+        self.let_pass(0.5)
+        self.loop.network.heal_all()
 
     def check_data(self) -> None:
         """All replicas are the same, and what they have is what was shown under their epochs."""

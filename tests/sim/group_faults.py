@@ -8,9 +8,9 @@ import pytest
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.groups.decision import CoordinatorRecord
+from penstock.groups.decision import CoordinatorRecord, KnownTopics
 from penstock.groups.records.offset_value import CommittedOffset
-from penstock.groups.state import CoordinatorState, KnownTopics
+from penstock.groups.state import CoordinatorState
 from penstock.records.builder import BatchBuilder
 from penstock.services.coordinator import group_offsets
 from penstock.services.coordinator.group_offsets import GroupOffsetService
@@ -48,9 +48,10 @@ class FaultyState(CoordinatorState):
 
     __slots__ = ()
 
-    def apply(self, key: bytes | None, value: bytes | None) -> bool:
-        FaultyBuilder.reach("load")
-        return super().apply(key, value)
+    def apply(self, key: bytes | None, value: bytes | None, offset: int = -1, producer_id: int = -1) -> bool:
+        if offset >= 0:
+            FaultyBuilder.reach("load")
+        return super().apply(key, value, offset, producer_id)
 
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -63,14 +64,14 @@ def remember_commits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def deletions_unseen_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted topic takes along only the offsets of shards that are in service."""
-    honest = CoordinatorState.bind_offsets
+    honest = CoordinatorState.hear_of_topics
 
     def forgetful(
         state: CoordinatorState, topics: KnownTopics, names: Iterable[str] | None = None
     ) -> list[CoordinatorRecord]:
         return [] if names is None else honest(state, topics, names)
 
-    monkeypatch.setattr(CoordinatorState, "bind_offsets", forgetful)
+    monkeypatch.setattr(CoordinatorState, "hear_of_topics", forgetful)
 
 
 def memory_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

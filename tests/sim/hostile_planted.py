@@ -10,6 +10,7 @@ from penstock.core.files import Files
 from penstock.replication import following
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
+from penstock.replication.leader_questions import Questions
 from penstock.replication.partition import Partition
 from penstock.server.broker import Broker
 from penstock.server.cluster import ClusterMember
@@ -26,8 +27,8 @@ def writes_over_what_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     def cut(job: Truncation, last: Segment) -> None:
         last.file.truncate(job.end.position)
 
-    def trusting(log: Any, data: memoryview, now_ms: int, *, epoch: int, gap: object) -> None:
-        append_replicated(log, data, now_ms)
+    def trusting(log: Any, data: memoryview, now_ms: int, *, starts: Any, **_: object) -> None:
+        append_replicated(log, data, now_ms, starts=starts)
 
     monkeypatch.setattr(Truncation, "_cut_last", cut)
     monkeypatch.setattr(following, "append_replicated", trusting)
@@ -56,8 +57,10 @@ def lets_a_fetcher_die_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read error behind an append ends the fetcher, and nobody looks."""
     honest = Follower.take
 
-    async def take(follower: Follower, partition: Partition, epoch: int, answer: PartitionData) -> bool:
-        if not await honest(follower, partition, epoch, answer) and not answer.error_code:
+    async def take(
+        follower: Follower, partition: Partition, epoch: int, answer: PartitionData, leader: Questions
+    ) -> bool:
+        if not await honest(follower, partition, epoch, answer, leader) and not answer.error_code:
             raise RuntimeError("nobody caught this")
         return True
 

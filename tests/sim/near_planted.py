@@ -4,8 +4,10 @@ import pytest
 from tests.sim.cluster_planted import Plant
 
 from penstock.coordination.nodes import PartitionState
+from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
+from penstock.services.certainty import Certainty
 from penstock.services.nearest import LEADER, RackAwareSelector
 from penstock.services.roles import Roles
 from penstock.storage.segment import Slice
@@ -47,4 +49,15 @@ def serves_out_of_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RackAwareSelector, "choose", choose)
 
 
-PLANTED: list[Plant] = [shows_all_it_has, takes_what_it_was_given_for_committed, serves_out_of_sync]
+def says_at_once_that_there_is_no_such_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that was replaced and does not know it sends readers back whose places are in its successor's log."""
+    monkeypatch.setattr(Certainty, "no_place", lambda *_: ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+# Found by seeds 3, 4, 22 and 1.
+PLANTED: list[Plant] = [
+    shows_all_it_has,
+    takes_what_it_was_given_for_committed,
+    serves_out_of_sync,
+    says_at_once_that_there_is_no_such_place,
+]

@@ -11,37 +11,40 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import Removed
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.handlers import describe_producers
-from penstock.records.relay import RelayPlace
+from penstock.records.batch import BatchHeader
+from penstock.records.relay import RelayPlace, place_batch, relayed_by
 from penstock.replication import inlet
 from penstock.replication.partition import Partition
 from penstock.services import opening, retiring
 from penstock.services.relay import pump
+from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.routes import Route
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState, RelayWord
-from penstock.storage.recovery import Recovered
+from penstock.storage.producers import AppendedBatch, ProducerState, RelayWord
+from penstock.storage.recovered import Recovered
 
 # Of simulated time.
 _LOOK_SECONDS = 0.01
 
 
 def takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target does not look whether it has it."""
+    """The target does not look whether it has it, nor whose it is: most that come late are of an old registration."""
     monkeypatch.setattr(ProducerState, "check_relayed", lambda state, header: None)
+    monkeypatch.setattr(RelayInbox, "check_sender", lambda inbox, sender: None)
 
 
 def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader of the source does not ask the target, but begins where the log ends."""
 
-    async def nothing(route: Route) -> RelayPlace | None:
-        return None
+    async def nothing(route: Route) -> tuple[RelayPlace, ...]:
+        return ()
 
-    def at_the_end(one: Log, limit: int, place: RelayPlace | None) -> int:
-        return max(limit, one.end_offset)
+    def at_the_end(one: Log, limit: int, places: tuple[RelayPlace, ...]) -> tuple[int, bool]:
+        return max(limit, one.end_offset), True
 
-    monkeypatch.setattr(Route, "place", nothing)
-    monkeypatch.setattr(pump, "resume_at", at_the_end)
+    monkeypatch.setattr(Route, "places", nothing)
+    monkeypatch.setattr(pump, "parted_at", at_the_end)
 
 
 def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,12 +101,22 @@ def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def waits_for_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target takes nothing behind a gap, also where nobody can fill it any more."""
-    honest = pump.prepared
 
-    def as_ever(data: bytearray, source: int, limit: int, next_offset: int, place: object) -> pump.Chunk:
-        return honest(data, source, limit, next_offset, None)
+    def unsaid(source: int, place: RelayPlace, now_ms: int, *, skips: bool = False) -> bytearray:
+        return bytearray() if skips else place_batch(source, place, now_ms)
 
-    monkeypatch.setattr(pump, "prepared", as_ever)
+    monkeypatch.setattr(pump, "place_batch", unsaid)
+
+
+def begins_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a target that knows nothing of a relay, whatever comes first is the beginning; nor is it asked before that."""
+    honest = ProducerState.check_relayed
+
+    def check_relayed(state: ProducerState, header: BatchHeader) -> AppendedBatch | None:
+        return honest(state, header) if relayed_by(header).source in state.relays else None
+
+    monkeypatch.setattr(ProducerState, "check_relayed", check_relayed)
+    monkeypatch.setattr(pump.Pump, "_look_at_target", lambda one: None)
 
 
 def begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:

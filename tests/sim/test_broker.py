@@ -32,7 +32,7 @@ from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop, SimulationError
 from penstock.wire.kafka.api_keys import ApiKey
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "200"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 SETTLED_BATCHES = 10
 SETTLE_SECONDS = 60  # simulated

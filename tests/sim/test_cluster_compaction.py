@@ -30,7 +30,7 @@ from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 
-SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "300")) // 20, 1)
+SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "300")) // 60, 1)
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 
@@ -196,7 +196,7 @@ def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cleaner, "save_cleaned", save)
     monkeypatch.setattr(recovery, "_open", opened)
-    monkeypatch.setattr(recovery, "_load_cleaned", lambda log: None)
+    monkeypatch.setattr(recovery, "_load_cleaned", lambda log, **_: None)
     monkeypatch.setattr(Cleaned, "cut", lambda cleaned, end_offset: cleaned)
 
 

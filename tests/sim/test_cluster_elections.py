@@ -1,15 +1,20 @@
 """Leaders that come and go in ways that chance seldom finds, told one by one."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 
 import pytest
-from tests.sim.cluster_clients import Violation
+from tests.sim.cluster_clients import Violation, create_topic
 from tests.sim.cluster_planted import stands_back_with_an_unsynced_end
 from tests.sim.cluster_story import replica_of, watched
 from tests.sim.messages import TOPIC
 from tests.sim.test_cluster_scenes import Scene
 
+from penstock.controller.controller import LogEnds
+from penstock.coordination.metadata import PartitionKey
+from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
+from penstock.server.cluster import ClusterMember
 from penstock.storage.layout import segment_name
 from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
@@ -48,13 +53,13 @@ def stand_back_while_a_sync_runs(scene: Scene) -> None:
     scene.set_topic("penstock.ack.after", "synced")
     scene.let_pass(0.5)
     with watched(scene.history):
-        scene.loop.slow_down(leader.name, 10_000)
+        scene.loop.slow_down(leader.name, 1_000_000)
         scene.produce(1, at=leader)
         leader.cut_off()
         scene.let_pass(SESSION_SECONDS * 2)
         leader.reach_store()
         scene.let_pass(2)
-        scene.loop.slow_down(leader.name, 1)
+        scene.loop.quicken(leader.name)
         scene.let_pass(30)
         scene.until_whole()
 
@@ -89,3 +94,35 @@ def test_one_whose_files_went_behind_its_back_does_not_lead_those_that_are_whole
     scene.until_whole()
     assert f"{TOPIC}-0 HAS LOST the offsets 1 to 3" in caplog.text
     assert {replica_of(machine, 0).log.end_offset for machine in scene.machines} == {4}
+
+
+def test_a_suspect_that_does_not_answer_holds_up_no_election(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All lost their power at once, and one of them does not tell the controller how long its log is."""
+    asked: list[int] = []
+    honest = ClusterMember._log_ends
+
+    async def hanging(
+        cluster: ClusterMember, broker: BrokerRegistration, wanted: Sequence[PartitionKey]
+    ) -> LogEnds:
+        asked.append(broker.id)
+        if broker.id == 3:
+            await asyncio.sleep(60)
+        return await honest(cluster, broker, wanted)
+
+    monkeypatch.setattr(ClusterMember, "_log_ends", hanging)
+    for machine in scene.machines:
+        machine.power_cut()
+    for machine in scene.machines:
+        machine.start()
+    assert scene._wait_until(lambda: 3 in asked)
+    assert scene._wait_until(lambda: all(machine.ready for machine in scene.machines)), "a start waits for it"
+    scene.do(create_topic(scene.client("admin"), 3, {}, "other"))
+    controller = next(one for one in scene.machines if one.broker and one.broker.cluster.controller.is_active)
+    assert controller.broker is not None
+    image = controller.broker.services.metadata.image
+    leaders = {state.leader for state in image.topics["other"].partitions}
+    killed = max(one for one in leaders if scene.machines[one - 1] is not controller)
+    scene.machines[killed - 1].kill()
+    assert scene._wait_until(lambda: all(one.leader != killed for one in image.topics["other"].partitions))

@@ -115,12 +115,12 @@ def test_groups_get_somewhere_in_these_stories() -> None:
 
 
 # Each with a seed that finds it.
-PLANTS = [(remember_commits_for_ever, 1), (memory_ahead_of_the_log, 2), (deletions_unseen_while_loading, 19)]
+PLANTS = [(remember_commits_for_ever, 1), (memory_ahead_of_the_log, 2), (deletions_unseen_while_loading, 23)]
 
 
 @pytest.mark.parametrize(("plant", "seed"), PLANTS)
 def test_the_checker_finds(plant: Plant, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    with pytest.raises(SimulationError) as caught:
+    with pytest.raises((SimulationError, Violation)) as caught:
         run_story(seed)
-    assert isinstance(caught.value.__cause__, Violation)
+    assert isinstance(caught.value, Violation) or isinstance(caught.value.__cause__, Violation)

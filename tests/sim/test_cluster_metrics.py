@@ -42,7 +42,7 @@ def scene() -> Iterator[WatchedScene]:
     with SimLoop(1) as loop:
         scene = WatchedScene(loop)
         scene.begin()
-        scene.loop.run_until(lambda: scene.total("leader_count") == PARTITIONS)
+        scene.loop.run_until(lambda: scene.total("led_partitions") == PARTITIONS)
         yield scene
 
 
@@ -50,7 +50,7 @@ def test_a_whole_cluster_has_nothing_to_report(scene: WatchedScene) -> None:
     assert scene.produce(-1) is ErrorCode.NONE
     scene.let_pass(1)
     assert scene.total("active_controller") == 1
-    assert scene.total("partition_count") == PARTITIONS * len(scene.machines)
+    assert scene.total("partitions") == PARTITIONS * len(scene.machines)
     for name in (
         "under_replicated_partitions", "under_min_isr_partitions", "offline_partitions", "reassigning_partitions",
         "max_follower_lag_records", "isr_shrinks_total",

@@ -9,6 +9,7 @@ from tests.sim.cluster_moving import MovingStory
 from tests.sim.cluster_story import watched
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.services.reassignments import PREFERRED, UNCLEAN
 from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
@@ -29,7 +30,7 @@ def story(request: pytest.FixtureRequest) -> Iterator[MovingStory]:
 
 
 SEEDS = pytest.mark.parametrize("seed", range(3))
-STORIES = int(os.environ.get("PENSTOCK_SIM_MOVING_SEEDS", "40"))
+STORIES = int(os.environ.get("PENSTOCK_SIM_MOVING_SEEDS", "20"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 RATE = "follower.replication.throttled.rate"
 # So slow that a move is seen, and never ends by itself while clients write.
@@ -203,6 +204,41 @@ def test_an_unregistered_broker_is_replaced_at_once(seed: int) -> None:
         assert story.unregister(gone) is ErrorCode.NONE
         story.until(lambda: story.loads()[gone] == 0 and story.is_quiet(3))
         story.check_data()
+
+
+@SEEDS
+def test_the_topic_for_groups_gets_the_replicas_that_could_not_be_made(seed: int) -> None:
+    """Somebody asks for a group while a broker is missing."""
+    with telling(seed, BY_HAND) as story:
+        story.begin_with(2, replicas=2, clients=False)
+        groups = story.groups_topic()
+        assert {len(state.replicas) for state in groups()} == {2}
+        story.let_pass(3)
+        assert not any(state.adding for state in groups()), "there is nobody to take one"
+        story.machines[2].start()
+        story.until(lambda: all(len(state.isr) == 3 and not state.adding for state in groups()))
+        assert {frozenset(state.replicas) for state in groups()} == {frozenset((1, 2, 3))}
+        story.until(lambda: not story.wishes())
+        story.machines[3].start()
+        story.let_pass(3)
+        assert {len(state.replicas) for state in groups()} == {3}, "as many as it should have"
+        others = [state for state in story.states() if state not in groups()]
+        assert {len(state.replicas) for state in others} == {2}, "as many as somebody asked for"
+
+
+@SEEDS
+def test_replicas_that_were_moved_by_hand_are_left_there(seed: int) -> None:
+    with telling(seed, BY_HAND) as story:
+        story.begin_with(2, replicas=2, clients=False)
+        groups = story.groups_topic()
+        assert story.wishes() == {OFFSETS_TOPIC: "3"}
+        for index in range(len(groups())):
+            assert story.move(index, [1], topic=OFFSETS_TOPIC) is ErrorCode.NONE
+        story.until(lambda: all(state.replicas == (1,) for state in groups()))
+        story.machines[2].start()
+        story.let_pass(5)
+        assert {state.replicas for state in groups()} == {(1,)}
+        assert story.wishes() == {}
 
 
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + STORIES))

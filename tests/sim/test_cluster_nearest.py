@@ -21,7 +21,7 @@ from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import list_offsets
+from penstock.wire.kafka.generated import list_offsets, offset_for_leader_epoch
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_NEAR_SEEDS", "25"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
@@ -78,6 +78,15 @@ class NearScene(Scene):
 
     def told(self, at: SimBroker, offset: int, **more: Any) -> ErrorCode:
         return ErrorCode(self.fetch(at, offset, **more).error_code)
+
+    def told_end_of(self, at: SimBroker, epoch: int, current: int) -> ErrorCode:
+        one = offset_for_leader_epoch.OffsetForLeaderPartition(
+            partition=0, current_leader_epoch=current, leader_epoch=epoch
+        )
+        topic = offset_for_leader_epoch.OffsetForLeaderTopic(topic=TOPIC, partitions=[one])
+        request = offset_for_leader_epoch.OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
+        answer = self.do(SimClient(at.name, PORT).call(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, 4))
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def told_end(self, at: SimBroker, epoch: int = -1) -> ErrorCode:
         """To who asks for the end of the partition."""
@@ -213,7 +222,7 @@ def test_a_follower_out_of_sync_gives_what_it_has_and_then_sends_on(scene: NearS
 
 
 def test_a_leader_that_was_replaced_and_does_not_know_it_costs_no_reader_its_place(scene: NearScene) -> None:
-    """What its successor committed lies beyond its log; who knows of the successor is told to look again."""
+    """What its successor committed lies beyond its log; whoever asks for that is told to look again."""
     before = scene.leader()
     before.cut_off()
     scene.loop.run_until(lambda: scene.leader() is not before and scene.leader().ready)
@@ -223,8 +232,29 @@ def test_a_leader_that_was_replaced_and_does_not_know_it_costs_no_reader_its_pla
     assert scene.partition(before).is_leader, "it has heard of it: the scene tells nothing"
     assert end > scene.partition(before).log.end_offset
     assert scene.told(before, end, epoch=epoch) is ErrorCode.UNKNOWN_LEADER_EPOCH
-    # Without an epoch there is nothing to tell it by (so it is in Kafka): such a client starts over.
-    assert scene.told(before, end) is ErrorCode.OFFSET_OUT_OF_RANGE
+    # Nothing tells it without an epoch, or with the one that it told itself: it asks the store before it says that
+    # there is no such place.
+    assert scene.told(before, end) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.told(before, end, epoch=epoch - 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for current in (-1, epoch - 1):
+        assert scene.told_end_of(before, epoch, current) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert scene.told_end_of(scene.leader(), epoch + 1, -1) is ErrorCode.NONE
+    assert scene.told(scene.leader(), end + 1) is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_leader_that_slept_asks_before_it_says_that_there_is_no_such_place(scene: NearScene) -> None:
+    before = scene.leader()
+    before.pause()
+    scene.loop.run_until(lambda: scene.leader() is not before and scene.leader().ready)
+    scene.loop.run_until(lambda: scene.partition(scene.leader()).is_leader)
+    assert scene.produce(-1, timeout_ms=10_000) is ErrorCode.NONE
+    end = scene.partition(scene.leader()).high_watermark
+    client = SimClient(before.name, PORT, timeout_s=120)
+    asked = scene.loop.spawn("reader", client.call(ApiKey.FETCH, fetch_request(0, end)))
+    scene.let_pass(0.5)
+    before.resume()  # the request lies in its socket when it wakes up
+    answer = scene.loop.run_until_complete(asked).responses[0].partitions[0]
+    assert answer.error_code != ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_reader_that_waits_at_a_follower_is_sent_on_when_another_leads(scene: NearScene) -> None:

@@ -1,14 +1,18 @@
 """A partition is retired while everything happens to its brokers that can: nothing is lost, and nothing comes twice."""
 
+import asyncio
 import os
 
 import pytest
 from tests.sim.cluster_planted import goes_wrong
 from tests.sim.cluster_retiring import RETIRED, RetiringStory
 from tests.sim.cluster_story import watched
+from tests.sim.messages import PRODUCERS
 from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
 
+from penstock.records.relay import RelayPlace
 from penstock.replication.inlet import retirement_of
+from penstock.services.relay.routes import Route
 from penstock.testing.sim_loop import SimLoop
 
 # A fifth of what the cluster itself gets.
@@ -86,3 +90,32 @@ def test_the_checkers_find_a_source_that_does_not_ask_where_to_go_on(monkeypatch
 def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert any(goes_wrong(run_story, seed) for seed in range(300))
+
+
+def test_an_election_does_not_begin_the_grace_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader has to ask the target how much is moved; until it knows, it does not say that somebody wrote."""
+    honest = Route.places
+
+    async def slowly(route: Route) -> tuple[RelayPlace, ...]:
+        await asyncio.sleep(3)
+        return await honest(route)
+
+    monkeypatch.setattr(Route, "places", slowly)
+    with SimLoop(1) as loop:
+        story = RetiringStory(loop, {"penstock.retire.check.interval.ms": "1000"}, synced=False)
+        story.begin()
+        story.configure({"penstock.retire.grace.ms": "100000"})
+        story.begin_to_retire()
+        loop.run_until(story.is_retired)
+        story.let_pass(1)
+        for number in range(PRODUCERS):
+            loop.crash(f"producer-{number}")
+        story.until_moved()
+        story.let_pass(15)
+        noted = story.inlet.written_ms
+        leader = story.leader(RETIRED)
+        assert leader is not None
+        leader.stop()
+        story.let_pass(10)
+        assert story.leader(RETIRED) not in (None, leader)
+        assert story.inlet.written_ms == noted

@@ -55,13 +55,20 @@ class Scene(Story):
         return ErrorCode(self.do(send((at or self.leader()).name, acks, timeout_ms)).error_code)
 
     def set_topic(self, setting: str, value: str) -> None:
-        config = incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
-        resource = incremental_alter_configs.AlterConfigsResource(
-            resource_type=_TOPIC, resource_name=TOPIC, configs=[config]
-        )
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
-        answer = self.do(SimClient(self.leader().name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
+        self.set_topic_at(self.leader(), setting, value)
+
+    def set_topic_at(self, machine: SimBroker, setting: str, value: str) -> None:
+        request = altering(setting, value)
+        answer = self.do(SimClient(machine.name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
         assert answer.responses[0].error_code == ErrorCode.NONE
+
+
+def altering(setting: str, value: str) -> Any:
+    config = incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
+    resource = incremental_alter_configs.AlterConfigsResource(
+        resource_type=_TOPIC, resource_name=TOPIC, configs=[config]
+    )
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
 
 
 async def send(
@@ -100,7 +107,12 @@ def test_acks_all_is_refused_while_too_few_are_in_sync(scene: Scene) -> None:
     for machine in scene.followers():
         machine.kill()
     scene.let_pass(SESSION_SECONDS + 1)
-    assert scene.produce(-1, at=leader) is ErrorCode.NOT_ENOUGH_REPLICAS
+    end = replica_of(leader, 0).log.end_offset
+    for acks in (-1, 2, 3):
+        assert scene.produce(acks, at=leader) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert replica_of(leader, 0).log.end_offset == end, (
+        "what is refused is not written, so it may be sent again"
+    )
     assert scene.produce(1, at=leader) is ErrorCode.NONE
     for machine in scene.machines:
         if not machine.running:

@@ -37,6 +37,23 @@ def test_new_replicas_are_copied_no_faster_than_the_throttle_says(end: str) -> N
 
 
 @ENDS
+def test_a_throttle_that_is_raised_is_not_waited_for(end: str) -> None:
+    with telling(1, {rate_of(end): "1"} | BY_HAND) as story:
+        story.begin_with(4, replicas=1)
+        story.until(lambda: len(story.history.acknowledged) > 100)
+        for number in range(PRODUCERS):
+            story.loop.crash(f"producer-{number}")
+        target = story.state(0).replicas[0] % 4 + 1
+        assert story.move(0, [target]) is ErrorCode.NONE
+        story.until(lambda: story.replica(target, 0).log.end_offset > 0)
+        story.let_pass(2)
+        assert story.state(0).adding == (target,), "an hour and more at this rate"
+        for number in range(1, 5):
+            story.configure(number, rate_of(end), str(10**9))
+        story.until(lambda: story.state(0).replicas == (target,), seconds=5)
+
+
+@ENDS
 def test_a_replica_that_is_named_catches_up_slowly_and_holds_up_nobody(end: str) -> None:
     with SimLoop(1) as loop:
         scene = Scene(loop, {rate_of(end): str(RATE)})

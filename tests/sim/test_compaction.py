@@ -23,7 +23,7 @@ from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import fetch
 
-SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "200")) // 4, 1)
+SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "80")) // 4, 1)
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 KEYS = 4
 BROKER = {"log.cleaner.backoff.ms": "20", "log.cleaner.dedupe.buffer.size": str(24 * 6)}

@@ -1,6 +1,7 @@
 """Sizes ratchet down, never up: what is long today is listed here with its length, and may only get shorter."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +16,37 @@ LONG_FILES: dict[str, int] = {}
 LONG_FUNCTIONS: dict[str, int] = {}
 
 
-def sources() -> list[Path]:
-    folders = ("src", "tools", "benchmarks", "tests")
-    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+def sources(folder: str) -> list[Path]:
+    found = sorted((ROOT / folder).rglob("*.py"))
     return [path for path in found if GENERATED not in path.parents and "node_modules" not in path.parts]
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_file_stays_readable(path: Path) -> None:
+def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Those in it, at any depth; expressions hold none."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+        if not isinstance(child, ast.expr):
+            yield from functions(child)
+
+
+def too_long(path: Path) -> Iterator[str]:
     name = str(path.relative_to(ROOT))
     text = path.read_text()
     lines = text.count("\n")
-    assert lines <= LONG_FILES.get(name, FILE_LINES_MAX), (
-        f"{name} has {lines} lines: split it by what changes together"
-    )
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            key = f"{name}:{node.name}"
-            assert length <= LONG_FUNCTIONS.get(key, FUNCTION_LINES_MAX), f"{key} has {length} lines"
+    if lines > LONG_FILES.get(name, FILE_LINES_MAX):
+        yield f"{name} has {lines} lines: split it by what changes together"
+    if lines <= FUNCTION_LINES_MAX:
+        return
+    for node in functions(ast.parse(text)):
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        key = f"{name}:{node.name}"
+        if length > LONG_FUNCTIONS.get(key, FUNCTION_LINES_MAX):
+            yield f"{key} has {length} lines"
+
+
+@pytest.mark.parametrize("folder", ["src", "tools", "benchmarks", "tests"])
+def test_files_stay_readable(folder: str) -> None:
+    found = sources(folder)
+    assert found
+    assert [problem for path in found for problem in too_long(path)] == []

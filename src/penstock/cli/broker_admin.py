@@ -137,21 +137,31 @@ def _until_empty(session: Session, admin: "ClusterAdmin", broker: int) -> None:
         while True:
             found = admin.look()
             left = found.on(broker)
-            if not left:
+            silent = _is_silent(found, broker)  # what metadata hides only it can tell
+            if not left and not silent:
                 return
             done, total = emptying.progress(found)
-            bar.show(done, total, f"{count_text(len(left), 'replica')} to go")
+            bar.show(done, total, "no answer" if silent else f"{count_text(len(left), 'replica')} to go")
             moves = any(broker in one.removing for one in found.moving.values())
-            if moves or not found.trouble:
+            if moves or not (found.trouble or (silent and not left)):
                 stuck_since = None
             else:
                 stuck_since = stuck_since or time.monotonic()
                 if time.monotonic() - stuck_since > _STUCK_SECONDS:
-                    raise CommandError(
-                        f"broker {broker} cannot be emptied, {count_text(len(left), 'replica')} stay for now: "
-                        f"{found.trouble}; the drain goes on when it can, `penstock broker-admin add {broker}` ends it"
-                    )
+                    raise _stuck(found, broker, len(left))
             time.sleep(_POLL_SECONDS)
+
+
+def _stuck(found: "ClusterInfo", broker: int, left: int) -> CommandError:
+    if not left:
+        return CommandError(
+            f"broker {broker} does not answer, so whether it is empty is not known: do not stop it before "
+            "`penstock broker-admin list` shows it as drained"
+        )
+    return CommandError(
+        f"broker {broker} cannot be emptied, {count_text(left, 'replica')} stay for now: {found.trouble}; "
+        f"the drain goes on when it can, `penstock broker-admin add {broker}` ends it"
+    )
 
 
 def _until_filled(session: Session, admin: "ClusterAdmin", broker: int) -> None:
@@ -244,6 +254,13 @@ def _is_leaving(one: "BrokerInfo") -> bool:
     from penstock.client.cluster_info import BrokerState
 
     return one.state in (BrokerState.DRAINING, BrokerState.DRAINED)
+
+
+def _is_silent(found: "ClusterInfo", broker: int) -> bool:
+    from penstock.client.cluster_info import BrokerState
+
+    one = found.brokers.get(broker)
+    return one is not None and one.state is BrokerState.SILENT
 
 
 def _known(found: "ClusterInfo", broker: int) -> "BrokerInfo":

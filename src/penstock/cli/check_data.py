@@ -1,7 +1,6 @@
 """Doctor: the data directory and the disk below it."""
 
 import fcntl
-import json
 import os
 import statistics
 import tempfile
@@ -10,6 +9,9 @@ from pathlib import Path
 
 from penstock.cli.findings import Finding, fail, ok, warn
 from penstock.cli.output import count_text, size_text
+from penstock.cli.start import permission_advice
+from penstock.core.files import OsFiles
+from penstock.storage.data_format import UnusableError, check_data_dir, read_identity
 
 # Room for a few segments; below it a busy broker has minutes left.
 _FREE_BYTES_LOW = 5 * 1000**3
@@ -71,16 +73,18 @@ def _state(data_dir: Path) -> Finding:
     if not base.is_dir():
         return fail(check, f"{base} is a file", "name a directory with --data-dir")
     if not os.access(base, os.W_OK | os.X_OK):
-        return fail(check, f"{base} cannot be written", f"chmod u+rwx {base}, or name another --data-dir")
+        return fail(
+            check, f"{base} cannot be written", f"{permission_advice(base)}, or name another --data-dir"
+        )
     if not data_dir.exists():
         return ok(check, f"{data_dir} does not exist yet; the first start makes it")
-    identity = data_dir / "identity.json"
-    if not identity.exists():
-        return ok(check, f"{data_dir} holds no broker's data yet")
     try:
-        node = int(json.loads(identity.read_bytes())["node_id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return fail(check, f"{identity} is unreadable", "restore it from a backup, or use another --data-dir")
+        check_data_dir(OsFiles(), data_dir)
+        node = read_identity(OsFiles(), data_dir).node_id
+    except FileNotFoundError:
+        return ok(check, f"{data_dir} holds no broker's data yet")
+    except UnusableError as error:
+        return fail(check, error.found, error.advice)
     whose = f"{data_dir}, node {node}, {count_text(_partitions(data_dir), 'partition')}"
     if is_locked(data_dir):
         return ok(check, f"{whose}, in use by a running broker")
@@ -98,6 +102,11 @@ def _partitions(data_dir: Path) -> int:
 def is_clean(data_dir: Path) -> bool:
     """Whether the last broker on it closed every log."""
     return (data_dir / "clean-shutdown").exists()
+
+
+def on_disk(clean: bool) -> str:
+    """What a broker that has stopped may say of its data."""
+    return "everything is on disk" if clean else "the next start will look for what is on disk"
 
 
 def is_locked(data_dir: Path) -> bool:

@@ -4,21 +4,30 @@ Heartbeats are seen by the coordinator alone. What shows outside is their result
 came back under a new id, and a group that waits for somebody to join again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.cli.findings import Finding, fail, ok, warn
-from penstock.cli.group_watch import REBALANCING, Flow, Watch
+from penstock.cli.group_watch import REBALANCING, Watch
 from penstock.cli.output import count_text
+from penstock.cli.retries import retries_text
+
+if TYPE_CHECKING:
+    from penstock.client.admin import Retries
+    from penstock.client.group_info import GroupOffset
 
 # From this share of the lag on, one partition is what the group waits for.
 _SKEW_SHARE = 0.8
 _SKEW_LAG_MIN = 100
 _NAMED_MAX = 3
+# A member that works looks at what is due at once; this much later it is not looked at.
+_OVERDUE_SECONDS = 60.0
 
 
-def group_findings(watch: Watch) -> list[Finding]:
+def group_findings(watch: Watch, retries: "Sequence[Retries]" = ()) -> list[Finding]:
     found = _membership(watch) + _owners(watch) + _places(watch)
-    found += _stuck(watch) + _pace(watch) + _skew(watch)
+    found += _never_read(watch) + _stuck(watch) + _pace(watch) + _skew(watch)
+    found += [_retries(watch, one) for one in retries]
     for topic in watch.last.deleted_topics:
         found.append(ok("topics", f"{topic} was deleted; what was committed for it expires by itself"))
     return found
@@ -149,21 +158,38 @@ def _places(watch: Watch) -> list[Finding]:
                     f"was the topic deleted and made again? Put the group where it should be: {reset} --to-earliest`",
                 )
             )
-    silent = [
-        one
-        for one in watch.last.offsets
-        if one.member and one.committed is None and one.latest > one.earliest
-    ]
-    if silent:
-        names = _named(f"{one.topic}[{one.partition}]" for one in silent)
+    return found
+
+
+def _never_read(watch: Watch) -> list[Finding]:
+    """What counts as lag, though a reader that begins at the end would pass it over."""
+    found = []
+    never = watch.last.never_read
+    owned = [one for one in never if one.member]
+    if owned:
         found.append(
             warn(
                 "commits",
-                f"nothing was ever committed for {names}, which a member reads",
+                f"nothing was ever committed for {_places_named(owned)}, which a member reads",
                 "does it commit? (enable.auto.commit, or a commit of its own); until it does, a restart begins anew",
             )
         )
+    waiting = [one for one in never if not one.member]
+    if waiting:
+        size = count_text(sum(one.lag for one in waiting), "offset")
+        found.append(
+            warn(
+                "never read",
+                f"nothing of {_places_named(waiting)} was ever read: {size}, all of it counted as lag",
+                "a reader that begins at the first message (auto.offset.reset=earliest) gets it; one that begins at "
+                "the end passes it over",
+            )
+        )
     return found
+
+
+def _places_named(offsets: "Iterable[GroupOffset]") -> str:
+    return _named(f"{one.topic}[{one.partition}]" for one in offsets)
 
 
 def _stuck(watch: Watch) -> list[Finding]:
@@ -173,10 +199,10 @@ def _stuck(watch: Watch) -> list[Finding]:
     found = []
     for member in watch.last.members:
         mine = [flow for flow in watch.flows if flow.member == member.id]
-        behind = [flow for flow in mine if flow.lag and flow.lag_before]
+        behind = [flow for flow in mine if flow.lag and flow.lag_before and not flow.never_read]
         if not behind or any(flow.read for flow in mine):
             continue
-        left = sum(flow.lag or 0 for flow in behind)
+        left = sum(flow.lag for flow in behind)
         instance = f", instance {member.instance_id}" if member.instance_id else ""
         found.append(
             fail(
@@ -216,11 +242,13 @@ def _pace(watch: Watch) -> list[Finding]:
 
 
 def _skew(watch: Watch) -> list[Finding]:
-    behind: list[Flow] = [flow for flow in watch.flows if flow.lag]
-    worst = max(behind, key=lambda flow: flow.lag or 0, default=None)
-    if worst is None or len(watch.flows) < 3 or watch.last.lag < _SKEW_LAG_MIN:
+    """Of what is read at all: partitions that nobody ever read say nothing about keys or members."""
+    flows = [flow for flow in watch.flows if not flow.never_read]
+    lag = sum(flow.lag for flow in flows)
+    if len(flows) < 3 or lag < _SKEW_LAG_MIN:
         return []
-    share = (worst.lag or 0) / watch.last.lag
+    worst = max(flows, key=lambda flow: flow.lag)
+    share = worst.lag / lag
     if share < _SKEW_SHARE:
         return []
     return [
@@ -230,6 +258,17 @@ def _skew(watch: Watch) -> list[Finding]:
             "most messages have keys of that partition, or its member is slower than the others",
         )
     ]
+
+
+def _retries(watch: Watch, one: "Retries") -> Finding:
+    overdue = one.due_seconds is not None and one.due_seconds < -_OVERDUE_SECONDS
+    if overdue and watch.last.members:
+        return warn(
+            "retries",
+            retries_text(one),
+            "do its members read with retry=Retry(...)? Others leave them where they are (docs/sdk.md, Retry)",
+        )
+    return ok("retries", retries_text(one))
 
 
 def _named(names: Iterable[str]) -> str:

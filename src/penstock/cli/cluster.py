@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.cli.check_data import is_clean, on_disk
 from penstock.cli.command import Session, command
 from penstock.cli.errors import CommandError
 from penstock.cli.output import count_text, print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.cli.cluster_processes import LocalCluster
     from penstock.cli.status import Outlook
 
+_COUNT = 3
 _REPLICAS_MAX = 3
 _ASK_MS = 10_000
 
@@ -32,7 +36,10 @@ def register(app: typer.Typer) -> None:
 
 def up(
     session: Session,
-    count: Annotated[int, typer.Option("-n", min=1, max=100, help="How many brokers.")] = 3,
+    count: Annotated[
+        int | None,
+        typer.Option("-n", min=1, max=100, help="How many brokers (default: 3, or as many as it has)."),
+    ] = None,
     data_dir: DataDir = _DEFAULT_DIR,
     base_port: Annotated[
         int,
@@ -53,31 +60,45 @@ def up(
 ) -> None:
     """Start a local cluster: one ZooKeeper and some brokers, each a process; in the foreground unless detached.
 
-    Topics get three replicas of which two must be in sync, where there are that many brokers. It needs Java and
-    `pip install 'penstock[cluster,spark]'` (ZooKeeper comes with PySpark).
+    Of a cluster that runs, starts what is missing, and returns. Topics get three replicas of which two must be in sync,
+    where there are that many brokers. It needs Java 17 and the extras [cluster,spark] (docs/install.md;
+    ZooKeeper comes with PySpark).
     """
     import signal
 
-    from penstock.cli.cluster_processes import LocalCluster
+    from penstock.cli.cluster_processes import LocalCluster, require_all
     from penstock.cli.options import parse_pairs
 
+    require_all()
     # SIGTERM ends it as Ctrl-C does, also while it starts.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    settings = _defaults(count) | parse_pairs("--set", set_)
+    given = parse_pairs("--set", set_)
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
-    running = LocalCluster.find(data_dir)
-    if running is not None and running.is_running:
-        raise CommandError(f"a cluster runs in {data_dir} already: `penstock cluster down` stops it")
-    started = _start(count, data_dir, (base_port, zookeeper_port), settings)
-    if session.json:
-        print_json(_facts(started, _ask(started)))
-    else:
-        print(f"penstock listens on {started.bootstrap}")
-        print(f"{count_text(count, 'broker')}, data and logs in {data_dir}", flush=True)
-    if not detach:
+
+    def tell(started: "LocalCluster") -> None:
+        if session.json:
+            print_json(_facts(started, _ask(started)))
+        else:
+            print(f"penstock listens on {started.bootstrap}")
+            print(f"{count_text(len(started.brokers), 'broker')}, data and logs in {data_dir}", flush=True)
+
+    def stay(started: "LocalCluster") -> None:
+        tell(started)
         _wait_for_the_end()
         started.end(data_dir)
+
+    ports = (base_port, zookeeper_port)
+    running = LocalCluster.find(data_dir)
+    if running is not None and running.is_running:
+        tell(_complete(running, count or 0, data_dir, base_port, given))
+        return
+    count = count or _COUNT
+    settings = _defaults(count) | given
+    if detach:
+        tell(_start(count, data_dir, ports, settings))
+    else:
+        _start(count, data_dir, ports, settings, stay)
 
 
 def status(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
@@ -111,10 +132,11 @@ def down(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
     """Stop a local cluster; its data stays."""
     found = _found(data_dir)
     found.end(data_dir.absolute())
+    clean = all(is_clean(data_dir / f"broker-{member.id}") for member in found.brokers)
     if session.json:
-        print_json({"event": "stopped"})
+        print_json({"event": "stopped", "clean": clean})
     else:
-        print("the cluster has stopped; everything is on disk")
+        print(f"the cluster has stopped; {on_disk(clean)}")
 
 
 def _defaults(count: int) -> dict[str, str]:
@@ -135,9 +157,14 @@ def _found(data_dir: Path) -> "LocalCluster":
 
 
 def _start(
-    count: int, data_dir: Path, chosen_ports: tuple[int, int], settings: dict[str, str]
+    count: int,
+    data_dir: Path,
+    chosen_ports: tuple[int, int],
+    settings: dict[str, str],
+    then: "Callable[[LocalCluster], None]" = lambda _: None,
 ) -> "LocalCluster":
-    from penstock.cli.cluster_processes import HOST, LocalCluster, broker_command, spawn
+    """Whatever goes wrong here or in `then`, Ctrl-C too, ends what was started."""
+    from penstock.cli.cluster_processes import HOST, LocalCluster, Member, broker_command, end, spawn
     from penstock.cli.start import Endpoint, check_port
     from penstock.testing.zookeeper import ZooKeeperProcess, free_port
 
@@ -147,18 +174,56 @@ def _start(
         check_port(Endpoint(HOST, port), "--base-port")
     check_port(Endpoint(HOST, zookeeper_port), "--zookeeper-port")
     server = ZooKeeperProcess(data_dir / "zookeeper", port=zookeeper_port or free_port())
-    zookeeper = spawn(server.command(), server.log_path, "ZooKeeper", 0, (server.port, -1))
-    started = LocalCluster(zookeeper, [])
+    members: list[Member] = []
     try:
+        spawn(server.command(), server.log_path, 0, (server.port, -1), members)
         for at, chosen in enumerate(ports, 1):
             place = data_dir / f"broker-{at}"
             line = broker_command(at, place, f"{server.connect}/penstock", chosen, settings)
-            started.brokers.append(spawn(line, data_dir / f"broker-{at}.log", f"broker {at}", at, chosen))
+            spawn(line, data_dir / f"broker-{at}.log", at, chosen, members)
+        started = LocalCluster(members[0], members[1:], settings)
         started.save(data_dir)
+        then(started)
     except BaseException:
-        started.end(data_dir)
+        end(members, data_dir)
         raise
     return started
+
+
+def _complete(
+    running: "LocalCluster", count: int, data_dir: Path, base_port: int, given: dict[str, str]
+) -> "LocalCluster":
+    """Start what is missing of a cluster that runs, where it was, and brokers up to `count`."""
+    from penstock.cli.cluster_processes import HOST, LocalCluster, Member, broker_command, end_one, spawn
+    from penstock.cli.start import Endpoint, check_port
+    from penstock.testing.zookeeper import ZooKeeperProcess, free_port
+
+    wanted = {one.id: (one.port, one.console_port) for one in running.brokers if not one.is_running}
+    for id_ in range(len(running.brokers) + 1, count + 1):
+        wanted[id_] = (base_port + id_ - 1 if base_port else free_port(), free_port())
+    if not wanted and running.zookeeper.is_running:
+        raise CommandError(f"the cluster in {data_dir} runs already: `penstock cluster down` stops it")
+    for port, _ in wanted.values():
+        check_port(Endpoint(HOST, port), "--base-port")
+    settings = running.settings | given
+    server = ZooKeeperProcess(data_dir / "zookeeper", port=running.zookeeper.port)
+    members: list[Member] = []
+    try:
+        if not running.zookeeper.is_running:
+            spawn(server.command(), server.log_path, 0, (server.port, -1), members)
+        for id_, ports in wanted.items():
+            line = broker_command(
+                id_, data_dir / f"broker-{id_}", f"{server.connect}/penstock", ports, settings
+            )
+            spawn(line, data_dir / f"broker-{id_}.log", id_, ports, members)
+        all_ = {one.id: one for one in (running.zookeeper, *running.brokers, *members)}
+        completed = LocalCluster(all_.pop(0), [all_[id_] for id_ in sorted(all_)], settings)
+        completed.save(data_dir)
+    except BaseException:
+        for member in reversed(members):
+            end_one(member)
+        raise
+    return completed
 
 
 def _wait_for_the_end() -> None:

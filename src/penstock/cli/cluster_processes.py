@@ -11,10 +11,15 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.cli.errors import CommandError
+from penstock.client.undisturbed import Undisturbed
+from penstock.storage.data_format import LOCK_FILE
 
 HOST = "127.0.0.1"
 _FILE = "cluster.json"
@@ -45,6 +50,7 @@ class Member:
 class LocalCluster:
     zookeeper: Member
     brokers: list[Member]
+    settings: dict[str, str] = field(default_factory=dict)  # those that brokers were started with
 
     @property
     def bootstrap(self) -> str:
@@ -63,7 +69,8 @@ class LocalCluster:
     def find(data_dir: Path) -> "LocalCluster | None":
         try:
             fields = json.loads((data_dir / _FILE).read_text())
-            return LocalCluster(Member(**fields["zookeeper"]), [Member(**one) for one in fields["brokers"]])
+            brokers = [Member(**one) for one in fields["brokers"]]
+            return LocalCluster(Member(**fields["zookeeper"]), brokers, dict(fields.get("settings", {})))
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -72,10 +79,38 @@ class LocalCluster:
             ) from error
 
     def end(self, data_dir: Path) -> None:
-        """Brokers one after the other, so that each hands over what it leads; then ZooKeeper."""
-        for member in [*self.brokers, self.zookeeper]:
-            _end(member)
-        (data_dir / _FILE).unlink(missing_ok=True)
+        """Also brokers that were started by hand with data below the cluster's."""
+        known = {one.pid for one in self.brokers}
+        by_hand = [one for one in started_by_hand(data_dir) if one.pid not in known]
+        end([self.zookeeper, *by_hand, *self.brokers], data_dir)
+
+
+def started_by_hand(data_dir: Path) -> list[Member]:
+    """Whoever holds a data dir below this one, by the kernel's list of locks."""
+    try:
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    except OSError:  # not on Linux
+        return []
+    holders = {fields[5].rpartition(":")[2]: int(fields[4]) for fields in locks if fields[1] == "FLOCK"}
+    found = []
+    for lock in data_dir.glob(f"*/{LOCK_FILE}"):
+        pid = holders.get(str(lock.stat().st_ino))
+        if pid is not None and _has_open(pid, lock):  # another disk may have a file of that number
+            found.append(Member(0, -1, pid, began(pid)))
+    return found
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    with suppress(OSError):  # it is no more, or somebody else's
+        return any(one.resolve() == path.resolve() for one in Path(f"/proc/{pid}/fd").iterdir())
+    return False
+
+
+def end(members: Sequence[Member], data_dir: Path) -> None:
+    """Brokers one after the other, so that each hands over what it leads; then ZooKeeper, which comes first here."""
+    for member in [*members[1:], *members[:1]]:
+        end_one(member)
+    (data_dir / _FILE).unlink(missing_ok=True)
 
 
 def began(pid: int) -> str:
@@ -87,25 +122,47 @@ def began(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[_BEGAN_FIELD]
 
 
-def spawn(command: list[str], log_path: Path, name: str, id_: int, ports: tuple[int, int]) -> Member:
-    """Start a process that lives on without us and is not ended by our Ctrl-C; returns once its port is open."""
-    with log_path.open("ab") as log:
+def spawn(
+    command: list[str], log_path: Path, id_: int, ports: tuple[int, int], members: list[Member]
+) -> None:
+    """Start a process that lives on without us and is not ended by our Ctrl-C, as one more of `members`; returns once
+    its port is open."""
+    # Ctrl-C waits: whoever ends the members must know of each.
+    with log_path.open("ab") as log, Undisturbed():
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    member = Member(id_, ports[0], process.pid, began(process.pid), ports[1])
+        members.append(Member(id_, ports[0], process.pid, began(process.pid), ports[1]))
     deadline = time.monotonic() + _START_SECONDS
     try:
         while not _is_open(ports[0]):
             if process.poll() is not None or time.monotonic() > deadline:
                 said = log_path.read_text(errors="replace")[-_SHOWN_CHARACTERS:].strip().rpartition("\n")[2]
+                name = f"broker {id_}" if id_ else "ZooKeeper"
                 raise CommandError(f"{name} did not start ({log_path}): {said}")
             time.sleep(_POLL_SECONDS)
     except BaseException:
         process.kill()
         process.wait()
         raise
-    return member
+
+
+def require_all() -> None:
+    """Name everything that is missing at once: each lack is found by another process, one after the other."""
+    from penstock.core.distribution import install
+    from penstock.testing.zookeeper import ZooKeeperStartError, find_java
+
+    needed = {"kazoo": "cluster", "pyspark": "spark"}
+    absent = [module for module in needed if find_spec(module) is None]
+    lacks = []
+    if absent:
+        lacks.append(f"{' and '.join(absent)}, {install(*(needed[module] for module in absent))}")
+    try:
+        find_java()
+    except ZooKeeperStartError as error:
+        lacks.append(str(error))
+    if lacks:
+        raise CommandError(f"a local cluster needs what is missing here: {'; '.join(lacks)}")
 
 
 def broker_command(
@@ -142,12 +199,17 @@ def _is_open(port: int) -> bool:
         return False
 
 
-def _end(member: Member) -> None:
+def end_one(member: Member) -> None:
     if not member.is_running:
         return
-    os.kill(member.pid, signal.SIGTERM)
+    _tell(member, signal.SIGTERM)
     deadline = time.monotonic() + _STOP_SECONDS
     while member.is_running:
         if time.monotonic() > deadline:
-            os.kill(member.pid, signal.SIGKILL)
+            _tell(member, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
+
+
+def _tell(member: Member, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):  # it has ended since we looked
+        os.kill(member.pid, number)

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec, TextIO
 
 import typer
 
@@ -71,6 +71,7 @@ def command(
         text = inspect.cleandoc(function.__doc__ or "")
         if examples:
             text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in examples)
+        text = text.replace("[", r"\[")  # help is markup, which would eat the names of extras
         made = app.command(
             name, help=text, short_help=text.partition("\n")[0], context_settings=context_settings
         )
@@ -127,12 +128,24 @@ def _guarded(session: Session, work: Callable[[], None]) -> None:
 
 
 def say_error(line: str) -> None:
-    print(f"penstock: {line}", file=sys.stderr, flush=True)
+    say(f"penstock: {line}")
+
+
+def say(text: str, *, end: str = "\n") -> None:
+    """To stderr. Where nobody listens the work goes on, and the exit code tells."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except OSError:
+        _hush(sys.stderr)
 
 
 def hush_stdout() -> None:
+    _hush(sys.stdout)
+
+
+def _hush(stream: TextIO) -> None:
     """After a closed pipe: let the interpreter flush its buffers into nothing when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def is_usage_error(error: BaseException) -> bool:

@@ -219,7 +219,9 @@ def _copy(reader: Reader, *, as_json: bool, most: int | None) -> None:
     pipe = _Pipe()
     left = most if most is not None else sys.maxsize
     lost = False
-    while left and not reader.done and not pipe.closed():
+    while left and not reader.done:
+        if pipe.closed():
+            raise BrokenPipeError  # what it was given last may not have been read: that is not committed
         lines = []
         for message in reader.read(_WAIT_SECONDS):
             lines.append(render(message))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.command import Session
 from penstock.cli.errors import CommandError
+from penstock.core.distribution import install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ def archive_then_live(
     skip_corrupt: bool,
 ) -> "Iterator[ArchiveThenLive]":
     if find_spec("pyarrow") is None:
-        raise CommandError("reading an archive needs Arrow: pip install 'penstock[spark]'")
+        raise CommandError(f"reading an archive needs Arrow: {install('spark')}")
     from penstock.spark.pipelines.from_archive.handover import ArchiveThenLive
 
     with _opened(session, uri) as (lake, rows):

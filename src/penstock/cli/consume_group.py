@@ -1,6 +1,7 @@
 """`penstock consume --group`: as a member of the group, each message committed after it was printed."""
 
 import sys
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.client.starting import Start
 
 _TAKEN_AT_ONCE = 1000
+# Time for others to give up what a new member is to have.
+_SETTLED_SECONDS = 5.0
 _STRATEGIES = ("range", "roundrobin", "cooperative-sticky")
 
 
@@ -38,7 +41,9 @@ class GroupRows:
         self._follow = follow
         self._left = sys.maxsize if most is None else most
         self.broker_lost = False
-        admin = Admin(session.bootstrap, debug=session.debug)
+        self._admin = admin = Admin(session.bootstrap, debug=session.debug)
+        self._group = group
+        self._empty_since: float | None = None  # there is nothing for this member
         self._ends = admin.latest(topic, admin.partition_indexes(topic))
         self._passed: set[tuple[str, int]] = set()  # read up to the end they had when this began
         start: Start = "earliest" if from_beginning else "latest"
@@ -64,7 +69,19 @@ class GroupRows:
             return True
         if self._follow or not consumer.joined:
             return False
+        if not consumer.assignment:
+            return self._has_no_share()
+        self._empty_since = None
         return self._passed.union(consumer.at_end).issuperset(consumer.assignment)
+
+    def _has_no_share(self) -> bool:
+        """Others have it all. Not so soon: of cooperative members a newcomer gets its share in the second round."""
+        now = time.monotonic()
+        if self._empty_since is None:
+            self._empty_since = now
+        if now - self._empty_since < _SETTLED_SECONDS:
+            return False
+        return all(one.state == "stable" for one in self._admin.describe_groups([self._group]))
 
     def read(self, timeout: float) -> Iterator[ConsoleRow]:
         messages = self._consumer.receive_many(min(_TAKEN_AT_ONCE, self._left), timeout)

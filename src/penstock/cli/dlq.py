@@ -6,8 +6,10 @@ import typer
 
 from penstock.cli.command import Session, command
 from penstock.cli.output import count_text, print_json, print_table
+from penstock.cli.retries import due_text, retries_text
 
 if TYPE_CHECKING:
+    from penstock.client.admin import Retries
     from penstock.client.dead_letters import DeadLetterBox
     from penstock.client.message import Message
 
@@ -34,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(session: Session) -> None:
-    """Every dead-letter topic, and how many messages wait in it."""
+    """Every dead-letter topic, how many messages wait in it, and how many may still come: those that are retried."""
     found = _box(session).all()
     if session.json:
         print_json(
@@ -45,14 +47,16 @@ def list_(session: Session) -> None:
                     "dead_letters": one.name,
                     "waiting": one.waiting,
                     "replayed": one.replayed,
+                    "retrying": 0 if one.retries is None else one.retries.waiting,
+                    "due_ms": None if one.retries is None else one.retries.due_ms,
                 }
                 for one in found
             ]
         )
     elif found:
         print_table(
-            ("topic", "group", "waiting", "replayed"),
-            [(one.topic, one.group, one.waiting, one.replayed) for one in found],
+            ("topic", "group", "waiting", "replayed", "retrying", "due"),
+            [(one.topic, one.group, one.waiting, one.replayed, *_retrying(one.retries)) for one in found],
         )
     else:
         print("no dead letters; consumers with retry=Retry(dead_letter=True) put there what never works")
@@ -60,7 +64,8 @@ def list_(session: Session) -> None:
 
 def show(session: Session, topic: Topic, group: Group, most: Most = None) -> None:
     """The messages that wait: what they are, how often they were tried, and why they failed."""
-    found = list(_box(session).messages(topic, group, most=most))
+    box = _box(session)
+    found = list(box.messages(topic, group, most=most))
     if session.json:
         print_json([_as_json(message) for message in found])
     elif found:
@@ -77,11 +82,15 @@ def show(session: Session, topic: Topic, group: Group, most: Most = None) -> Non
         print_table(("origin", "key", "value", "tries", "error"), rows)
     else:
         print(f"no dead letters of {topic} wait for group {group}")
+    retries = None if session.json else box.retries(topic, group)
+    if retries is not None:
+        print(f"retries: {retries_text(retries)}; what fails once too often comes here")
 
 
 def replay(session: Session, topic: Topic, group: Group, most: Most = None) -> None:
     """Send the messages back to the topic they came from, as they were first sent.
 
+    They go into their old partitions, and keep their timestamps unless retention could take them before they are read.
     Every group of that topic sees them again. They stay in the dead-letter topic, but are not replayed twice.
     """
     done = _box(session).replay(topic, group, most=most)
@@ -89,6 +98,10 @@ def replay(session: Session, topic: Topic, group: Group, most: Most = None) -> N
         print_json({"topic": topic, "group": group, "replayed": done})
     else:
         print(f"replayed {count_text(done, 'message')} into {topic}")
+
+
+def _retrying(retries: "Retries | None") -> tuple[int, str | None]:
+    return (0, None) if retries is None else (retries.waiting, due_text(retries))
 
 
 def _box(session: Session) -> "DeadLetterBox":

@@ -23,8 +23,13 @@ def register(app: typer.Typer) -> None:
 def doctor(
     session: Session,
     data_dir: Annotated[Path, typer.Option(help="The broker's data directory.")] = Path("data"),
-    host: Annotated[str, typer.Option(help="Where the broker listens, or will.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Its port for Kafka clients.")] = 9092,
+    host: Annotated[
+        str | None, typer.Option(help="Where the broker listens, or will (default: as --bootstrap says).")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Its port for Kafka clients (default: as --bootstrap says)."),
+    ] = None,
     console_port: Annotated[
         int, typer.Option(min=1, max=65535, help="Its port of /metrics and /healthz.")
     ] = 9080,
@@ -39,7 +44,10 @@ def doctor(
     from penstock.cli.check_ports import kafka_port
     from penstock.cli.check_system import system_findings
     from penstock.cli.findings import Level, print_findings
+    from penstock.client.connect import addresses
 
+    named = addresses(session.bootstrap)[0]
+    host, port = host or named[0], port or named[1]
     findings = [kafka_port(host, port), check_console_port(host, console_port)]
     findings += archive_findings(host, console_port)
     findings += data_findings(data_dir)

@@ -3,16 +3,16 @@
 The first line on a pipe is a contract: `penstock listens on HOST:PORT`. Whoever starts a broker waits for it.
 """
 
-import contextlib
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock import __version__
-from penstock.cli.check_data import is_clean
+from penstock.cli.check_data import is_clean, on_disk
 from penstock.cli.command import DEFAULT_BOOTSTRAP, Session
 from penstock.cli.output import count_text, print_json, size_text
+from penstock.cli.streams import harmless_output
 
 if TYPE_CHECKING:
     from penstock.cli.start import Endpoint
@@ -35,8 +35,7 @@ class Greeting:
 
     def ready(self, broker: "Broker") -> None:
         facts = self._facts(broker)
-        # A reader that went away must not take the broker with it.
-        with contextlib.suppress(BrokenPipeError):
+        with harmless_output():
             if self._session.json:
                 print_json(facts)
             elif sys.stdout.isatty():
@@ -108,9 +107,9 @@ class Greeting:
     def stopped(self) -> bool:
         """Say how it ended; False when a log could not be closed as it should."""
         clean = is_clean(self._data_dir)
-        with contextlib.suppress(BrokenPipeError, ValueError):
+        with harmless_output():
             if self._session.json:
                 print_json({"event": "stopped", "clean": clean})
-            elif clean:
-                print("penstock has stopped; everything is on disk", flush=True)
+            else:
+                print(f"penstock has stopped; {on_disk(clean)}", flush=True)
         return clean

@@ -7,6 +7,7 @@ import typer
 from penstock.cli import group_reset
 from penstock.cli.command import Session, command
 from penstock.cli.output import Cell, count_text, print_json, print_table
+from penstock.cli.retries import retries_json, retries_text
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin, GroupInfo
@@ -38,15 +39,23 @@ def list_(session: Session) -> None:
                     "members": len(one.members),
                     "topics": one.topics,
                     "lag": one.lag,
+                    "retrying": one.retrying,
                 }
                 for one in found
             ]
         )
     elif found:
         print_table(
-            ("group", "state", "members", "topics", "lag"),
+            ("group", "state", "members", "topics", "lag", "retrying"),
             [
-                (one.name, state_text(one.state), len(one.members), ",".join(one.topics) or "-", one.lag)
+                (
+                    one.name,
+                    state_text(one.state),
+                    len(one.members),
+                    ",".join(one.topics) or "-",
+                    one.lag,
+                    one.retrying,
+                )
                 for one in found
             ],
         )
@@ -59,11 +68,14 @@ def list_(session: Session) -> None:
 def describe(session: Session, group: Group) -> None:
     """One group: who is in it, what each member reads, and how far behind it is.
 
-    The lag counts offsets from what is committed to the end of the partition.
+    The lag counts offsets from what is committed to the end of the partition. Where nothing was ever committed, all
+    that the partition holds counts. Messages that failed and wait for another try are told apart from it.
     """
-    found = _admin(session).describe_group(group)
+    admin = _admin(session)
+    found = admin.describe_group(group)
+    retries = admin.retries_of(found)
     if session.json:
-        print_json(_as_json(found))
+        print_json({**_as_json(found), "retries": retries_json(retries)})
         return
     members = count_text(len(found.members), "member")
     assignor = f"  assigned by {found.assignor}" if found.assignor else ""
@@ -77,6 +89,12 @@ def describe(session: Session, group: Group) -> None:
         print_table(("member", "client", "host", "instance", "partitions"), _member_rows(found))
     for topic in found.deleted_topics:
         print(f"topic {topic} was deleted; what was committed for it expires")
+    if found.never_read:
+        size = sum(one.lag for one in found.never_read)
+        where = count_text(len(found.never_read), "partition")
+        print(f"never read: {size:,} of the lag, in {where} for which nothing was ever committed")
+    for one in retries:
+        print(f"retries: {retries_text(one)}")
     if found.lag:
         print(f"`penstock why {found.name}` tells why it lags")
 
@@ -125,6 +143,8 @@ def _as_json(found: "GroupInfo") -> dict[str, Any]:
         "coordinator": found.coordinator,
         "assignor": found.assignor or None,
         "lag": found.lag,
+        "never_read": sum(one.lag for one in found.never_read),
+        "retrying": found.retrying,
         "members": [
             {
                 "id": one.id,

@@ -68,8 +68,9 @@ def reset(
 ) -> None:
     """Let a group go on elsewhere: the next offset to read, committed for it.
 
-    The group must have no members. An offset that a partition does not have becomes the nearest one it has. What was
-    committed before is shown, so that a reset can be taken back.
+    The group must have no members. What waits in its retry topics stays unless they are named. An offset that a
+    partition does not have becomes the nearest one it has. What was committed before is shown, so that a reset can be
+    taken back.
     """
     to = _place(to_earliest, to_latest, to_offset, to_time, shift_by)
     from penstock.client.admin import Admin
@@ -119,8 +120,12 @@ def _place(
 
 
 def _topics_of(admin: "Admin", group: str) -> list[str]:
+    """Not its retry topics: what waits there has failed, and is nowhere else."""
+    from penstock.client.retry import retry_topic
+
     found = admin.describe_group(group)
-    there = sorted({one.topic for one in found.offsets if one.committed is not None})
+    read = {one.topic for one in found.offsets if one.committed is not None}
+    there = sorted(topic for topic in read if not topic.endswith(retry_topic("", group)))
     if not there:
         raise CommandError(f"group {group} has committed nothing: name the topic to begin in with --topic")
     return there

@@ -18,10 +18,11 @@ class Flow:
     topic: str
     partition: int
     member: str | None
-    lag: int | None
-    lag_before: int | None
+    lag: int
+    lag_before: int
     written: int  # offsets that were added
     read: int  # offsets that the group committed
+    never_read: bool  # nothing was ever committed for it
 
     @property
     def name(self) -> str:
@@ -43,8 +44,9 @@ class Watch:
 
     @cached_property
     def flows(self) -> list[Flow]:
+        """Without retry topics: what waits there moves when it is due."""
         before = {(one.topic, one.partition): one for one in self.first.offsets}
-        return [_flow(before.get((one.topic, one.partition), one), one) for one in self.last.offsets]
+        return [_flow(before.get((one.topic, one.partition), one), one) for one in self.last.own]
 
     @property
     def rebalancing(self) -> int:
@@ -74,7 +76,7 @@ class Watch:
 
 
 def _flow(before: "GroupOffset", after: "GroupOffset") -> Flow:
-    read = 0 if before.committed is None or after.committed is None else after.committed - before.committed
+    read = 0 if after.never_read else after.position - before.position
     return Flow(
         after.topic,
         after.partition,
@@ -83,4 +85,5 @@ def _flow(before: "GroupOffset", after: "GroupOffset") -> Flow:
         before.lag,
         max(0, after.latest - before.latest),
         max(0, read),
+        after.never_read,
     )

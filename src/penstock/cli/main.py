@@ -7,6 +7,7 @@ import typer
 
 from penstock.cli.command import AsJson, Bootstrap, Debug, RootOptions, is_usage_error, say_error
 from penstock.cli.errors import INTERRUPTED, WRONG_USE
+from penstock.cli.streams import open_closed_streams
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,7 +35,7 @@ def _root(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Penstock: one log for Kafka clients, RabbitMQ clients and Spark.
+    """Penstock: one log for Kafka clients and Spark.
 
     Start a broker with `penstock up`, then, in another terminal:
 
@@ -92,6 +93,7 @@ _register()
 
 def main() -> None:
     """Run a command; wrong use is one line that names the help, not a page of it."""
+    open_closed_streams()
     try:
         code = app(standalone_mode=False, prog_name="penstock")
     except (KeyboardInterrupt, typer.Abort):

@@ -19,13 +19,16 @@ class Emptying:
         self._sizes: dict[Place, int] = {}
 
     def progress(self, found: "ClusterInfo") -> Progress:
-        for place in found.on(self._broker):
+        held = set(found.on(self._broker))
+        for place in held:
             self._sizes[place] = max(found.size_of(place), _REPLICA_BYTES_MIN)
         done = 0
         for place, size in self._sizes.items():
             one = found.partitions.get(place)
-            if one is None or self._broker not in one.replicas:
+            if place not in held:
                 done += size
+            elif one is None:
+                continue  # metadata hides it
             elif self._broker in one.removing and one.adding:
                 copied = found.copied(place)
                 done += size * copied.done_bytes // max(copied.total_bytes, 1)

@@ -153,9 +153,15 @@ def sql(
 
 
 def _run(session: Session, asked: "SqlSettings", master: str, config: dict[str, str], rows: int) -> None:
+    from penstock.spark.checks import require_pyspark
+
+    require_pyspark()
+    from penstock.spark.pipelines.sql.early import check_early
     from penstock.spark.pipelines.sql.running import check_broker, sql_session
 
-    check_broker(session.bootstrap)
+    there = check_broker(session.bootstrap)
+    if not any("catalog" in name or "metastore" in name for name in config):  # where tables may come from
+        check_early(asked, there)  # before Spark starts, which takes seconds
     with SparkUser(debug=session.debug, after="cancelling the batch at hand") as user:
         spark = sql_session(master, config)
         user.started()

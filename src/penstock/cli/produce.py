@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.command import Session, command, say_error
+from penstock.cli.command import Session, command, hush_stdout, say, say_error
 from penstock.cli.errors import FAILED, INTERRUPTED, WrongUseError
 from penstock.cli.options import parse_pairs
 from penstock.cli.output import count_text, print_json, size_text
@@ -78,7 +78,7 @@ def produce(
         debug=session.debug,
     )
     if sys.stdin.isatty():
-        print(f"each line is a message to {topic}; Ctrl-D ends", file=sys.stderr)
+        say(f"each line is a message to {topic}; Ctrl-D ends")
     interrupted = False
     try:
         for number, line in enumerate(sys.stdin.buffer, 1):
@@ -95,7 +95,11 @@ def produce(
     except KeyboardInterrupt:
         interrupted = True
         producer.finish()
-    report.end(session, producer.acknowledged, producer.failed, acks)
+    try:
+        report.end(session, producer.acknowledged, producer.failed, acks)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        hush_stdout()  # nobody reads the summary; what failed has failed all the same
     if interrupted:
         raise typer.Exit(INTERRUPTED)
     if producer.failed or report.skipped:
@@ -124,7 +128,7 @@ class _Report:
                 self._shown_at = now
                 rate = self._messages / (now - self._started)
                 text = f"{self._messages:,} messages, {size_text(self._bytes)}, {rate:,.0f} a second"
-                print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+                say(f"\r\x1b[K{text}", end="")
 
     def failure(self, text: str) -> None:
         """The same reason is said once, however many messages it takes."""
@@ -141,7 +145,7 @@ class _Report:
 
     def end(self, session: Session, acknowledged: int, failed: int, acks: str) -> None:
         if self._progress:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            say("\r\x1b[K", end="")
         failed += self.skipped
         seconds = time.monotonic() - self._started
         if session.json:

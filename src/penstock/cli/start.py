@@ -4,7 +4,9 @@ The checks come first because a broker that gives up half-way has already opened
 """
 
 import errno
+import logging
 import os
+import pwd
 import resource
 import socket
 import sys
@@ -19,6 +21,8 @@ from penstock.cli.errors import CommandError, WrongUseError
 
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
+
+log = logging.getLogger(__name__)
 
 _STARTED = time.monotonic()  # this module is imported when the command starts
 DEFAULT_HOST = "127.0.0.1"
@@ -48,7 +52,10 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def load_config(
-    flags: Mapping[str, str], endpoint: Endpoint | None, file: Path | None = None
+    flags: Mapping[str, str],
+    endpoint: Endpoint | None,
+    file: Path | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> tuple["BrokerConfig", Endpoint]:
     """The settings in force and where to listen: flag over environment over file over default."""
     from penstock.config.settings import ConfigError
@@ -56,13 +63,15 @@ def load_config(
 
     named = dict(flags)
     if endpoint is not None:
+        if "listeners" in flags:
+            raise WrongUseError(f"--set listeners={flags['listeners']} and {endpoint}: give one address")
         named["listeners"] = f"PLAINTEXT://{endpoint}"
     try:
         content = file.read_bytes() if file is not None else None
     except OSError as error:
         raise CommandError(f"cannot read the configuration {file}: {error.strerror}") from error
     try:
-        config = load_broker_config(flags=named, environment=os.environ, file=content)
+        config = load_broker_config(flags=named, environment=os.environ, file=content, defaults=defaults)
     except ConfigError as error:
         raise CommandError(f"{error}; docs/configuration.md lists every setting") from error
     if endpoint is None:
@@ -85,12 +94,15 @@ def _listening(config: "BrokerConfig") -> tuple["BrokerConfig", Endpoint]:
 def serve(config: "BrokerConfig", endpoint: Endpoint, session: Session) -> None:
     """Run the broker until SIGTERM or Ctrl-C."""
     from penstock.cli.greeting import Greeting
+    from penstock.config.sources import unknown_variables
     from penstock.core.files import LockedError
     from penstock.server import logs
     from penstock.server.run import run
 
     level = "debug" if session.debug else str(config.values["penstock.log.level"])
     logs.set_up(str(config.values["penstock.log.format"]), level)
+    for name in unknown_variables(os.environ):
+        log.warning("%s in the environment is no setting, and has no effect", name)
     data_dir = Path(config.log_dirs[0])
     check_port(endpoint, "--port")
     check_port(Endpoint(endpoint.host, max(0, config.penstock_console_port)), "--console-port")
@@ -142,7 +154,10 @@ def _cannot_listen(endpoint: Endpoint, option: str, error: OSError) -> CommandEr
 
 
 def prepare_data_dir(data_dir: Path) -> bool:
-    """Make the directory and see that it can be written; True when it is new."""
+    """Make the directory, see that it can be written and is a broker's; True when it is new."""
+    from penstock.core.files import OsFiles
+    from penstock.storage.data_format import check_data_dir
+
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -153,10 +168,24 @@ def prepare_data_dir(data_dir: Path) -> bool:
         ) from error
     if not os.access(data_dir, os.W_OK | os.X_OK):
         raise CommandError(
-            f"cannot write to the data dir {data_dir}: give yourself write permission (chmod u+rwx {data_dir}), "
-            "or choose another with --data-dir"
+            f"cannot write to the data dir {data_dir}: {permission_advice(data_dir)}, or choose another with --data-dir"
         )
+    check_data_dir(OsFiles(), data_dir)
     return not any(data_dir.iterdir())
+
+
+def permission_advice(path: Path) -> str:
+    """What makes a directory writable to us: only its owner may change its permissions."""
+    owner = path.stat().st_uid
+    if owner == os.geteuid():
+        return f"give yourself write permission (chmod u+rwx {path})"
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    return (
+        f"it belongs to {name}: run the broker as {name}, or make it yours (sudo chown -R $(id -un) {path})"
+    )
 
 
 def raise_file_limit() -> tuple[int, int]:

@@ -91,6 +91,11 @@ class Outlook:
         for what, places in (("offline", found.offline), ("under-replicated", found.under_replicated)):
             if places:
                 print(f"{what}: {_names(places)}")
+        for topic, count in found.incomplete.items():
+            print(
+                f"{topic} has {count.there} of {count_text(count.wanted, 'replica')}: it was made while brokers were "
+                "missing, and gets the others when they are there"
+            )
         if self._moves:
             self._print_moves()
         if found.trouble:
@@ -130,6 +135,7 @@ class Outlook:
             "offline": len(found.offline),
             "under_replicated_partitions": [str(place) for place in found.under_replicated],
             "offline_partitions": [str(place) for place in found.offline],
+            "incomplete_topics": {topic: count._asdict() for topic, count in found.incomplete.items()},
             "moves": [
                 {
                     "topic": place.topic,

@@ -1,15 +1,17 @@
 """`penstock topic …`: make, look at, change and delete topics."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 
-from penstock.cli.command import Session, command
-from penstock.cli.errors import WrongUseError
+from penstock.cli.command import Session, command, say_error
+from penstock.cli.errors import CommandError, WrongUseError
 from penstock.cli.options import parse_pairs
 from penstock.cli.output import count_text, print_json, print_table
+from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.client.admin import Admin, TopicInfo
@@ -63,12 +65,22 @@ def create(
     configs = parse_pairs("--config", config)
     admin = _admin(session)
     admin.create(name, partitions=partitions, replicas=replicas, configs=configs)
+    tell_without_effect(configs)
     made = admin.describe_new(name)
     if session.json:
         print_json(_as_json(made))
     else:
         sizes = f"{count_text(len(made.partitions), 'partition')}, {count_text(made.replicas, 'replica')}"
         print(f"made topic {name} with {sizes} each; fill it with `penstock produce {name}`")
+
+
+def tell_without_effect(configs: Mapping[str, str]) -> None:
+    """Kafka's settings that are taken, shown, and not asked for here."""
+    from penstock.config.topic_settings import TOPIC_SETTINGS
+
+    for key in configs:
+        if key in TOPIC_SETTINGS and TOPIC_SETTINGS[key].without_effect:
+            say_error(f"{key} is kept, but has no effect here")
 
 
 def list_(
@@ -140,17 +152,22 @@ def alter(
     before = admin.describe(name) if counts else None
     if before is not None and min(counts) < before.staying and not retire:
         _confirm_retiring(session, before, min(counts))  # before anything is changed
-    if changed or delete_config:
-        admin.alter_configs(name, changed, delete_config or ())
-    if before is not None and partitions is not None:
-        if partitions < before.staying:
-            admin.retire_partitions(name, partitions)
-        else:
-            admin.add_partitions(name, partitions)
-    if replicas is not None:
-        from penstock.cli.topic_replicas import set_replicas
+    with _Steps() as steps:
+        if changed or delete_config:
+            admin.alter_configs(name, changed, delete_config or ())
+            steps.done.append("the settings are changed")
+            tell_without_effect(changed)
+        if before is not None and partitions is not None:
+            if partitions < before.staying:
+                admin.retire_partitions(name, partitions)
+                steps.done.append(f"all but {partitions} partitions are being retired")
+            else:
+                admin.add_partitions(name, partitions)
+                steps.done.append(f"there are {partitions} partitions")
+        if replicas is not None:
+            from penstock.cli.topic_replicas import set_replicas
 
-        set_replicas(session, name, replicas)
+            set_replicas(session, name, replicas)
     topic = admin.describe(name)
     if session.json:
         print_json(_as_json(topic))
@@ -161,6 +178,20 @@ def alter(
     )
     print(f"topic {name} now has {count_text(len(topic.partitions), 'partition')} and {own}")
     _tell_retired(topic)
+
+
+class _Steps:
+    """One that fails says what those before it have changed already."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self.done and isinstance(error, PenstockError):
+            raise CommandError(f"{error}; before that, {' and '.join(self.done)}") from error
 
 
 def _confirm_retiring(session: Session, topic: "TopicInfo", partitions: int) -> None:

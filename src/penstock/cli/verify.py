@@ -136,16 +136,28 @@ def _print(verdicts: "list[Verdict]") -> None:
             for one in verdicts
             for what in one.differences
         ),
-        *(
-            f"{one.place} on broker {broker} could not be read: {why}"
-            for one in verdicts
-            for broker, why in one.unread.items()
-        ),
+        *_unread_lines(verdicts),
     ]
     for line in lines[:_LINES_MAX]:
         print(line)
     if len(lines) > _LINES_MAX:
         print(f"and {len(lines) - _LINES_MAX} more; --json has them all")
+
+
+def _unread_lines(verdicts: "list[Verdict]") -> list[str]:
+    """One for each broker and reason: a broker that is missing is missed by all its partitions."""
+    places: dict[tuple[int, str], list[Place]] = {}
+    for one in verdicts:
+        for broker, why in one.unread.items():
+            places.setdefault((broker, why), []).append(one.place)
+    return [
+        f"broker {broker} could not be read: {why} ({_named(each)})"
+        for (broker, why), each in sorted(places.items())
+    ]
+
+
+def _named(places: "list[Place]") -> str:
+    return str(places[0]) if len(places) == 1 else f"{places[0]} and {len(places) - 1} more partitions"
 
 
 def _broken(one: "Verdict") -> int:

@@ -1,5 +1,7 @@
 """The files of a broker that is stopped, read from end to end: every batch whole, undamaged and in its place."""
 
+import mmap
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -10,6 +12,8 @@ from penstock.cli.check_data import is_clean, is_locked
 from penstock.cli.command import Session, say_error
 from penstock.cli.errors import FAILED, CommandError
 from penstock.cli.output import count_text, print_json, print_table, size_text
+from penstock.core.files import OsFiles
+from penstock.storage.data_format import check_data_dir
 from penstock.storage.layout import (
     CLEANER_FILE,
     LOG,
@@ -42,6 +46,7 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
 
     if not (data_dir / "topics").is_dir():
         raise CommandError(f"{data_dir} is no data dir of a broker: name one with --data-dir")
+    check_data_dir(OsFiles(), data_dir)
     if is_locked(data_dir):
         raise CommandError(
             f"a broker runs on {data_dir}: stop it first, or compare replicas with `penstock verify`"
@@ -93,7 +98,7 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
 
 def _is_compacted(directory: Path) -> bool:
     """Whether offsets may be missing by right, as far as files tell."""
-    from penstock.services.topic_names import OFFSETS_TOPIC
+    from penstock.core.internal_topics import OFFSETS_TOPIC
 
     return directory.parent.name == OFFSETS_TOPIC or (directory / CLEANER_FILE).exists()
 
@@ -205,25 +210,27 @@ class _Walk:
                         at += header.size_bytes
                 except InvalidBatch as error:
                     what = f"at byte {position + at}, offset {max(self.expected, 0)} or later: {error}"
-                    yield at, _Damage(position + at, what, _holds_batch(view[at:], self.expected))
+                    yield at, _Damage(position + at, what, _holds_batch(file, position + at, self.expected))
                     return
                 position += at
                 yield at, None
 
 
-def _holds_batch(view: memoryview, expected: int) -> bool:
-    """Whether a whole batch lies somewhere behind the first byte, of an offset near the one that is expected."""
-    from penstock.records.batch import InvalidBatch, check_batch
+def _holds_batch(file: Path, position: int, expected: int) -> bool:
+    """Whether a whole batch lies somewhere behind a byte, of an offset near the one that is expected."""
+    with file.open("rb") as source, mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return any(offset > expected for offset in _offsets_behind(data, position + 1, expected))
 
-    data = bytes(view)
-    near = max(expected, 0).to_bytes(8, "big")[:5]
-    at = data.find(near, 1)
-    while at >= 0:
-        if data[at + _MAGIC_AT : at + _MAGIC_AT + 1] == b"\x02":
-            try:
-                if check_batch(view, at).base_offset > expected:
-                    return True
-            except InvalidBatch:
-                pass
-        at = data.find(near, at + 1)
-    return False
+
+def _offsets_behind(data: mmap.mmap, position: int, expected: int) -> Iterator[int]:
+    from penstock.records.batch import HEADER_BYTES, InvalidBatch, check_batch, size_at
+
+    near = re.escape(max(expected, 0).to_bytes(8, "big")[:5])
+    places = re.compile(b"(?=%b.{%d}\\x02)" % (near, _MAGIC_AT - 5), re.DOTALL)
+    starts = [found.start() for found in places.finditer(data, position)]
+    for at in starts:
+        try:
+            size = size_at(data[at : at + HEADER_BYTES], 0, len(data) - at)
+            yield check_batch(memoryview(data[at : at + (size or 0)]), 0).base_offset
+        except InvalidBatch:
+            continue

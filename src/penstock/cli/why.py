@@ -41,6 +41,7 @@ def why(
     seconds = parse_duration("--over", over)
     from penstock.cli.check_group import group_findings
     from penstock.cli.findings import print_findings
+    from penstock.cli.retries import retries_json
     from penstock.client.admin import Admin
 
     admin = Admin(session.bootstrap, debug=session.debug)
@@ -52,7 +53,8 @@ def why(
         with ClusterAdmin(session.bootstrap) as cluster:
             tell(admin, cluster, name, json=session.json)
         return
-    findings = group_findings(watch)
+    retries = admin.retries_of(watch.last)
+    findings = group_findings(watch, retries)
     if session.json:
         print_json(
             {
@@ -61,6 +63,8 @@ def why(
                 "seconds": round(watch.seconds, 3),
                 "lag": watch.last.lag,
                 "lag_before": watch.first.lag,
+                "never_read": sum(one.lag for one in watch.last.never_read),
+                "retries": retries_json(retries),
                 "findings": [one.as_json() for one in findings],
                 "partitions": [_as_json(flow) for flow in watch.flows],
             }
@@ -75,10 +79,14 @@ def _watch(admin: "Admin", group: str, seconds: float) -> "Watch | None":
     from penstock.cli.group_watch import Watch
     from penstock.client.errors import ClientError
 
+    is_topic = group in {topic.name for topic in admin.topics()}
+    # A group that is not there would be waited for, where no broker can coordinate groups yet.
+    if is_topic and not _is_listed(admin, group):
+        return None
     try:
         looks = [admin.describe_group(group)]
     except ClientError:
-        if group in {topic.name for topic in admin.topics()}:
+        if is_topic:
             return None
         raise
     begun = time.monotonic()
@@ -88,8 +96,18 @@ def _watch(admin: "Admin", group: str, seconds: float) -> "Watch | None":
     return Watch(tuple(looks), time.monotonic() - begun)
 
 
+def _is_listed(admin: "Admin", group: str) -> bool:
+    """Also where the list may lack some."""
+    from penstock.client.errors import ClientError
+
+    try:
+        return any(one.name == group for one in admin.groups())
+    except ClientError:
+        return True
+
+
 def _print_partitions(watch: "Watch") -> None:
-    behind = sorted((flow for flow in watch.flows if flow.lag), key=lambda flow: -(flow.lag or 0))
+    behind = sorted((flow for flow in watch.flows if flow.lag), key=lambda flow: -flow.lag)
     if not behind:
         return
     print()
@@ -118,6 +136,7 @@ def _as_json(flow: "Flow") -> dict[str, Any]:
         "partition": flow.partition,
         "lag": flow.lag,
         "lag_before": flow.lag_before,
+        "never_read": flow.never_read,
         "written": flow.written,
         "read": flow.read,
         "member": flow.member,

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.check_data import is_clean, on_disk
 from penstock.cli.command import Session
 from penstock.cli.errors import CommandError
 from penstock.cli.output import count_text, print_json
@@ -85,10 +86,11 @@ def run_workers(crew: Crew, session: Session) -> None:
         await supervisor.run(console)
 
     asyncio.run(run())
+    clean = all(is_clean(crew.data_dir(number)) for number in range(crew.count))
     if session.json:
-        print_json({"event": "stopped"})
+        print_json({"event": "stopped", "clean": clean})
     else:
-        print("penstock has stopped; everything is on disk", flush=True)
+        print(f"penstock has stopped; {on_disk(clean)}", flush=True)
 
 
 def _check(crew: Crew) -> None:

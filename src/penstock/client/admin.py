@@ -5,7 +5,8 @@ admin.create("orders", partitions=3)
 admin.describe_group("billing").lag
 """
 
-from penstock.client.admin_offsets import Move, OffsetAdmin, ResetTo, Shift
+from penstock.client.admin_offsets import Move, ResetTo, Shift
+from penstock.client.admin_retries import Retries, RetryAdmin
 from penstock.client.admin_topics import PartitionInfo, TopicInfo
 from penstock.client.group_info import GroupInfo, GroupOffset, GroupSummary, MemberInfo
 
@@ -18,15 +19,16 @@ __all__ = [
     "Move",
     "PartitionInfo",
     "ResetTo",
+    "Retries",
     "Shift",
     "TopicInfo",
 ]
 
 
-class Admin(OffsetAdmin):
+class Admin(RetryAdmin):
     """One connection for questions and changes; raises `ClientError` with one line that says what to do.
 
     Topics: `create`, `topics`, `describe`, `alter_configs`, `add_partitions`, `delete`, `delete_records`.
     Groups: `groups`, `describe_group`, `describe_groups`, `committed`, `plan_reset`, `reset_offsets`,
-    `delete_group`.
+    `retries`, `delete_group`.
     """

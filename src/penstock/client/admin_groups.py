@@ -1,7 +1,7 @@
 """Consumer groups, administered: who is in them, and how far behind they are."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
@@ -11,6 +11,8 @@ from penstock.client.admin_topics import TopicAdmin
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.group_info import GroupInfo, GroupOffset, GroupSummary, MemberInfo, Where
+from penstock.client.retry import retry_topic
+from penstock.core.internal_topics import OFFSETS_TOPIC
 
 # What is said while the coordinator of a group changes.
 _MOVING = {
@@ -43,29 +45,28 @@ class GroupAdmin(TopicAdmin):
 
     def describe_groups(self, names: Sequence[str]) -> list[GroupInfo]:
         """Several at once, in a few requests; those that do not exist are left out."""
-        if not names:
+        known = self._partition_numbers() if names else {}
+        if OFFSETS_TOPIC not in known:
             return []
         found = self._described(names)
         fetching = {name: self._fetch_committed(name) for name in found}
         committed = {name: self._committed(name, future) for name, future in fetching.items()}
         members = {name: tuple(map(_member, one.members)) for name, one in found.items()}
-        places = self._places(
-            {topic for of in committed.values() for topic, _ in of}
-            | {topic for of in members.values() for one in of for topic, _ in one.partitions}
-        )
+        read = {name: _read_topics(name, committed[name], members[name], known) for name in found}
+        places = [
+            (topic, index) for topic in sorted(set().union(*read.values())) for index in known.get(topic, ())
+        ]
         earliest = self._bounds(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest = self._bounds(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         infos = []
         for name, one in found.items():
-            read = {topic for topic, _ in committed[name]}
-            read |= {topic for member in members[name] for topic, _ in member.partitions}
             owners = {place: member.id for member in members[name] for place in member.partitions}
             offsets = tuple(
                 GroupOffset(
                     *place, committed[name].get(place), latest[place], owners.get(place), earliest[place]
                 )
                 for place in sorted(latest)
-                if place[0] in read
+                if place[0] in read[name]
             )
             there = {offset.topic for offset in offsets}
             infos.append(
@@ -76,7 +77,7 @@ class GroupAdmin(TopicAdmin):
                     one.partition_assignor,
                     members[name],
                     offsets,
-                    tuple(sorted(read - there)),
+                    tuple(sorted(read[name] - there)),
                 )
             )
         return [one for one in infos if one.exists]
@@ -103,7 +104,25 @@ class GroupAdmin(TopicAdmin):
 
     def committed(self, name: str) -> dict[Where, int]:
         """What a group has committed: the next offset to read, by topic and partition."""
+        if not self._has_groups():
+            return {}
         return self._committed(name, self._fetch_committed(name))
+
+    def notes(self, name: str) -> dict[Where, str]:
+        """The metadata of its commits."""
+        found = self._wait(self._fetch_committed(name), f"group {name}")
+        return {(at.topic, at.partition): at.metadata or "" for at in found.topic_partitions or ()}
+
+    def _has_groups(self) -> bool:
+        """Whoever asks for a group's coordinator makes the topic for groups where it is missing, with as many replicas
+        as there are brokers just then. Looking must not: without that topic there is no group."""
+        return OFFSETS_TOPIC in self._partition_numbers()
+
+    def _partition_numbers(self) -> dict[str, list[int]]:
+        """Of every topic there is."""
+        with kafka_errors(self._bootstrap, "the topics"):
+            known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
+        return {name: list(topic.partitions) for name, topic in known.items()}
 
     def _fetch_committed(self, name: str) -> Any:
         asked = [ConsumerGroupTopicPartitions(name)]
@@ -112,15 +131,6 @@ class GroupAdmin(TopicAdmin):
     def _committed(self, name: str, future: Any) -> dict[Where, int]:
         found = self._wait(future, f"group {name}")
         return {(at.topic, at.partition): at.offset for at in found.topic_partitions or () if at.offset >= 0}
-
-    def _places(self, topics: Iterable[str]) -> list[Where]:
-        """Every partition of those of the topics that exist."""
-        wanted = sorted(set(topics))
-        if not wanted:
-            return []
-        with kafka_errors(self._bootstrap, "the topics"):
-            known = self._client.list_topics(timeout=REQUEST_SECONDS).topics
-        return [(topic, index) for topic in wanted if topic in known for index in known[topic].partitions]
 
     def _bounds(self, places: Iterable[Where], spec: OffsetSpec) -> dict[Where, int]:
         """One end of each partition; those that were deleted in this moment are left out."""
@@ -135,6 +145,8 @@ class GroupAdmin(TopicAdmin):
 
     def delete_group(self, name: str) -> None:
         """Forget a group and everything it committed; it must have no members."""
+        if not self._has_groups():
+            raise no_group(name)
         future = self._client.delete_consumer_groups([name], request_timeout=REQUEST_SECONDS)[name]
         try:
             self._wait(future, f"group {name}")
@@ -171,6 +183,16 @@ def members_at_work(name: str, code: int | None = KafkaError.NON_EMPTY_GROUP) ->
         "that was killed is forgotten when its session.timeout.ms has passed",
         code,
     )
+
+
+def _read_topics(
+    group: str, committed: Iterable[Where], members: Iterable[MemberInfo], known: Collection[str]
+) -> set[str]:
+    """What a group has committed for or reads now, and the retry topics beside them: what waits there may never have
+    been committed for."""
+    read = {topic for topic, _ in committed}
+    read |= {topic for member in members for topic, _ in member.partitions}
+    return read | {name for topic in read if (name := retry_topic(topic, group)) in known}
 
 
 def _member(found: Any) -> MemberInfo:

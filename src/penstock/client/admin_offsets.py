@@ -8,6 +8,7 @@ from typing import Literal
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from penstock.client.admin_groups import GroupAdmin, group_refusal, members_at_work
+from penstock.client.beginning import began_with
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.errors import ClientError
 
@@ -30,6 +31,7 @@ class Move:
     partition: int
     before: int | None  # None where nothing was committed
     after: int
+    note: str = ""  # metadata of the commit
 
 
 class OffsetAdmin(GroupAdmin):
@@ -65,13 +67,19 @@ class OffsetAdmin(GroupAdmin):
             # There is nothing to shift from in the others: they begin where consumers choose, as before.
             before = {index: at for index, at in before.items() if at is not None}
         places = self._resolve(name, topic, before, to)
-        return [Move(topic, index, before[index], places[index]) for index in before]
+        notes = self.notes(name) if found else {}
+        # From here on the group has a place in all there are: those that are added later are read from the first.
+        began = began_with(len(known)) if before.keys() == set(known) else ""
+        return [
+            Move(topic, index, before[index], places[index], notes.get((topic, index)) or began)
+            for index in before
+        ]
 
     def carry_out(self, name: str, moves: Sequence[Move]) -> None:
         """Commit planned moves for the group."""
         if not moves:
             return
-        offsets = [TopicPartition(move.topic, move.partition, move.after) for move in moves]
+        offsets = [TopicPartition(move.topic, move.partition, move.after, move.note) for move in moves]
         asked = [ConsumerGroupTopicPartitions(name, offsets)]
         future = self._client.alter_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[name]
         try:

@@ -95,15 +95,20 @@ class TopicAdmin:
         partitions: int | None = None,
         replicas: int | None = None,
         configs: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
     ) -> None:
-        """What is not given is left to the broker."""
+        """What is not given is left to the broker. With `exist_ok` a topic that is there stays as it is."""
         topic = NewTopic(
             name,
             num_partitions=_BROKER_DEFAULT if partitions is None else partitions,
             replication_factor=_BROKER_DEFAULT if replicas is None else replicas,
             config=dict(configs or {}),
         )
-        self._wait(self._client.create_topics([topic], request_timeout=REQUEST_SECONDS)[name], name)
+        try:
+            self._wait(self._client.create_topics([topic], request_timeout=REQUEST_SECONDS)[name], name)
+        except ClientError as error:
+            if not exist_ok or error.code != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name, the broker's own among them."""
@@ -126,6 +131,9 @@ class TopicAdmin:
 
     def partition_indexes(self, name: str) -> list[int]:
         return [partition.id for partition in self._description(name).partitions]
+
+    def topic_id(self, name: str) -> str:
+        return topic_id_text(self._description(name).topic_id)
 
     def describe(self, name: str) -> TopicInfo:
         """Everything about one topic: where its partitions are, what they hold, what was configured."""
@@ -183,7 +191,11 @@ class TopicAdmin:
 
     def setting_of_topic(self, name: str, setting: str) -> str:
         """In force, wherever it was set."""
-        return str(self._config_entries(name)[setting].value)
+        return self.settings_of_topic(name)[setting]
+
+    def settings_of_topic(self, name: str) -> dict[str, str]:
+        """All that are in force."""
+        return {key: str(entry.value) for key, entry in self._config_entries(name).items()}
 
     def _config_entries(self, name: str) -> dict[str, Any]:
         resource = ConfigResource(ResourceType.TOPIC, name)

@@ -14,10 +14,10 @@ that does not wait is called as it is. Arguments are those of `Producer` and `Co
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from functools import partial
+from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from penstock.client.consumer import Consumer
@@ -112,19 +112,31 @@ class AsyncConsumer:
 
     @_arguments_of(Consumer.__init__)
     def __init__(self, *args: Any, stop_on: Any = (signal.SIGTERM,), **options: Any) -> None:
-        self._make = lambda: Consumer(*args, stop_on=(), **options)
+        self._make: Callable[[], Consumer] = lambda: Consumer(*args, stop_on=(), **options)
         self._consumer: Consumer | None = None
         self._stop = Stop(stop_on, then=self._stop_taking)
         # One thread for the life of the consumer: its reader is used by one thread at a time, in order.
         self._thread = ThreadPoolExecutor(1, "penstock-consumer")
         self._at_work: asyncio.Future[Any] | None = None
+        # Bodies that have ended and what they raised: passing messages on may wait, so the thread does it.
+        self._ended: deque[tuple[Message, Exception | None]] = deque()
 
     async def _call(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         await self._idle()
-        loop = asyncio.get_running_loop()
-        self._at_work = at_work = loop.run_in_executor(self._thread, lambda: work(*args, **kwargs))
+
+        def call() -> R:
+            self._pass_on()
+            return work(*args, **kwargs)
+
+        self._at_work = at_work = asyncio.get_running_loop().run_in_executor(self._thread, call)
         await self._idle()
         return at_work.result()
+
+    def _pass_on(self) -> None:
+        """Before anything that takes the messages in hand for done."""
+        retrying = self._open.retrying if self._ended else None
+        while retrying is not None and self._ended:
+            retrying.ended(*self._ended.popleft())
 
     async def _idle(self) -> None:
         """Until the thread is at rest. It cannot be stopped in the middle, so a cancelled wait leaves it at work: what
@@ -138,9 +150,24 @@ class AsyncConsumer:
                     self._at_work = None
 
     async def __aenter__(self) -> Self:
-        self._consumer = await self._call(self._make)
+        try:
+            await self._call(self._begin)
+        except BaseException:
+            self._thread.submit(self._abandon)  # nobody will leave, and the thread may still be at it
+            raise
         self._stop.listen()
         return self
+
+    def _begin(self) -> None:
+        self._consumer = self._make()
+
+    def _abandon(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        try:
+            if consumer is not None:
+                consumer.close()
+        except ClientError as error:
+            log.warning("a consumer that nobody waited for could not be closed: %r", error)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.restore()
@@ -152,15 +179,22 @@ class AsyncConsumer:
     async def _leave(self, kind: type[BaseException] | None) -> None:
         closing: asyncio.Future[None] | None = None
         if self._consumer is not None:
-            leave = partial(self._consumer.__exit__, kind, None, None)
             # Behind whatever the thread is at, however that ends, and also if the wait for it here is cancelled.
-            closing = asyncio.get_running_loop().run_in_executor(self._thread, leave)
+            closing = asyncio.get_running_loop().run_in_executor(self._thread, lambda: self._close(kind))
         try:
             await self._idle()
         except Exception as error:
             log.warning("the consumer was closed before anybody heard of this: %r", error)
         if closing is not None:
             await asyncio.shield(closing)
+
+    def _close(self, kind: type[BaseException] | None) -> None:
+        try:
+            self._pass_on()
+        except Exception as error:
+            self._open.__exit__(type(error), error, None)
+            raise
+        self._open.__exit__(kind, None, None)
 
     @property
     def _open(self) -> Consumer:
@@ -169,15 +203,21 @@ class AsyncConsumer:
         return self._consumer
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        consumer = self._open
+        consumer, retrying = self._open, self._open.retrying
         while not self._stop.wanted:
             if self._at_work is not None:
                 await self._idle()  # a call that the body began and did not wait for
-            message = None if consumer.busy else consumer.next_taken()
+            waits = self._ended or consumer.busy or (retrying is not None and retrying.waits)
+            message = None if waits else consumer.next_taken()
             if message is not None:
                 yield message
             else:
-                await self._call(consumer.take, WAIT_SECONDS)
+                await self._call(self._take)
+
+    def _take(self) -> None:
+        self._open.take(WAIT_SECONDS)
+        if self._open.retrying is not None:
+            self._open.retrying.pass_gate()
 
     async def batches(self, size: int = 500, wait: float = 1.0) -> AsyncIterator[list[Message]]:
         """As `Consumer.batches`."""
@@ -189,14 +229,31 @@ class AsyncConsumer:
             left = gathering.wait_left(consumer.taken)
             if left is None:
                 # Handed out here, not by the thread: a wait that is cancelled must not take a batch with it.
-                yield consumer.next_batch(size)
+                if await self._call(consumer.promise, size):
+                    yield consumer.next_batch(size)
                 gathering = Gathering(size, wait)
                 left = 0
             await self._call(consumer.gather, left)
 
-    def handling(self, message: Message) -> AbstractContextManager[None]:
-        """As `Consumer.handling`: a plain `with`, also around a body that awaits."""
-        return self._open.handling(message)
+    @contextmanager
+    def handling(self, message: Message) -> Iterator[None]:
+        """As `Consumer.handling`: a plain `with`, also around a body that awaits.
+
+        A message that failed is passed on when the next one is asked for, or at the end.
+        """
+        retrying = self._open.retrying
+        if retrying is None:
+            yield
+            return
+        try:
+            yield
+        except Exception as error:
+            self._ended.append((message, error))
+        else:
+            if self._ended:
+                self._ended.append((message, None))
+            else:
+                retrying.ended(message, None)  # which does not wait
 
     async def run(self, handler: Callable[[Message], Awaitable[object]]) -> None:
         """Await `handler` for every message until `stop()` or SIGTERM, retrying as `retry` says."""

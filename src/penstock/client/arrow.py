@@ -10,6 +10,7 @@ type Arrow finds for it: a struct for JSON objects, string for text.
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.errors import ClientError
+from penstock.core.distribution import install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,5 +59,5 @@ def _pyarrow() -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise ClientError("Arrow tables need the package pyarrow: pip install 'penstock[arrow]'") from error
+        raise ClientError(f"Arrow tables need the package pyarrow: {install('arrow')}") from error
     return pa

@@ -1,6 +1,6 @@
 """A cluster at one moment, as an operator wants to see it: brokers, partitions, and replicas that are on their way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -76,6 +76,16 @@ class Progress(NamedTuple):
     total_bytes: int
 
 
+class Count(NamedTuple):
+    there: int
+    wanted: int
+
+
+def hidden(shown: Mapping[Place, Replicas], held: Iterable[Place]) -> list[Place]:
+    """Retired partitions that metadata leaves out: they still take records, and may have some left to move."""
+    return [place for place in held if place not in shown]
+
+
 @dataclass(frozen=True)
 class ClusterInfo:
     id: str
@@ -85,6 +95,8 @@ class ClusterInfo:
     sizes: Mapping[int, Mapping[Place, int]] = field(default_factory=dict)
     # Why replicas stay where they should not: too many brokers are gone, or nobody can take more. Empty: all is well.
     trouble: str = ""
+    # How many replicas topics should have that were made while brokers were missing.
+    wanted_replicas: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def moving(self) -> dict[Place, Replicas]:
@@ -98,13 +110,32 @@ class ClusterInfo:
     def under_replicated(self) -> list[Place]:
         return [place for place, one in self.partitions.items() if one.is_under_replicated]
 
+    @cached_property
+    def incomplete(self) -> dict[str, Count]:
+        """Topics with fewer replicas than they should have and the brokers there are, dead ones among them, could
+        hold: how many a partition has at least, of how many."""
+        machines = {one.machine or one.id for one in self.brokers.values()}
+        fewest: dict[str, int] = {}
+        for place, one in self.partitions.items():
+            if place.topic in self.wanted_replicas:
+                there = len(set(one.target) - set(one.adding))
+                fewest[place.topic] = min(there, fewest.get(place.topic, there))
+        counts = {
+            topic: Count(there, min(self.wanted_replicas[topic], len(machines)))
+            for topic, there in fewest.items()
+        }
+        return {topic: count for topic, count in counts.items() if count.there < count.wanted}
+
     def on(self, broker: int) -> list[Place]:
-        """The partitions with a replica there, also one that is still to be filled."""
-        return [place for place, one in self.partitions.items() if broker in one.replicas]
+        """The partitions with a replica there, also one that is still to be filled, or that metadata hides."""
+        shown = [place for place, one in self.partitions.items() if broker in one.replicas]
+        return shown + sorted(hidden(self.partitions, self.sizes.get(broker, ())))
 
     def size_of(self, place: Place) -> int:
         """What a whole copy takes: the leader's, or the largest."""
-        one = self.partitions[place]
+        one = self.partitions.get(place)
+        if one is None:
+            return max((sizes.get(place, 0) for sizes in self.sizes.values()), default=0)
         sizes = {broker: self.sizes.get(broker, {}).get(place, 0) for broker in one.replicas}
         return sizes.get(one.leader) or max(sizes.values(), default=0)
 

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place, Replicas
+from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place, Replicas, hidden
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError, UnsupportedError
 from penstock.client.raw.link import Address, Link
 from penstock.client.raw.patience import Patience
 from penstock.core.error_codes import ErrorCode
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_cluster import (
     DescribeClusterBroker,
@@ -27,6 +28,8 @@ from penstock.wire.kafka.generated.metadata import MetadataRequest, MetadataResp
 _BROKER_RESOURCE = 4
 _DRAINING = "penstock.broker.draining"
 _MACHINE = "penstock.host.label"
+_REPLICAS_TO = "penstock.replicas.to"
+_TOPIC_RESOURCE = 2
 # Before it the request has no way to say that a topic shall not be made.
 _METADATA_VERSION_MIN = 4
 _FENCED_SINCE = 2
@@ -50,6 +53,8 @@ def look(cluster: Cluster, patience: Patience) -> ClusterInfo:
     owns = _ask_all(cluster, live, patience)
     loads = Counter(one for each in partitions.values() for one in each.replicas)
     leads = Counter(each.leader for each in partitions.values())
+    for number, own in owns.items():
+        loads[number] += len(hidden(partitions, () if own is None else own.sizes or ()))
     known = {one.broker_id: one for one in told.brokers}
     # Unregistered, and still counted on by partitions that nobody can copy.
     for gone in loads.keys() - known.keys():
@@ -72,7 +77,28 @@ def look(cluster: Cluster, patience: Patience) -> ClusterInfo:
             free_bytes=None if own is None else own.free_bytes,
         )
     sizes_by_broker = {number: own.sizes for number, own in owns.items() if own is not None and own.sizes}
-    return ClusterInfo(told.cluster_id, brokers, partitions, sizes_by_broker, trouble)
+    wanted = _wanted_replicas(link, INTERNAL_TOPICS & {place.topic for place in partitions})
+    return ClusterInfo(told.cluster_id, brokers, partitions, sizes_by_broker, trouble, wanted)
+
+
+def _wanted_replicas(link: Link, topics: Iterable[str]) -> dict[str, int]:
+    """Of those that were made while brokers were missing; only internal ones are, without refusing."""
+    resources = [
+        DescribeConfigsResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=name, configuration_keys=[_REPLICAS_TO]
+        )
+        for name in sorted(topics)
+    ]
+    if not resources:
+        return {}
+    version = link.version(ApiKey.DESCRIBE_CONFIGS)
+    answer = link.call(ApiKey.DESCRIBE_CONFIGS, version, DescribeConfigsRequest(resources=resources))
+    return {
+        result.resource_name: int(entry.value)
+        for result in answer.results
+        for entry in result.configs
+        if entry.value
+    }
 
 
 def _state(told: DescribeClusterBroker, own: _Own | None, replicas: int) -> BrokerState:
@@ -145,7 +171,9 @@ def _ask_all(
 def _ask_own(cluster: Cluster, broker: int, address: Address, patience: Patience) -> _Own:
     link = cluster.link(address, patience)
     resource = DescribeConfigsResource(
-        resource_type=_BROKER_RESOURCE, resource_name=str(broker), configuration_keys=[_DRAINING, _MACHINE]
+        resource_type=_BROKER_RESOURCE,
+        resource_name=str(broker),
+        configuration_keys=[_DRAINING, _MACHINE],
     )
     dirs = link.send(
         ApiKey.DESCRIBE_LOG_DIRS,

@@ -1,16 +1,16 @@
 """How a consumer's positions are committed, and what becomes of commits that fail."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from penstock.client.errors import explained
-from penstock.client.profiles import Delivery
+from penstock.client.errors import ClientError, explained
+from penstock.client.profiles import Delivery, check_delivery
 from penstock.client.reader_errors import NOT_OURS
-from penstock.client.starting import Start
+from penstock.client.starting import Start, check_start
 from penstock.client.window import Where, Window
 
 if TYPE_CHECKING:
@@ -33,6 +33,19 @@ class Plan:
     settings: dict[str, Any]
 
 
+def check_plan(
+    topics: Sequence[str], group: str | None, delivery: str, start: object, retry: object, batch_messages: int
+) -> None:
+    check_delivery(delivery)
+    check_start(start)
+    if not topics:
+        raise ClientError("no topics to read: Consumer(bootstrap, 'orders')")
+    if retry is not None and group is None:
+        raise ClientError("retry needs a group: its retry and dead-letter topics carry the group's name")
+    if batch_messages < 1:
+        raise ClientError(f"batch_messages={batch_messages}: at least one message is taken at a time")
+
+
 class Commits:
     def __init__(
         self, plan: Plan, owned: set[Where], window: Window, before: Callable[[], None] | None
@@ -44,6 +57,7 @@ class Commits:
         self._before = before
         self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
         self._notes: dict[Where, tuple[int, str]] = {}
+        self.topic_notes: dict[str, str] = {}  # metadata that goes with every other commit of a topic
 
     def note(self, place: Where, offset: int, text: str) -> None:
         """Metadata that goes with every commit of a partition at that offset."""
@@ -54,12 +68,23 @@ class Commits:
         self._notes.pop(place, None)
         self._sent.pop(place, None)
 
+    def settle(self) -> None:
+        if self._before is not None:
+            self._before()
+
     def send(self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False) -> bool:
         """False when the partitions are not ours any more."""
         if not positions or self._plan.group is None:
             return True
-        if self._before is not None:
-            self._before()
+        self.settle()
+        return self.send_back(raw, positions, asynchronous=asynchronous)
+
+    def send_back(
+        self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False
+    ) -> bool:
+        """The same where it only goes back: whatever waits to be done was passed before."""
+        if not positions or self._plan.group is None:
+            return True
         offsets = [
             TopicPartition(*place, offset, self._note_at(place, offset))
             for place, offset in positions.items()
@@ -80,7 +105,7 @@ class Commits:
 
     def _note_at(self, place: Where, offset: int) -> str:
         at, text = self._notes.get(place, (None, ""))
-        return text if at == offset else ""
+        return text if at == offset else self.topic_notes.get(place[0], "")
 
     def ended(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
         """How an asynchronous commit ended: one that failed is made again, unless a later one was sent."""

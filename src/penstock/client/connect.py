@@ -12,6 +12,8 @@ CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 30.0
 # The broker decides what is too large; librdkafka only must not decide before it.
 MESSAGE_BYTES_MAX = 100_000_000
+# Without any, Python prints what nobody handles. One for all handles: a logger outlives them and keeps what it gets.
+_SILENT = logging.NullHandler()
 
 
 def addresses(bootstrap: str) -> list[tuple[str, int]]:
@@ -37,7 +39,7 @@ def handle_settings(bootstrap: str, *, debug: bool, **more: Any) -> dict[str, An
     """For any librdkafka handle: its chatter goes to our log, and is seen only by those who debug."""
     logger = logging.getLogger("penstock.client.librdkafka")
     if not debug:
-        logger.addHandler(logging.NullHandler())
+        logger.addHandler(_SILENT)
         logger.propagate = False
     return {
         "bootstrap.servers": bootstrap,

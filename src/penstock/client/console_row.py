@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from penstock.client.message import Headers, headers_of
+
 if TYPE_CHECKING:
     from confluent_kafka import Message
-
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class ConsoleRow(NamedTuple):
@@ -27,7 +27,7 @@ class ConsoleRow(NamedTuple):
             timestamp_ms=timestamp_ms if kind else None,
             key=_raw(message.key()),
             value=_raw(message.value()),
-            headers=tuple(cast("list[tuple[str, bytes | None]]", message.headers() or [])),
+            headers=headers_of(message),
         )
 
 

@@ -1,25 +1,25 @@
 """The consumer: a loop over messages that commits before or after the body, as you chose."""
 
+import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from confluent_kafka import TopicPartition
-
-from penstock.client.commits import Plan
+from penstock.client.commits import Plan, check_plan
 from penstock.client.encryption import Encryption
 from penstock.client.errors import ClientError
 from penstock.client.gathering import Gathering
 from penstock.client.message import Message
-from penstock.client.profiles import Delivery, Profile, check_delivery, consumer_settings
+from penstock.client.profiles import Delivery, Profile, consumer_settings
 from penstock.client.reader import ATTEND_SECONDS, WAIT_SECONDS, Reader
 from penstock.client.retry import Retry
 from penstock.client.retry_flow import RetryFlow, retry_flow
+from penstock.client.retrying import Retrying
 from penstock.client.serializers import Deserializer
-from penstock.client.starting import Start, begin_at, check_start
+from penstock.client.starting import Start, check_start, seek_to
 from penstock.client.stopping import Stop
 from penstock.client.values import value_reader
 from penstock.client.window import Where
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+log = logging.getLogger("penstock.client")
 
 # How many messages are taken from librdkafka at once: enough to keep Python out of the way of a fast broker.
 _BATCH_MESSAGES = 500
@@ -77,18 +79,16 @@ class Consumer:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         names = (topics,) if isinstance(topics, str) else tuple(topics)
-        _check(names, group, delivery, start, retry, batch_messages)
+        check_plan(names, group, delivery, start, retry, batch_messages)
         one_by_one = delivery == "at-most-once" and commit_every <= 0
         self._read = value_reader(deserializer, encryption)
         self._stop = Stop(stop_on)
         self._commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
         self._in_hand = 0
         self._flow: RetryFlow | None = None
-        self._retries: Collection[str] | None = None
         settings = consumer_settings(profile, config)
         if retry is not None and group is not None:
             self._flow = retry_flow(bootstrap, names, group, retry, sealed=encryption is not None)
-            self._retries = self._flow.retry_topics
             settings |= self._flow.settings
         self._reader = Reader(
             Plan(
@@ -105,7 +105,9 @@ class Consumer:
             before_commit=None if self._flow is None else self._flow.settle,
             assigned=None if self._flow is None else self._flow.assigned,
             forgotten=None if self._flow is None else self._flow.forgotten,
+            retries=() if self._flow is None else self._flow.retry_topics,
         )
+        self.retrying = None if self._flow is None else Retrying(self._flow, self._reader)
         self._reader.open(names if self._flow is None else self._flow.topics)
 
     # Reading
@@ -114,7 +116,7 @@ class Consumer:
         """Messages until `stop()` or SIGTERM; waits for new ones."""
         self._stop.listen()
         reader, window, read, stop = self._reader, self._reader.window, self._read, self._stop
-        retries = self._retries
+        retries, ahead = self._flow, self._reader.ahead
         gate = None if self._flow is None else self._flow.gate
         monotonic = time.monotonic
         self._in_hand = 1
@@ -125,6 +127,9 @@ class Consumer:
                 window.finish()
                 reader.refill()
                 attend_at = monotonic() + ATTEND_SECONDS
+                continue
+            if ahead.held:  # a batch was gathered before
+                reader.promise()
                 continue
             raw = raws[index]
             passed_on = gate is not None and gate(reader, raw)  # what raises there has not been handed out
@@ -194,17 +199,17 @@ class Consumer:
 
     def next_taken(self) -> Message | None:
         """The next message that needs no waiting for."""
+        if self._reader.ahead.held:
+            self._reader.promise()
+        if self.retrying is not None:
+            self.retrying.pass_gate()
         window = self._reader.window
-        while window.index < len(window.raws):
-            raw = window.raws[window.index]
-            if self._flow is not None and self._flow.gate(self._reader, raw):
-                window.index += 1
-                continue
-            message = Message(raw, self._read, self._retries)
-            self._in_hand = 1
-            window.index += 1
-            return message
-        return None
+        if window.index >= len(window.raws):
+            return None
+        message = Message(window.raws[window.index], self._read, self._flow)
+        self._in_hand = 1
+        window.index += 1
+        return message
 
     def take(self, wait: float) -> None:
         """What takes time between two messages: commits, the group, and waiting for messages if there are none."""
@@ -222,7 +227,7 @@ class Consumer:
         return self._batches(size, wait, lambda messages: messages)
 
     def tables(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> "Generator[pa.Table, None, None]":
-        """Batches as Arrow tables; needs `pip install 'penstock[arrow]'`."""
+        """Batches as Arrow tables; needs the extra arrow."""
         from penstock.client.arrow import table_of  # noqa: PLC0415 - pyarrow only for those who ask
 
         decoded = self._read is not None
@@ -237,7 +242,8 @@ class Consumer:
         while not self._stop.wanted:
             left = gathering.wait_left(self.taken)
             if left is None:
-                yield self._next_batch(size, made)
+                if self.promise(size):
+                    yield self._next_batch(size, made)
                 gathering = Gathering(size, wait)
                 self.gather(0)
             else:
@@ -254,18 +260,22 @@ class Consumer:
         self._reader.window.finish()
         if self._commit_each:
             self._reader.commit()
-        self._reader.refill(wait)
+        self._reader.refill(wait, hold=True)
+
+    def promise(self, size: int) -> bool:
+        """Before a batch that was gathered is handed out. At-most-once it is committed; False when it is not ours."""
+        return self._reader.promise(size)
 
     def next_batch(self, size: int) -> list[Message]:
         """The next messages that need no waiting for."""
-        return self._next_batch(size, lambda messages: messages)
+        return self._next_batch(size, lambda messages: messages) if self.promise(size) else []
 
     def _next_batch(self, size: int, made: Callable[[list[Message]], T]) -> T:
         """Handed out only once `made` has worked: what cannot be made is still there for who asks next."""
         window = self._reader.window
         raws = window.raws[window.index : window.index + size]
         end = window.index + len(raws)
-        batch = made([Message(raw, self._read, self._retries) for raw in raws])
+        batch = made([Message(raw, self._read, self._flow) for raw in raws])
         self._in_hand = len(raws)
         window.index = end
         return batch
@@ -283,15 +293,15 @@ class Consumer:
         A `for` loop cannot see what its body raised, so the body needs a block of its own; `run` is the short form.
         Without `retry` nothing is caught. KeyboardInterrupt and the like are never caught.
         """
-        if self._flow is None:
+        if self.retrying is None:
             yield
             return
         try:
             yield
         except Exception as error:
-            self._flow.failed(self._reader, message, error)
+            self.retrying.ended(message, error)
         else:
-            self._flow.succeeded(self._reader, message)
+            self.retrying.ended(message, None)
 
     def run(self, handler: Callable[[Message], object]) -> None:
         """Call `handler` with every message until `stop()` or SIGTERM, retrying as `retry` says."""
@@ -302,10 +312,12 @@ class Consumer:
     # Moving about
 
     def seek(self, topic: str, partition: int, to: Start) -> None:
-        """Go on reading a partition elsewhere: an offset, a datetime, "earliest" or "latest"."""
+        """Go on reading a partition elsewhere: an offset, a datetime, "earliest" or "latest".
+
+        Going back, the group goes back with the next commit, too: what is to be read again is not passed.
+        """
         check_start(to)
-        at = begin_at(self._reader.raw, to, [TopicPartition(topic, partition)])[0]
-        self._reader.seek(at)
+        self._reader.seek(seek_to(self._reader.raw, to, (topic, partition)))
 
     def pause(self, topic: str | None = None, partition: int | None = None) -> None:
         """Stop handing out messages of a partition, a topic or (without arguments) everything owned now."""
@@ -370,17 +382,10 @@ class Consumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._end(unfinished=0 if kind is None else self._in_hand)
-
-
-def _check(
-    topics: Sequence[str], group: str | None, delivery: str, start: object, retry: object, batch_messages: int
-) -> None:
-    check_delivery(delivery)
-    check_start(start)
-    if not topics:
-        raise ClientError("no topics to read: Consumer(bootstrap, 'orders')")
-    if retry is not None and group is None:
-        raise ClientError("retry needs a group: its retry and dead-letter topics carry the group's name")
-    if batch_messages < 1:
-        raise ClientError(f"batch_messages={batch_messages}: at least one message is taken at a time")
+        try:
+            self._end(unfinished=0 if kind is None else self._in_hand)
+        except Exception as error:
+            if kind is None:
+                raise
+            # What the body raised says more.
+            log.warning("the consumer could not be closed properly: %r", error)

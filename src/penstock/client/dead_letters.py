@@ -1,14 +1,25 @@
 """What lies in dead-letter topics, and sending it back to where it came from.
 
-How far a dead-letter topic has been replayed is committed under a group of its own, `<topic>.<group>.dlq.replay`: a
-replay that is interrupted goes on where it was, and nothing is deleted.
+How far a dead-letter topic has been replayed is committed under a group of its own, `<topic>/<group>.dlq.replay`: a
+replay that is interrupted goes on where it was, and nothing is deleted. Commits of a group without members expire, dead
+letters do not: so it is written down in `<topic>.<group>.dlq.replayed` as well, and the larger of the two counts.
+
+Names may hold dots: `orders` read by `eu.billing` and `orders.eu` read by `billing` have the same dead-letter topic. So
+each letter belongs to the topic that it says it came from.
+
+A letter goes back into its partition, where the topic still has that, and with its timestamp, unless it is so old that
+retention might take it before anybody has read it.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 
-from penstock.client import retry_headers
-from penstock.client.admin import Admin
+from confluent_kafka import KafkaError
+
+from penstock.client import retry_headers, retry_topics
+from penstock.client.admin import Admin, Retries
 from penstock.client.consumer import Consumer
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
@@ -19,6 +30,10 @@ _SUFFIX = ".dlq"
 _UNACKNOWLEDGED_MAX = 500
 # Another replay may have taken the rest: looked at so often.
 _LOOK_SECONDS = 1.0
+_RETENTION, _AGE_MAX = "retention.ms", "message.timestamp.before.max.ms"
+_FOR_EVER = -1
+_ANY = -1  # partition
+_NOW = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +45,7 @@ class DeadLetters:
     group: str
     waiting: int  # not replayed yet
     replayed: int
+    retries: Retries | None = None  # what may still come
 
 
 class DeadLetterBox:
@@ -41,38 +57,60 @@ class DeadLetterBox:
         """Every dead-letter topic of the cluster."""
         names = [topic.name for topic in self._admin.topics()]
         known = set(names)
-        found = []
-        for name in names:
-            split = _split(name, known)
-            if split is not None:
-                found.append(self._counted(name, *split))
-        return found
+        found = [one for name in names for one in self._counted(name, _splits(name, known))]
+        return [replace(one, retries=self.retries(one.topic, one.group)) for one in found]
 
-    def _counted(self, name: str, topic: str, group: str) -> DeadLetters:
-        committed = self._admin.committed(_replay_group(name))
+    def retries(self, topic: str, group: str) -> Retries | None:
+        """What the group tries again of it; None: nothing."""
+        return next((one for one in self._admin.retries(group) if one.topic == topic), None)
+
+    def _counted(self, name: str, splits: list[tuple[str, str]]) -> list[DeadLetters]:
+        if len(splits) <= 1:
+            return [self._counted_by_offsets(name, *split) for split in splits]
+        every = {
+            one.index: (one.earliest or 0, one.latest or 0) for one in self._admin.describe(name).partitions
+        }
+        letters = list(self._read(name, every))
+        found = []
+        for topic, group in splits:
+            left = self._left(name, topic, group)
+            own = [letter for letter in letters if _is_of(letter, topic)]
+            waiting = sum(letter.offset >= left[letter.partition][0] for letter in own)
+            if own:
+                found.append(DeadLetters(name, topic, group, waiting, len(own) - waiting))
+        return found or [DeadLetters(name, *splits[0], 0, 0)]
+
+    def _counted_by_offsets(self, name: str, topic: str, group: str) -> DeadLetters:
         waiting = replayed = 0
+        left = self._left(name, topic, group)
         for partition in self._admin.describe(name).partitions:
-            first, end = partition.earliest or 0, partition.latest or 0
-            at = min(max(committed.get((name, partition.index), first), first), end)
+            at, end = left[partition.index]
             waiting += end - at
-            replayed += at - first
+            replayed += at - (partition.earliest or 0)
         return DeadLetters(name, topic, group, waiting, replayed)
 
     def messages(self, topic: str, group: str, *, most: int | None = None) -> Iterator[Message]:
         """Those that were not replayed yet, partition by partition in order."""
         name = self._existing(topic, group)
-        ends = self._left(name)
+        own = (letter for letter in self._read(name, self._left(name, topic, group)) if _is_of(letter, topic))
+        yield from islice(own, most)
+
+    def _read(self, name: str, ends: dict[int, tuple[int, int]]) -> Iterator[Message]:
+        """From where to where, in each partition."""
         left = sum(end - at for at, end in ends.values())
-        left = left if most is None else min(left, most)
         if not left:
             return
         start = {index: at for index, (at, _) in ends.items()}
-        with Consumer(self._bootstrap, name, start=start) as consumer:
+        # Retention may take some of them meanwhile: it ends where the partitions do.
+        told = {"enable.partition.eof": True}
+        with Consumer(self._bootstrap, name, start=start, config=told) as consumer:
             while left:
-                message = consumer.receive()
+                message = consumer.receive(_LOOK_SECONDS)
                 if message is None:
-                    return
-                if message.offset < ends[message.partition][1]:
+                    if consumer.stopped or {index for _, index in consumer.at_end} >= ends.keys():
+                        return
+                    continue
+                if message.offset < ends.get(message.partition, (0, 0))[1]:
                     left -= 1
                     yield message
 
@@ -83,51 +121,63 @@ class DeadLetterBox:
         once; they share the partitions.
         """
         name = self._existing(topic, group)
-        left = self._waiting(name)
-        left = left if most is None else min(left, most)
+        ends = self._left(name, topic, group)
+        begins = {index: at for index, (at, _) in ends.items()}
+        left = sum(end - at for at, end in ends.values())
         done = 0
         if not left:
             return 0
+        marks = self._marks(name, topic)
+        marks.make()  # before anything is sent: what cannot be marked would be sent again each time
+        oldest_ms = self._oldest_ms(topic)
+        stopped = False
         with (
             Producer(self._bootstrap) as producer,
-            Consumer(self._bootstrap, name, group=_replay_group(name)) as consumer,
+            Consumer(self._bootstrap, name, group=_replay_group(topic, group), start=begins) as consumer,
         ):
-            while done < left:
-                batch = consumer.receive_many(min(_UNACKNOWLEDGED_MAX, left - done), timeout=_LOOK_SECONDS)
+            while left > 0 and done != most:
+                wanted = left if most is None else min(left, most - done)
+                batch = consumer.receive_many(min(_UNACKNOWLEDGED_MAX, wanted), timeout=_LOOK_SECONDS)
                 if not batch:
                     consumer.commit()
-                    if consumer.stopped or not self._waiting(name):
+                    stopped = consumer.stopped
+                    if stopped or not self._waiting(name, topic, group):
                         break
                     continue
                 # Acknowledged first; asking for more commits. What raises leaves the whole batch to be replayed.
-                deliveries = [
-                    producer.pass_on(
-                        topic,
-                        message.raw_value,
-                        message.key,
-                        -1,
-                        list(retry_headers.without_ours(message.headers)),
-                    )
-                    for message in batch
-                ]
-                for delivery in deliveries:
-                    delivery.result()
-                done += len(batch)
+                # What was marked and not committed comes once more.
+                fresh = [letter for letter in batch if letter.offset >= begins.get(letter.partition, 0)]
+                own = [letter for letter in fresh if _is_of(letter, topic)]
+                _send_back(producer, topic, own, oldest_ms)
+                marks.write(producer, batch)
+                done += len(own)
+                left -= len(fresh)
+        if stopped:
+            raise ClientError(f"stopped: {done} dead letters of {topic} were replayed, the others still wait")
         return done
 
-    def _waiting(self, name: str) -> int:
-        return sum(end - at for at, end in self._left(name).values())
+    def _oldest_ms(self, topic: str) -> int:
+        """Messages older than that are sent as new ones: retention, or the limit of a timestamp's age, is near."""
+        settings = self._admin.settings_of_topic(topic)
+        ages = [int(settings.get(name, _FOR_EVER)) for name in (_RETENTION, _AGE_MAX)]
+        limits = [age for age in ages if age != _FOR_EVER]
+        return _now_ms() - min(limits) // 2 if limits else 0
 
-    def _left(self, name: str) -> dict[int, tuple[int, int]]:
+    def _waiting(self, name: str, topic: str, group: str) -> int:
+        return sum(end - at for at, end in self._left(name, topic, group).values())
+
+    def _left(self, name: str, topic: str, group: str) -> dict[int, tuple[int, int]]:
         """From where to where, in each partition."""
-        committed = self._admin.committed(_replay_group(name))
-        return {
-            one.index: (
-                min(max(committed.get((name, one.index), 0), one.earliest or 0), one.latest or 0),
-                one.latest or 0,
-            )
-            for one in self._admin.describe(name).partitions
-        }
+        committed = self._admin.committed(_replay_group(topic, group))
+        marked = self._marks(name, topic).read()
+        left = {}
+        for one in self._admin.describe(name).partitions:
+            at = max(committed.get((name, one.index), 0), marked.get(one.index, 0), one.earliest or 0)
+            left[one.index] = (min(at, one.latest or 0), one.latest or 0)
+        return left
+
+    def _marks(self, name: str, topic: str) -> "_Marks":
+        return _Marks(self._admin, self._read, name, topic)
 
     def _existing(self, topic: str, group: str) -> str:
         name = dead_letter_topic(topic, group)
@@ -138,17 +188,83 @@ class DeadLetterBox:
         return name
 
 
-def _replay_group(name: str) -> str:
-    return f"{name}.replay"
+class _Marks:
+    """How far letters of a topic were replayed: one record for each partition and batch; the largest counts. None of
+    them is ever deleted, and they are far fewer than the letters."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        read: "Callable[[str, dict[int, tuple[int, int]]], Iterator[Message]]",
+        name: str,
+        topic: str,
+    ) -> None:
+        self._admin = admin
+        self._read = read
+        self._letters = name
+        self._name = f"{name}.replayed"
+        # A dead-letter topic that was deleted and made again begins anew.
+        self._key = f"{topic}/{admin.topic_id(name)}/"
+
+    def read(self) -> dict[int, int]:
+        try:
+            indexes = self._admin.partition_indexes(self._name)
+        except ClientError as error:
+            if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            return {}
+        earliest, latest = self._admin.earliest(self._name, indexes), self._admin.latest(self._name, indexes)
+        found: dict[int, int] = {}
+        mine = self._key.encode()
+        for mark in self._read(self._name, {index: (earliest[index], latest[index]) for index in indexes}):
+            if mark.key is not None and mark.key.startswith(mine) and mark.raw_value is not None:
+                partition = int(mark.key.removeprefix(mine))
+                found[partition] = max(int(mark.raw_value), found.get(partition, 0))
+        return found
+
+    def make(self) -> None:
+        retry_topics.ensure(self._admin, self._name, retry_topics.Needs(self._letters, 1))
+
+    def write(self, producer: Producer, batch: list[Message]) -> None:
+        """Before the commit: what is marked was acknowledged."""
+        ends = {letter.partition: letter.offset + 1 for letter in batch}
+        for partition, end in ends.items():
+            producer.send(self._name, str(end), key=f"{self._key}{partition}").result()
 
 
-def _split(name: str, known: set[str]) -> tuple[str, str] | None:
-    """Topic and group of a dead-letter topic: the longest beginning that is a topic. Names may hold dots."""
+def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms: int) -> None:
+    count = producer.partitions(topic) if letters else 0
+    deliveries = []
+    for letter in letters:
+        origin, headers = letter.origin, letter.headers
+        partition = origin.partition if origin.topic == topic and origin.partition < count else _ANY
+        timestamp = retry_headers.timestamp(headers) or _NOW
+        if not oldest_ms < timestamp <= _now_ms():
+            timestamp = _NOW
+        own = list(retry_headers.without_ours(headers))
+        deliveries.append(producer.pass_on(topic, letter.raw_value, letter.key, partition, own, timestamp))
+    for delivery in deliveries:
+        delivery.result()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _is_of(letter: Message, topic: str) -> bool:
+    """Also one that does not say where it came from."""
+    return letter.origin.topic in (topic, letter.topic)
+
+
+def _replay_group(topic: str, group: str) -> str:
+    """No topic's name has a slash: it is nobody else's."""
+    return f"{topic}/{group}.dlq.replay"
+
+
+def _splits(name: str, known: set[str]) -> list[tuple[str, str]]:
+    """What may be topic and group of a dead-letter topic: beginnings that are topics, the longest first."""
     if not name.endswith(_SUFFIX):
-        return None
+        return []
     parts = name.removesuffix(_SUFFIX).split(".")
-    for end in range(len(parts) - 1, 0, -1):
-        topic = ".".join(parts[:end])
-        if topic in known:
-            return topic, ".".join(parts[end:])
-    return None
+    splits = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(len(parts) - 1, 0, -1)]
+    return [(topic, group) for topic, group in splits if topic in known]

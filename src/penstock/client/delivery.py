@@ -4,19 +4,24 @@
 Most deliveries are never waited for one by one, so nothing is made here until somebody waits.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
+
+from confluent_kafka import KafkaError
 
 from penstock.client.errors import ClientError, explained
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
     from confluent_kafka import Message as RawMessage
 
     from penstock.client.polling import Pump
+
+log = logging.getLogger(__name__)
 
 _watching = threading.Lock()  # held for a few instructions, and only by those who wait
 
@@ -38,7 +43,7 @@ class DeliveryTimeoutError(ClientError, TimeoutError):
 class Delivery:
     """One message under way: `result()` waits for it, `add_done_callback` does not."""
 
-    __slots__ = ("_error", "_pump", "_topic", "_watchers", "_where", "id")
+    __slots__ = ("_error", "_pump", "_topic", "_watchers", "_where", "id", "untold")
 
     def __init__(self, pump: "Pump", topic: str, id_: str) -> None:
         self._pump = pump
@@ -47,8 +52,9 @@ class Delivery:
         self._where: tuple[int | None, int | None, int] | None = None
         self._error: KafkaError | None = None
         self._watchers: list[Callable[[], object]] | None = None
+        self.untold = 0
 
-    def _delivered(self, error: "KafkaError | None", message: "RawMessage") -> None:
+    def _delivered(self, error: KafkaError | None, message: "RawMessage") -> None:
         """Called by librdkafka, once, from whichever thread polls."""
         self._error = error
         self._where = (message.partition(), message.offset(), message.timestamp()[1])
@@ -61,7 +67,16 @@ class Delivery:
         with _watching:
             watchers, self._watchers = self._watchers, None
         for watcher in watchers or ():
-            watcher()
+            try:
+                watcher()
+            except Exception:  # who waits badly must not keep the report from those who wait as well
+                log.exception("whoever waited for a delivery could not be told")
+
+    def give_up(self) -> None:
+        """Its report will not come any more: as if it had failed, for nobody can say that it has not."""
+        self._error = _report_lost()
+        self._where = (None, None, 0)
+        self._notify()
 
     def _watch(self, watcher: Callable[[], object]) -> None:
         """Call `watcher` when the report is here, at once if it is. Either side may come first; it runs once."""
@@ -77,16 +92,21 @@ class Delivery:
     def awaited(self, watcher: Callable[[], object]) -> Iterator[None]:
         """For those who wait without polling: `watcher` is called when it is done, and reports are fetched at once."""
         self._pump.hurry(+1)
-        self._watch(watcher)
         try:
+            self._watch(watcher)
             yield
         finally:
+            self._unwatch(watcher)
             self._pump.hurry(-1)
+
+    def _unwatch(self, watcher: Callable[[], object]) -> None:
+        with _watching:
+            self._watchers = [other for other in self._watchers or () if other is not watcher] or None
 
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
         """Called with this delivery when it is done, in the thread that noticed; it should be quick."""
         self._pump.seen(self)
-        self._watch(lambda: self._pump.call_later(lambda: callback(self)))
+        self._watch(partial(self._pump.call_later, partial(callback, self)))
         self._pump.run_callbacks()
 
     def result(self, timeout: float | None = None) -> Sent:
@@ -110,6 +130,9 @@ class Delivery:
         """Why it failed, or None when it did not; waits as `result` does."""
         self._pump.await_all([self], timeout)
         self._pump.seen(self)
+        return self.exception_now()
+
+    def exception_now(self) -> ClientError | None:
         if self._error is None:
             return None
         return explained(self._error, bootstrap=self._pump.bootstrap, subject=self._topic)
@@ -125,7 +148,7 @@ class Delivery:
 class DeliveryBatch:
     """Many messages under way, counted together: what `send_many` gives back."""
 
-    __slots__ = ("_done", "_first_error", "_pump", "_topic", "failed", "last_offsets", "total")
+    __slots__ = ("_done", "_first_error", "_pump", "_topic", "failed", "last_offsets", "total", "untold")
 
     def __init__(self, pump: "Pump", topic: str) -> None:
         self._pump = pump
@@ -135,8 +158,9 @@ class DeliveryBatch:
         self.last_offsets: dict[int, int] = {}  # by partition; empty under at-most-once
         self._done = 0
         self._first_error: KafkaError | None = None
+        self.untold = 0
 
-    def _delivered(self, error: "KafkaError | None", message: "RawMessage") -> None:
+    def _delivered(self, error: KafkaError | None, message: "RawMessage") -> None:
         self._done += 1
         if error is None:
             # Reports of a partition come in its order, so that the last one stands.
@@ -150,9 +174,17 @@ class DeliveryBatch:
     def done(self) -> bool:
         return self._done >= self.total
 
+    def give_up(self) -> None:
+        self.failed += self.total - self._done
+        self._done = self.total
+        self._first_error = self._first_error or _report_lost()
+
     def exception(self, timeout: float | None = None) -> ClientError | None:
         self._pump.await_all([self], timeout)
         self._pump.seen(self)
+        return self.exception_now()
+
+    def exception_now(self) -> ClientError | None:
         if self._first_error is None:
             return None
         why = explained(self._first_error, bootstrap=self._pump.bootstrap, subject=self._topic)
@@ -166,6 +198,10 @@ class DeliveryBatch:
         if not self._pump.acknowledged:
             self.last_offsets.clear()
         return self
+
+
+def _report_lost() -> KafkaError:
+    return KafkaError(KafkaError._FAIL, "what became of it is not known, its report was lost")  # noqa: SLF001
 
 
 def deadline_for(timeout: float | None) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from penstock.client.errors import ClientError
+from penstock.core.distribution import install
 
 KEY_HEADER = "penstock-key-id"
 KEY_BYTES = 32
@@ -125,6 +126,6 @@ def _aead_class() -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise EncryptionError(
-            "encryption needs the package cryptography: pip install 'penstock[encryption]'"
+            f"encryption needs the package cryptography: {install('encryption')}"
         ) from error
     return AESGCM

@@ -20,14 +20,22 @@ class UnreachableError(ClientError):
     """Nobody answers at the bootstrap address."""
 
 
+class ClosedError(ClientError):
+    """A producer or consumer that was closed, and is asked for something."""
+
+
 def unreachable(bootstrap: str) -> UnreachableError:
     return UnreachableError(
-        f"nothing answers at {bootstrap}: start a broker with `penstock up`, or name one with --bootstrap"
+        f"nothing answers at {bootstrap}: start a broker with `penstock up`, or give the bootstrap address of one that "
+        "runs"
     )
 
 
 # What each code means for `subject` (mostly a topic's name). The broker's own words follow where they add something.
 _WORDS: dict[int, Callable[[str], str]] = {
+    KafkaError._UNKNOWN_PARTITION: lambda it: (  # noqa: SLF001
+        f"{it} has no such partition: `penstock topic describe {it}` shows which it has"
+    ),
     KafkaError.UNKNOWN_TOPIC_OR_PART: lambda it: (
         f"there is no topic {it}: see `penstock topic list`, or make it with `penstock topic create {it}`"
     ),
@@ -61,8 +69,8 @@ _WORDS: dict[int, Callable[[str], str]] = {
 # Codes whose text from the broker already says everything, and what to do about them.
 _ADVICE: dict[int, str] = {
     KafkaError.TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-', at most 249 of them",
-    KafkaError.INVALID_PARTITIONS: "give a larger --partitions; the count can only grow",
-    KafkaError.INVALID_REPLICATION_FACTOR: "give --replicas no larger than the number of brokers",
+    KafkaError.INVALID_PARTITIONS: "a topic has one at least, and never fewer than before unless they are retired",
+    KafkaError.INVALID_REPLICATION_FACTOR: "no more replicas than brokers",
     KafkaError.INVALID_CONFIG: "docs/configuration.md lists every setting of a topic",
     KafkaError.POLICY_VIOLATION: "ask who runs the broker",
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: "give all members the same partition.assignment.strategy, in config",
@@ -89,6 +97,12 @@ def explained(error: KafkaError | KafkaException, *, bootstrap: str, subject: st
     return ClientError(f"{subject}: {text.rstrip('.')}" + (f"; {advice}" if advice else ""), code)
 
 
+def is_fatal(error: BaseException) -> bool:
+    """Whether a librdkafka client is of no use any more: another one must be made."""
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return isinstance(cause, KafkaError) and cause.fatal()
+
+
 @contextmanager
 def kafka_errors(bootstrap: str, subject: str) -> Iterator[None]:
     """What librdkafka raises inside becomes a `ClientError`.
@@ -100,6 +114,10 @@ def kafka_errors(bootstrap: str, subject: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise explained(error, bootstrap=bootstrap, subject=subject) from error
+    except RuntimeError as error:
+        if not str(error).endswith("closed"):  # librdkafka's "Consumer closed", "Handle has been closed"
+            raise
+        raise ClosedError("this client is closed: make another one") from error
     except SystemError as error:
         if "without setting an exception" in str(error):
             raise KeyboardInterrupt from error

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from penstock.client.retry import retry_topic
+
 Where = tuple[str, int]
 
 
@@ -33,9 +35,18 @@ class GroupOffset:
     earliest: int = 0
 
     @property
-    def lag(self) -> int | None:
-        """How many offsets are still to be read; None where nothing says where reading begins."""
-        return None if self.committed is None else max(0, self.latest - self.committed)
+    def never_read(self) -> bool:
+        return self.committed is None
+
+    @property
+    def position(self) -> int:
+        """Where reading goes on. Without a commit, all there is counts: where a consumer begins is its own setting."""
+        return self.earliest if self.committed is None else self.committed
+
+    @property
+    def lag(self) -> int:
+        """How many offsets are still to be read."""
+        return max(0, self.latest - self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +60,36 @@ class GroupInfo:
     deleted_topics: tuple[str, ...] = field(default=())  # committed for, but there no more
 
     @property
+    def retry_topics(self) -> dict[str, str]:
+        """Where its messages wait for another try, each with the topic they came from."""
+        there = set(self.topics)
+        return {name: topic for topic in self.topics if (name := retry_topic(topic, self.name)) in there}
+
+    @property
+    def own(self) -> tuple[GroupOffset, ...]:
+        """Without its retry topics."""
+        retries = self.retry_topics
+        return tuple(one for one in self.offsets if one.topic not in retries)
+
+    @property
     def lag(self) -> int:
-        return sum(one.lag or 0 for one in self.offsets)
+        """What was not read yet; what waits for another try is counted apart, in `retrying`."""
+        return sum(one.lag for one in self.own)
+
+    @property
+    def never_read(self) -> tuple[GroupOffset, ...]:
+        """Partitions that have messages, and for which nothing was ever committed: all of them count as lag."""
+        return tuple(one for one in self.own if one.never_read and one.lag)
+
+    @property
+    def waiting(self) -> tuple[GroupOffset, ...]:
+        """Partitions of its retry topics in which something waits."""
+        retries = self.retry_topics
+        return tuple(one for one in self.offsets if one.topic in retries and one.lag)
+
+    @property
+    def retrying(self) -> int:
+        return sum(one.lag for one in self.waiting)
 
     @property
     def exists(self) -> bool:

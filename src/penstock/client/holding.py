@@ -31,7 +31,7 @@ class Holding:
     def active(self) -> bool:
         return bool(self.paused or self._due or self._barred)
 
-    def _held(self, place: Where) -> bool:
+    def holds(self, place: Where) -> bool:
         return place in self.paused or place in self._due or place in self._barred
 
     def without_held(self, raws: "list[RawMessage]") -> "list[RawMessage]":
@@ -40,7 +40,7 @@ class Holding:
         held: set[Where] = set()
         for raw in raws:
             place = where(raw)
-            if self._held(place):
+            if self.holds(place):
                 held.add(place)
                 self._intake.read_again(place, raw.offset())  # type: ignore[arg-type]
             else:
@@ -84,7 +84,7 @@ class Holding:
 
     def assigned(self, places: Iterable[Where]) -> None:
         """What the user paused stays paused when it comes back, and nothing else does."""
-        held = {place for place in places if self._held(place)}
+        held = {place for place in places if self.holds(place)}
         self._raw.pause(_partitions(held))
         self._raw.resume(_partitions(set(places) - held))
 
@@ -94,7 +94,7 @@ class Holding:
             self._barred.discard(place)
 
     def _let_go(self) -> None:
-        self._raw.resume(_partitions(place for place in self._owned if not self._held(place)))
+        self._raw.resume(_partitions(place for place in self._owned if not self.holds(place)))
 
 
 def _partitions(places: Iterable[Where]) -> list[TopicPartition]:

@@ -4,10 +4,11 @@ librdkafka has moved on once it has given a message away, so a message that we d
 again, or a later commit passes it. What was taken lies in the inbox until the window has it. What is not handed out
 after all (its partition is paused, or its time has not come) is read again: `back` has from where, until the seek
 has worked. And a poll that an exception cut short may have had messages in hand which nobody will see: then every
-partition goes back to the last message that is known to have come.
+partition goes back to the last message that is known to have come. A rebalance may have been cut short with it: then
+what waits in the window comes back to the inbox, and goes by what is ours before it is handed out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
@@ -27,7 +28,7 @@ class Intake:
         self.inbox: list[RawMessage] = []
         self._back: dict[Where, int] = {}
         self._rebalanced = False  # while messages were taken
-        self._cut_short = False
+        self.cut_short = False
 
     def poll(self, most: int, wait: float) -> None:
         """Take messages into the inbox, unless some are there still."""
@@ -44,8 +45,16 @@ class Intake:
                 self.inbox += self._raw.consume(most - 1, 0)
         except BaseException:
             # Also a KafkaException: the callbacks in config (errors, statistics) are the application's, and raise any.
-            self._cut_short = True
+            # Nothing is called here: a second Ctrl-C cannot come between.
+            self.inbox = self._window.raws[self._window.index :] + self.inbox
+            self._window.raws = self._window.raws[: self._window.index]
+            self.cut_short = True
             raise
+
+    @property
+    def waiting(self) -> "list[RawMessage]":
+        """What was taken and is not in the window."""
+        return [] if self._window.took is self.inbox else [raw for raw in self.inbox if raw.error() is None]
 
     def take_errors(self) -> "list[RawMessage]":
         """The errors that came among the messages; those stay."""
@@ -63,7 +72,7 @@ class Intake:
         if gone and self.inbox:
             self.inbox[:] = [raw for raw in self.inbox if where(raw) not in gone]
 
-    def rebalanced(self, gone: Sequence[Where] = ()) -> None:
+    def rebalanced(self, gone: Collection[Where] = ()) -> None:
         """Partitions came or went: what was taken of those that went is not ours to hand out."""
         self._rebalanced = True
         self.drop(gone)
@@ -93,10 +102,11 @@ class Intake:
 
     def mend(self) -> set[Where]:
         """After a poll that was cut short: go back to what is known. Gives the partitions of which nothing is."""
-        if not self._cut_short:
+        if not self.cut_short:
             return set()
         known = self._window.next_offsets([raw for raw in self.inbox if raw.error() is None])
         for place in self._owned & known.keys():
             self.read_again(place, known[place])
-        self._cut_short = False
-        return self._owned - self._back.keys()
+        unknown = self._owned - self._back.keys()
+        self.cut_short = False  # with nothing called behind it
+        return unknown

@@ -1,8 +1,11 @@
 """A message as the consumer sees it. Everything but its place is worked out when it is asked for."""
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.client import retry_headers, tags
 
@@ -14,6 +17,28 @@ ValueReader = Callable[["Message", bytes], Any]
 
 ID_HEADER = "penstock-id"
 
+log = logging.getLogger("penstock.client")
+
+# Called from C, which always looks whether the binding left an error behind beside its answer. A call that the
+# interpreter has made fast does not, and the error came up anywhere later.
+_asked_for_headers: Callable[["RawMessage"], Any] = methodcaller("headers")
+
+
+def headers_of(raw: "RawMessage") -> Headers:
+    """librdkafka's binding gives none of them when the name of one cannot be text: any client can write such a one,
+    and whoever reads the message must get past it."""
+    try:
+        return tuple(_asked_for_headers(raw) or ())
+    except (SystemError, UnicodeDecodeError):
+        raw.set_headers([])  # it would give the broken list the next time, and crash
+        _warn(raw.topic())
+        return ()
+
+
+@lru_cache(maxsize=100)
+def _warn(topic: str | None) -> None:
+    log.warning("headers in %s are left out: one has a name that is not UTF-8 (this is said once)", topic)
+
 
 class Place(NamedTuple):
     """Where a message was first stored."""
@@ -23,15 +48,19 @@ class Place(NamedTuple):
     offset: int
 
 
+class Retries(Protocol):
+    """Who knows how often a message failed: its headers alone do not, where it is tried again in its place."""
+
+    def attempt(self, message: "Message") -> int: ...
+
+
 class Message:
     """One message. `value` is what the consumer's deserializer makes of it, bytes by default."""
 
     __slots__ = ("_raw", "_read", "_retries")
 
-    def __init__(
-        self, raw: "RawMessage", read: ValueReader | None, retries: Collection[str] | None = None
-    ) -> None:
-        """`retries` are the topics in which the consumer's own retries wait."""
+    def __init__(self, raw: "RawMessage", read: ValueReader | None, retries: "Retries | None" = None) -> None:
+        """`retries` are the consumer's own."""
         self._raw = raw
         self._read = read
         self._retries = retries
@@ -78,8 +107,8 @@ class Message:
 
     @property
     def headers(self) -> Headers:
-        """All headers in order; a name may occur more than once."""
-        return tuple(self._raw.headers() or ())  # type: ignore[arg-type]
+        """All headers in order; a name may occur more than once. None where a name is not UTF-8."""
+        return headers_of(self._raw)
 
     def header(self, name: str) -> bytes | None:
         """The last header of a name."""
@@ -103,10 +132,9 @@ class Message:
     def attempt(self) -> int:
         """Which try this is: 1, or more when it comes from a retry topic."""
         # Whoever passes headers on passes these on, too: they count where a retry has written them.
-        if self._retries is None:
-            believed = retry_headers.origin_in(self.topic, self.headers) is not None
-        else:
-            believed = self.topic in self._retries
+        if self._retries is not None:
+            return self._retries.attempt(self)
+        believed = retry_headers.origin_in(self.topic, self.headers) is not None
         return retry_headers.failures(self.headers) + 1 if believed else 1
 
     @property

@@ -6,7 +6,8 @@ the sender sweeps reports up itself every few hundred messages, `result()` and `
 thread only steps in when nothing was sent for a moment, or when a coroutine waits.
 
 Callbacks of the user's run after the poll, not in it: librdkafka counts a message as under way until its report has
-returned, so one that sends and waits for room would wait for itself.
+returned, so one that sends and waits for room would wait for itself. Those that must run in it (`stats_cb` and the like
+of `config`) may raise: it is logged, and whoever polls goes on. Ctrl-C comes through when a poll is over.
 """
 
 import logging
@@ -18,7 +19,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.client.delivery import DeliveryTimeoutError, deadline_for
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, is_fatal
+from penstock.client.undisturbed import Undisturbed
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer as RawProducer
@@ -26,15 +28,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.01
+# Below the binding's 0.2 s: a longer flush is several calls there, and goes on behind a fatal error with that exception
+# set. A report then fails in its first lock, which nobody lets go of.
 _POLL_SECONDS = 0.05
+_PURGE_SECONDS = 1.0
 # Failures nobody asked about are told by flush(); the first few say what is wrong.
 _FAILURES_KEPT = 16
 
 
 class Awaited(Protocol):
+    untold: int  # since which telling of failures it is one of them; 0 when it is none
+
     def done(self) -> bool: ...
 
-    def exception(self, timeout: float | None = None) -> ClientError | None: ...
+    def give_up(self) -> None: ...
+
+    def exception_now(self) -> ClientError | None: ...
 
 
 class Pump:
@@ -56,6 +65,8 @@ class Pump:
         self._closed = False
         self._failures: list[Awaited] = []
         self._failures_total = 0
+        self._telling = 1  # which flush() will tell of those that fail now
+        self._counting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -78,27 +89,36 @@ class Pump:
 
     def hurry(self, change: int) -> None:
         """Somebody who cannot poll (a coroutine) began (+1) or ended (-1) to wait."""
-        self._waiters += change
+        with self._counting:
+            self._waiters += change
         if change > 0:
             self._wake.set()
 
     def sweep(self) -> None:
         """Reports that are here already; never waits."""
-        if self._polling.acquire(blocking=False):
-            try:
-                self.raw.poll(0)
-            finally:
-                self._polling.release()
-            self.run_callbacks()
+        with Undisturbed():
+            if self._polling.acquire(blocking=False):
+                self._poll(self.raw.poll, 0)
+        self.run_callbacks()
 
     def wait_a_little(self) -> None:
         """Let reports come in: polls, or lets the one who does go on."""
-        if self._polling.acquire(timeout=_POLL_SECONDS):
-            try:
-                self.raw.poll(_POLL_SECONDS)
-            finally:
-                self._polling.release()
-            self.run_callbacks()
+        with Undisturbed():
+            if self._polling.acquire(timeout=_POLL_SECONDS):
+                self._poll(self.raw.poll, _POLL_SECONDS)
+        self.run_callbacks()
+
+    def _poll(self, poll: Callable[[float], object], seconds: float) -> None:
+        """By who has the turn, which ends with it."""
+        try:
+            poll(seconds)
+        except Exception as error:
+            if is_fatal(error):
+                log.error("the producer failed for good: %s", error.args[0].str())  # noqa: TRY400 - no trace of ours
+            else:
+                log.exception("a callback of the producer's config failed")
+        finally:
+            self._polling.release()
 
     def call_later(self, callback: Callable[[], object]) -> None:
         """By whoever polls, once the poll is over."""
@@ -108,16 +128,33 @@ class Pump:
         """One at a time and in order; those of a callback that polls wait until it has returned."""
         if self._caller == threading.get_ident():
             return
-        while self._calling.acquire(timeout=wait_seconds):
-            self._caller = threading.get_ident()
+        while self._callbacks and self._begin_calling(wait_seconds):
             try:
                 while self._callbacks:
-                    _call(self._callbacks.popleft())
+                    try:
+                        self._callbacks[0]()
+                    except Exception:  # its own affair: the thread that happened to notice must go on
+                        log.exception("a callback of a delivery failed")
+                    finally:  # one that was interrupted has been called
+                        self._callbacks.popleft()
             finally:
                 self._caller = None
                 self._calling.release()
-            if not self._callbacks:  # another may have come before the release, and found us at it
-                return
+            # Another may have come before the release, and found us at it.
+
+    def _begin_calling(self, wait_seconds: float) -> bool:
+        begun = False
+        try:
+            with Undisturbed():
+                begun = self._calling.acquire(timeout=wait_seconds)
+                if begun:
+                    self._caller = threading.get_ident()
+        except BaseException:
+            if begun:
+                self._caller = None
+                self._calling.release()
+            raise
+        return begun
 
     def _callbacks_are_due(self) -> bool:
         """Whether some have yet to run, other than behind the one that asks."""
@@ -137,24 +174,36 @@ class Pump:
 
     def _poll_until(self, one: Awaited, deadline: float) -> None:
         """Poll ourselves if nobody does: what another thread takes in, it takes in for us too."""
-        if self._polling.acquire(timeout=0.001):
-            try:
-                if not one.done():
-                    self.raw.poll(max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
-            finally:
-                self._polling.release()
-            self.run_callbacks()
+        with Undisturbed():
+            if self._polling.acquire(timeout=0.001):
+                under_way = len(self.raw)
+                if one.done():
+                    self._polling.release()
+                else:
+                    self._poll(self.raw.poll, max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
+                    if not under_way and not one.done():
+                        one.give_up()  # nothing is under way: its report was lost with what a callback raised
+        self.run_callbacks()
 
     def note_failure(self, one: Awaited) -> None:
-        self._failures_total += 1
-        if len(self._failures) < _FAILURES_KEPT:
-            self._failures.append(one)
+        with self._counting:
+            one.untold = self._telling
+            self._failures_total += 1
+            if len(self._failures) < _FAILURES_KEPT:
+                self._failures.append(one)
+            else:
+                self._failures[-1] = one  # those before may be asked about, all of them
 
     def seen(self, one: Awaited) -> None:
         """Its sender has asked what became of it: flush() need not tell."""
-        if self._failures and one in self._failures and one.done():
-            self._failures.remove(one)
-            self._failures_total -= 1
+        if not one.untold or not one.done():
+            return
+        with self._counting:
+            if one.untold == self._telling:
+                one.untold = 0
+                self._failures_total -= 1
+                if one in self._failures:
+                    self._failures.remove(one)
 
     def flush(self, timeout: float | None) -> None:
         deadline = deadline_for(timeout)
@@ -164,21 +213,53 @@ class Pump:
                     f"{len(self.raw)} messages not acknowledged by {self.bootstrap} within {timeout} s; "
                     "they are still being tried"
                 )
-            with self._polling:
+            with Undisturbed():
+                self._polling.acquire()
                 # flush() of librdkafka also sends what lingers.
-                self.raw.flush(max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
+                self._poll(self.raw.flush, max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
             self.run_callbacks(wait_seconds=_POLL_SECONDS)
         self._tell_failures()
 
-    def _tell_failures(self) -> None:
-        failures, self._failures = self._failures, []
-        total, self._failures_total = self._failures_total, 0
-        if not failures or not self.acknowledged:
+    def finish(self, seconds: float) -> None:
+        """Closing was interrupted: what is under way has some time left, then it is given up."""
+        try:
+            self.flush(seconds)
+        except ClientError as error:
+            log.warning("while a producer was closed in a hurry: %s", error)
+        finally:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        if not len(self.raw):
             return
-        why = failures[0].exception(0)
-        if total == 1 and why is not None:
-            raise why
-        raise ClientError(f"{total} sends failed, the first: {why}", why.code if why else None)
+        log.warning("%d messages are given up unacknowledged: the producer is closed", len(self.raw))
+        deadline = time.monotonic() + _PURGE_SECONDS
+        while len(self.raw) and time.monotonic() < deadline:
+            with Undisturbed():
+                self._polling.acquire()
+                self._poll(self._purge, _POLL_SECONDS)
+        self.run_callbacks()
+
+    def _purge(self, seconds: float) -> None:
+        self.raw.purge()
+        self.raw.flush(seconds)  # whoever asks for one of them is told
+
+    def _tell_failures(self) -> None:
+        kept, total = self._failures, self._failures_total
+        error: ClientError | None = None
+        if total and self.acknowledged:
+            # Those that were kept may all have been asked about.
+            why = kept[0].exception_now() if kept else None
+            first = "" if why is None else f", the first: {why}"
+            error = ClientError(f"{total} sends failed{first}", None if why is None else why.code)
+            if total == 1 and why is not None:
+                error = why
+        # No call from here on: Ctrl-C, or a failure that another thread notes, must not come in between.
+        self._failures = []
+        self._failures_total -= total
+        self._telling += 1
+        if error is not None:
+            raise error
 
     def collect_once(self) -> None:
         """One round of the thread."""
@@ -197,23 +278,12 @@ class Pump:
         if not len(self.raw):
             self._wake.wait(_TICK_SECONDS)  # whoever waits is just being told
         elif self._polling.acquire(timeout=_POLL_SECONDS):
-            try:
-                self.raw.poll(_POLL_SECONDS)
-            finally:
-                self._polling.release()
+            self._poll(self.raw.poll, _POLL_SECONDS)
             self.run_callbacks()
 
     @property
     def closed(self) -> bool:
         return self._closed
-
-
-def _call(callback: Callable[[], object]) -> None:
-    """What a callback raises is its own affair: the thread that happened to notice must go on."""
-    try:
-        callback()
-    except Exception:
-        log.exception("a callback of a delivery failed")
 
 
 def _collect(reference: "Callable[[], Pump | None]", wake: threading.Event) -> None:
@@ -222,7 +292,11 @@ def _collect(reference: "Callable[[], Pump | None]", wake: threading.Event) -> N
         pump = reference()
         if pump is None or pump.closed:
             return
-        pump.collect_once()
+        try:
+            pump.collect_once()
+        except BaseException:  # also what would end a thread: coroutines wait for this one
+            log.exception("a round of collecting delivery reports failed")
+            time.sleep(_TICK_SECONDS)
         idle = pump.asleep
         del pump
         if idle:

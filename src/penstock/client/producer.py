@@ -15,8 +15,8 @@ from confluent_kafka import Producer as RawProducer
 from penstock.client import tags as tag_header
 from penstock.client.connect import REQUEST_SECONDS, handle_settings, reach
 from penstock.client.delivery import Delivery, DeliveryBatch
-from penstock.client.encryption import Encryption
-from penstock.client.errors import ClientError, explained, kafka_errors
+from penstock.client.encryption import KEY_HEADER, Encryption
+from penstock.client.errors import ClientError, ClosedError, explained, kafka_errors
 from penstock.client.polling import Pump
 from penstock.client.profiles import Delivery as DeliverySemantics
 from penstock.client.profiles import Profile, producer_settings
@@ -31,6 +31,10 @@ _NOW = 0
 # Reports are swept up after so many messages: rarely enough to cost nothing, often enough to keep few.
 _SWEEP_MASK = 0xFF
 _PARTITIONS_KNOWN_SECONDS = 30.0
+
+
+# What produce() of librdkafka's binding raises; the last two for what it cannot encode.
+_REFUSALS = (BufferError, KafkaException, RuntimeError, TypeError, ValueError)
 
 
 class BufferFullError(ClientError):
@@ -108,7 +112,7 @@ class Producer:
         if tags or labels:
             out.append((tag_header.HEADER, tag_header.encode(tags, labels)))
         if headers:
-            out += headers.items() if isinstance(headers, Mapping) else headers
+            out += self._given(headers)
         raw_key = encode_key(key)
         data = None if value is None else self._serialize(value)
         if self._encryption is not None and data is not None:
@@ -128,7 +132,7 @@ class Producer:
                 timestamp=at,
                 headers=out,
             )
-        except (BufferError, KafkaException, RuntimeError, TypeError) as error:
+        except _REFUSALS as error:
             if isinstance(error, BufferError) and not wait_for_room:
                 self._pump.sweep()
                 raise BufferFullError(
@@ -164,7 +168,7 @@ class Producer:
         if tags or labels:
             shared.append((tag_header.HEADER, tag_header.encode(tags, labels)))
         if headers:
-            shared += headers.items() if isinstance(headers, Mapping) else headers
+            shared += self._given(headers)
         at = _NOW if timestamp is None else _epoch_ms(timestamp)
         pairs: Iterable[tuple[Any, Key]] = (
             zip(values, itertools.repeat(None)) if keys is None else zip(values, keys, strict=True)
@@ -189,7 +193,7 @@ class Producer:
             batch.total += 1
             try:
                 produce(topic, data, raw_key, chosen, on_delivery=report, timestamp=at, headers=out)
-            except (BufferError, KafkaException, RuntimeError, TypeError) as error:
+            except _REFUSALS as error:
                 batch.total -= 1
                 self._again(error, topic, data, raw_key, chosen, report, at, out)
                 batch.total += 1
@@ -199,6 +203,13 @@ class Producer:
         pump.sends = -1
         pump.wake()
         return batch
+
+    def _given(self, headers: Headers) -> Iterable[tuple[str, str | bytes | None]]:
+        """Without what says which message it is and what it was sealed with: who passes on the headers of another
+        message passes on these, too, and the last of a name counts."""
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        own = (ID_HEADER,) if self._encryption is None else (ID_HEADER, KEY_HEADER)
+        return [pair for pair in pairs if pair[0] not in own]
 
     def _data(self, value: Any) -> bytes | None:
         return None if value is None else self._serialize(value)
@@ -225,14 +236,17 @@ class Producer:
         key: bytes | None,
         partition: int,
         headers: list[tuple[str, Any]],
+        timestamp: int = _NOW,
     ) -> Delivery:
         """A message as it is, nothing added: for messages that are passed on."""
         delivery = Delivery(self._pump, topic, "")
         report = delivery._delivered  # noqa: SLF001 - the report's way in
         try:
-            self._raw.produce(topic, value, key, partition, on_delivery=report, headers=headers)
-        except (BufferError, KafkaException, RuntimeError, TypeError) as error:
-            self._again(error, topic, value, key, partition, report, _NOW, headers)
+            self._raw.produce(
+                topic, value, key, partition, on_delivery=report, timestamp=timestamp, headers=headers
+            )
+        except _REFUSALS as error:
+            self._again(error, topic, value, key, partition, report, timestamp, headers)
         self._pump.wake()
         return delivery
 
@@ -254,14 +268,14 @@ class Producer:
                 self._raw.produce(
                     topic, value, key, partition, on_delivery=report, timestamp=timestamp, headers=headers
                 )
-            except (BufferError, KafkaException, RuntimeError, TypeError) as again:
+            except _REFUSALS as again:
                 error = again
             else:
                 return
         if isinstance(error, KafkaException):
             raise explained(error, bootstrap=self._bootstrap, subject=topic) from error
         if self._closed:
-            raise ClientError("this producer is closed: make another one") from error
+            raise ClosedError("this producer is closed: make another one") from error
         raise ClientError(f"a message to {topic!r} cannot be sent: {error}") from error
 
     def _choose(self, topic: str, key: bytes | None) -> int:
@@ -299,6 +313,11 @@ class Producer:
         self._closed = True
         try:
             self._pump.flush(None)
+        except ClientError:
+            raise  # everything has ended; this is how
+        except BaseException:
+            self._pump.finish(_LAST_FLUSH_SECONDS)  # Ctrl-C means soon; a second one means now
+            raise
         finally:
             self._at_end.detach()
             self._pump.stop()
@@ -316,7 +335,11 @@ _LAST_FLUSH_SECONDS = 30.0
 
 
 def _epoch_ms(when: int | datetime) -> int:
-    return when if isinstance(when, int) else round(when.timestamp() * 1000)
+    if isinstance(when, datetime):
+        return round(when.timestamp() * 1000)
+    if isinstance(when, int):
+        return when
+    raise ClientError(f"timestamp={when!r} is neither a datetime nor epoch milliseconds")
 
 
 def _finish(pump: Pump) -> None:

@@ -65,9 +65,8 @@ class QuickBench:
 
         producer = self._producer()
         with kafka_errors(self._bootstrap, self._topic):
-            producer.list_topics(
-                self._topic, timeout=REQUEST_SECONDS
-            )  # the connection is not part of the rate
+            # The connection is not part of the rate.
+            producer.list_topics(self._topic, timeout=REQUEST_SECONDS)
         began = time.perf_counter()
         for number in range(messages):
             while True:

@@ -24,14 +24,17 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer as RawConsumer
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from penstock.client.ahead import Ahead
+from penstock.client.alone import Alone
+from penstock.client.beginning import Beginning
 from penstock.client.commits import Commits, Plan
 from penstock.client.connect import handle_settings, reach
 from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.holding import Holding
 from penstock.client.intake import Intake
 from penstock.client.reader_errors import PASSING
-from penstock.client.starting import begin_at, is_simple, reset_policy, told
-from penstock.client.window import Where, Window, place_of, where
+from penstock.client.starting import RESET_POLICY, is_simple
+from penstock.client.window import Where, Window, first_offsets, place_of, where
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -51,9 +54,11 @@ class Reader:
         before_commit: Callable[[], None] | None = None,
         assigned: "Callable[[Reader, list[TopicPartition]], None] | None" = None,
         forgotten: Callable[[Collection[Where]], None] | None = None,
+        retries: Collection[str] = (),
     ) -> None:
         """`admit` may keep messages back, `before_commit` must be done before any position moves, `assigned`
-        sees partitions before their first message, `forgotten` those that went away uncommitted."""
+        sees partitions before their first message, `forgotten` those that went away uncommitted; `retries` are the
+        retry topics among those that are read."""
         self._plan = plan
         self._admit = admit
         self._assigned = assigned
@@ -68,9 +73,8 @@ class Reader:
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
         self._unready: set[Where] = set()  # ours, but where to begin is not known yet
-        self._begun: dict[Where, int] = {}  # where reading began, of partitions that had no commit then
-        # At-most-once: the first offset that was, or may have been, committed and then not handed out.
-        self._returned: dict[Where, int] = {}
+        self._beginning = Beginning(plan, retries, self.commits)
+        self.ahead = Ahead(plan, self._owned, self.window, self.commits)
         self.closed = False
         reach(plan.bootstrap)
         with kafka_errors(plan.bootstrap, "the consumer's config"):
@@ -81,7 +85,7 @@ class Reader:
                     **{
                         # Without a group nothing is joined or committed; librdkafka wants a name all the same.
                         "group.id": plan.group or "penstock-no-group",
-                        "auto.offset.reset": reset_policy(plan.start),
+                        "auto.offset.reset": RESET_POLICY,
                         "on_commit": self.commits.ended,
                         **plan.settings,
                     },
@@ -89,31 +93,21 @@ class Reader:
             )
         self.intake = Intake(self.raw, self._owned, self.window)
         self.holding = Holding(self.raw, self._owned, self.intake)
+        self._alone = Alone(plan, self.raw, self._owned, self.window)
         strategy = str(plan.settings.get("partition.assignment.strategy", ""))
         self._cooperative = "cooperative" in strategy or plan.settings.get("group.protocol") == "consumer"
 
     # Joining
 
     def open(self, topics: Sequence[str]) -> None:
-        if self._plan.group is None:
-            self._assign_all(topics)
-            return
         with kafka_errors(self._plan.bootstrap, ", ".join(topics)):
+            if self._plan.group is None:
+                self._alone.open(topics)
+                return
+            self._beginning.look(self.raw)
             self.raw.subscribe(
                 list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
             )
-
-    def _assign_all(self, topics: Sequence[str]) -> None:
-        from penstock.client.admin import Admin  # noqa: PLC0415 - the admin client is needed here alone
-
-        admin = Admin(self._plan.bootstrap)
-        found = [TopicPartition(topic, index) for topic in topics for index in admin.partition_indexes(topic)]
-        with kafka_errors(self._plan.bootstrap, ", ".join(topics)):
-            begun = begin_at(self.raw, self._plan.start, found)
-            self.raw.assign(begun)
-        self._owned.update(map(place_of, found))
-        for one in begun:
-            self.window.moved(place_of(one), one.offset)
 
     def _on_assign(self, raw: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
@@ -142,39 +136,55 @@ class Reader:
 
     def _prepared(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Partitions with the offset where they begin; ready to be read."""
-        chosen = partitions if is_simple(self._plan.start) else self._begin(raw, partitions)
+        chosen = partitions if is_simple(self._plan.start) else self._beginning.find(raw, partitions)
         if self._assigned is not None:
             self._assigned(self, partitions)
         self._unready.difference_update(map(place_of, partitions))
         return chosen
 
+    def _reconcile(self) -> None:
+        """A callback that was cut short may not have noted what came and went; librdkafka has."""
+        if not self.intake.cut_short or self._plan.group is None:
+            return
+        with kafka_errors(self._plan.bootstrap, "the assignment"):
+            assigned = set(map(place_of, self.raw.assignment()))
+            self._rebalances += bool(assigned)
+            self._forget(self._owned - assigned)
+            self._unready |= assigned - self._owned
+            self._owned |= assigned
+            self.holding.assigned(assigned)
+
     def _make_ready(self) -> None:
         """What went wrong when partitions were assigned, or where a poll was cut short, is done again."""
+        self._reconcile()
         self._unready |= self.intake.mend()
         self._unready &= self._owned
-        if not self._unready:
-            return
+        if self._unready:
+            self._make_begin()
+        self._tell_begun()
+
+    def _make_begin(self) -> None:
         partitions = [TopicPartition(*place) for place in sorted(self._unready)]
         with kafka_errors(self._plan.bootstrap, "the assignment"):
-            begun = self._begin(self.raw, partitions)
+            begun = self._beginning.find(self.raw, partitions)
             self.intake.drop(self._unready)
             for one in begun:
                 self.intake.read_again(place_of(one), one.offset)
             self._prepared(self.raw, partitions)
 
-    def _begin(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Where the group stands; else where reading began, which is found once for as long as they are ours."""
-        committed = told(raw.committed(partitions, timeout=30))
-        new = [one for one in committed if one.offset < 0 and place_of(one) not in self._begun]
-        # What waits in a retry topic was put there by this group: it is never behind the start.
-        retries = [one for one in new if one.topic not in self._plan.topics]
-        begun = begin_at(raw, self._plan.start, [one for one in new if one.topic in self._plan.topics])
-        begun += begin_at(raw, "earliest", retries)
-        self._begun.update({place_of(one): one.offset for one in begun})
-        for one in committed:
-            if one.offset < 0:
-                one.offset = self._begun[place_of(one)]
-        return committed
+    def _tell_begun(self) -> None:
+        """Before anything of them is handed out: from here on their next owner begins there, too."""
+        begun = self._beginning.untold
+        if begun and self.commits.send(self.raw, dict(begun)):
+            begun.clear()
+        self._note_begun()
+
+    def _note_begun(self) -> None:
+        """What could not be committed at once is with the next commit."""
+        positions = self.ahead.returned if self._ahead else self.window.positions
+        for place, offset in self._beginning.untold.items():
+            positions.setdefault(place, offset)
+        self._beginning.untold.clear()
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self._rebalances += 1
@@ -193,44 +203,49 @@ class Reader:
         self.window.finish()
         self._forget(gone)
 
-    def _forget(self, gone: list[Where]) -> None:
-        self._owned.difference_update(gone)
+    def _forget(self, gone: Collection[Where]) -> None:
         self._unready.difference_update(gone)
         self.at_end.difference_update(gone)
         self.intake.rebalanced(gone)
         self.holding.forget(gone)
         self.window.forget(gone)
+        self._beginning.forget(gone)
         for place in gone:
             self.commits.forget(place)
-            self._returned.pop(place, None)
-            self._begun.pop(place, None)
-        if (
-            self._forgotten is not None and not self._ahead
-        ):  # at-most-once they are committed, and come to nobody else
+            self.ahead.returned.pop(place, None)
+        # At-most-once they are committed, and come to nobody else.
+        if self._forgotten is not None and not self._ahead:
             self._forgotten(gone)
+        self._owned.difference_update(gone)  # last: what is cut short before is done again
 
-    def _leave(self, gone: Iterable[Where]) -> None:
+    def _leave(self, gone: Collection[Where]) -> None:
         """Commit exactly what was worked on. Runs between two bodies: what was handed out is finished."""
-        gone = set(gone)
         self.window.finish()
-        positions = self._not_handed_out() if self._ahead else self.window.positions
-        self.commits.send(self.raw, {place: offset for place, offset in positions.items() if place in gone})
-
-    def _not_handed_out(self) -> dict[Where, int]:
-        """At-most-once: where partitions stand of which more was committed than handed out."""
-        pending = self.window.pending()
-        return pending | {
-            place: min(offset, pending.get(place, offset)) for place, offset in self._returned.items()
-        }
+        self._note_begun()
+        positions = self.ahead.not_handed_out(self.intake) if self._ahead else self.window.positions
+        going = {place: offset for place, offset in positions.items() if place in gone}
+        if self._ahead:
+            try:
+                self.commits.send_back(self.raw, going)
+            except ClientError as error:
+                self.fail(error)
+            self.commits.settle()  # their next owner looks which keys wait: those on their way must be there
+        else:
+            self.commits.send(self.raw, going)
 
     # Taking messages
 
-    def refill(self, wait: float = WAIT_SECONDS) -> bool:
-        """Everything handed out is finished; take more. False when there was nothing."""
+    def refill(self, wait: float = WAIT_SECONDS, *, hold: bool = False) -> bool:
+        """Everything handed out is finished; take more. False when there was nothing. At-most-once, what is taken on
+        `hold` is committed when it is promised."""
         self.window.finish()
         if not self._ahead and self._commit_due():
             self.commit(asynchronous=self._plan.commit_seconds > 0)
-        return self._take(self._plan.batch_messages, wait)
+        return self._take(self._plan.batch_messages, wait, hold=hold)
+
+    def promise(self, count: int | None = None) -> bool:
+        """At-most-once: the next messages may be handed out, all that were taken without a `count`."""
+        return self.ahead.promise(self.raw, self.intake, count)
 
     @property
     def attend_due(self) -> bool:
@@ -241,21 +256,20 @@ class Reader:
         if not self.attend_due:
             return
         self.window.finish()
-        if not self._ahead:
-            if self._commit_due():
-                self.commit(asynchronous=True)
-            self._take(1, 0)
-        elif self._plan.group is not None:
-            # One message at most, and committed before it joins the others.
-            self._take(1, 0)
+        if not self._ahead and self._commit_due():
+            self.commit(asynchronous=True)
+        if not self._ahead or self._plan.group is not None:
+            self._take(1, 0)  # at-most-once it is committed before it joins the others
 
-    def _take(self, most: int, wait: float) -> bool:
+    def _take(self, most: int, wait: float, *, hold: bool = False) -> bool:
         """From librdkafka into the window, by way of the inbox: what raises on the way is told, and nothing is lost."""
         if self.window.took is self.intake.inbox:  # interrupted just then: they are not taken twice
             self.intake.inbox = []
         self._raise_failure()
         self._make_ready()
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
+            if self._plan.group is None:
+                self._alone.look()
             self.intake.return_back()
             wait = self.holding.resume_due(wait)
             self.intake.poll(most, wait)
@@ -266,16 +280,21 @@ class Reader:
         self._make_ready()  # a rebalance may have come with the messages
         fresh = self.intake.inbox
         if self.holding.active:
+            if self._ahead:  # a poll that was cut short may have brought them back from the window, committed
+                held = first_offsets(raw for raw in fresh if self.holding.holds(where(raw)))
+                self.ahead.returned = held | self.ahead.returned
             fresh = self.holding.without_held(fresh)
         if self._admit is not None:
             fresh = self._admit(self, fresh)
-        returned: dict[Where, int] | None = {}
-        if fresh and self._ahead:
-            returned = self._precommit(fresh)
+        hold = self._ahead and (hold or (self.ahead.held and self.window.index < len(self.window.raws)))
+        returned: dict[Where, int] | None = self.ahead.returned
+        if fresh and self._ahead and not hold:
+            returned = self.ahead.precommit(self.raw, self.intake, fresh)
         taken = bool(fresh) and returned is not None
         if taken:
+            self.ahead.held |= hold  # before they are there
             self.window.refill(fresh, self.intake.inbox)
-            self._returned = returned or {}
+            self.ahead.returned, self.ahead.held = returned or {}, hold
         self.intake.inbox = []
         return taken
 
@@ -294,33 +313,12 @@ class Reader:
 
     # Committing
 
-    def _precommit(self, fresh: "list[RawMessage]") -> dict[Where, int] | None:
-        """At-most-once: the commit comes first. What could not be committed is not worked on but read again.
-
-        Gives what is still returned once they are in the window."""
-        if self._plan.group is None:
-            return {}
-        ends: dict[Where, int] = {}
-        starts: dict[Where, int] = {}
-        for raw in fresh:
-            place, offset = where(raw), raw.offset()
-            assert offset is not None
-            starts.setdefault(place, offset)
-            ends[place] = offset + 1
-        # Until they are in the window: a commit that raises may have been made.
-        self._returned = starts | self._returned
-        if self.commits.send(self.raw, ends):
-            return {place: offset for place, offset in self._returned.items() if place not in ends}
-        for place, offset in starts.items():
-            if place in self._owned:
-                self.intake.read_again(place, offset)
-        return None
-
     def _commit_due(self) -> bool:
         return time.monotonic() - self._committed_at >= self._plan.commit_seconds
 
     def commit(self, *, asynchronous: bool = False) -> None:
         """Commit what is finished. At-most-once has committed it before: a commit now could only go back."""
+        self._reconcile()
         self._committed_at = time.monotonic()
         positions = dict(self.window.positions)
         # What could not be committed stays to be committed, unless its partition goes.
@@ -331,15 +329,21 @@ class Reader:
 
     def seek(self, one: TopicPartition) -> None:
         place = place_of(one)
+        back = self.window.is_back(place, one.offset)
         self._read_again([place])
         with kafka_errors(self._plan.bootstrap, f"{one.topic}, partition {one.partition}"):
             self.intake.seek(place, one.offset)
+        if back and one.offset >= 0 and place in self._owned:
+            if self._ahead:
+                self.ahead.returned[place] = one.offset
+            else:
+                self.window.go_back(place, one.offset)
 
     def _read_again(self, places: Iterable[Where]) -> None:
         """What was taken of these and not handed out is not, until it is read again."""
         for place, offset in self.window.pending_of(places).items():
             if self._ahead:
-                self._returned.setdefault(place, offset)
+                self.ahead.returned.setdefault(place, offset)
             self.intake.read_again(place, offset)
         self.window.drop(places)
 
@@ -347,7 +351,7 @@ class Reader:
         """Hand out a message again after a while, and nothing of its partition before; its position stays."""
         self.window.pin(place, offset)
         if self._ahead:
-            self._returned[place] = offset
+            self.ahead.returned[place] = offset
         self.intake.read_again(place, offset)
         self.window.drop([place])
         self.holding.until(place, offset, wait_seconds)
@@ -355,10 +359,17 @@ class Reader:
     def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""
         self._read_again(places)
-        self.holding.pause(places)
+        with kafka_errors(self._plan.bootstrap, "the assignment"):
+            self.holding.pause(places)
+
+    def bar(self, places: Collection[Where]) -> None:
+        """The same, of exactly these, whatever the user pauses and resumes."""
+        self._read_again(places)
+        self.holding.bar(places)
 
     def resume(self, places: Iterable[Where]) -> None:
-        self.holding.resume(places)
+        with kafka_errors(self._plan.bootstrap, "the assignment"):
+            self.holding.resume(places)
 
     @property
     def joined(self) -> bool:
@@ -375,8 +386,11 @@ class Reader:
             return
         self.window.finish(unfinished)
         try:
+            self._reconcile()
+            self._note_begun()
             if self._ahead:
-                self.commits.send(self.raw, self._not_handed_out())
+                self.commits.send_back(self.raw, self.ahead.not_handed_out(self.intake))
+                self.commits.settle()
             else:
                 self.commit()
         finally:

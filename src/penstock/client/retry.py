@@ -57,6 +57,10 @@ class Retry:
         return float(min(longest, first * _FACTOR**doublings))
 
     @property
+    def longest_seconds(self) -> float:
+        return self._waits[1]
+
+    @property
     def steps(self) -> int:
         """How many different waits there are."""
         different = range(1, min(self.attempts, _DOUBLINGS_MAX + 2))

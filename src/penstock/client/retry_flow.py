@@ -6,20 +6,19 @@ a longer wait than its own, and nothing is kept in memory. Where a message goes 
 place it came from is committed: a crash in between brings it twice, never loses it. What its next place did not take
 is kept and sent again before the next commit, however often that fails.
 
-Which topic a retry topic belongs to is known by its name, and what headers say of failures counts in these alone:
-elsewhere they are some other consumer's, passed on.
+Which topic a retry topic belongs to is known by its name, and what headers say of failures and origin counts in these
+alone: elsewhere they are some other consumer's, passed on.
 """
 
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import TopicPartition
 
-from penstock.client import retry_headers
+from penstock.client import retry_headers, retry_topics
 from penstock.client.admin import Admin
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
@@ -39,8 +38,6 @@ log = logging.getLogger("penstock.client")
 _LANES_MAX = 4
 # More failures than this at once wait for their acknowledgement: memory stays bounded.
 _UNDER_WAY_MAX = 1000
-_TOPIC_APPEARS_SECONDS = 10.0
-_TOPIC_LOOK_SECONDS = 0.05
 
 
 def now_ms() -> int:
@@ -48,7 +45,7 @@ def now_ms() -> int:
 
 
 @dataclass(slots=True)
-class _Passing:
+class Passing:
     """A message on its way to its next place."""
 
     topic: str
@@ -72,13 +69,13 @@ class RetryFlow:
         self._policy = policy
         self._group = group
         self._sources = {retry_topic(topic, group): topic for topic in topics}
-        self._under_way: list[_Passing] = []
+        self._under_way: list[Passing] = []
         admin = Admin(bootstrap)
         for topic in topics:
             partitions = len(admin.partition_indexes(topic))
             self._ensure_retries(admin, topic, partitions)
             if policy.dead_letter:
-                self._ensure(admin, dead_letter_topic(topic, group), partitions)
+                self._ensure(admin, dead_letter_topic(topic, group), topic, partitions)
         self._producer = Producer(bootstrap, delivery="at-least-once", profile="latency")
         self._prepare()
 
@@ -86,19 +83,11 @@ class RetryFlow:
         """What a kind of retries keeps for itself."""
 
     def _ensure_retries(self, admin: Admin, topic: str, partitions: int) -> None:
-        self._ensure(admin, retry_topic(topic, self._group), self._policy.steps * min(partitions, _LANES_MAX))
+        wanted = self._policy.steps * min(partitions, _LANES_MAX)
+        self._ensure(admin, retry_topic(topic, self._group), topic, wanted, self._policy.longest_seconds)
 
-    @staticmethod
-    def _ensure(admin: Admin, name: str, partitions: int) -> None:
-        try:
-            admin.create(name, partitions=partitions)
-        except ClientError as error:
-            if error.code != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-            if len(admin.partition_indexes(name)) < partitions:
-                with suppress(ClientError):  # another member of the group was quicker
-                    admin.add_partitions(name, partitions)
-        _await_topic(admin, name, partitions)
+    def _ensure(self, admin: Admin, name: str, topic: str, partitions: int, waits: float = 0.0) -> None:
+        retry_topics.ensure(admin, name, retry_topics.Needs(topic, partitions, waits))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -131,6 +120,8 @@ class RetryFlow:
             place = where(raw)
             if place in held:
                 continue
+            if not self.ordered and self._is_foreign(raw):
+                continue
             wait_ms = self._due_ms(raw) - now if place[0] in self._sources else 0
             if wait_ms > 0:
                 held.add(place)
@@ -139,12 +130,25 @@ class RetryFlow:
                 admitted.append(raw)
         return admitted
 
+    def _is_foreign(self, raw: "RawMessage") -> bool:
+        """Names may hold dots: `orders` read by `eu.billing` and `orders.eu` read by `billing` share a retry topic."""
+        topic: str = raw.topic()  # type: ignore[assignment]
+        return topic in self._sources and Message(raw, None).origin.topic not in (topic, self._sources[topic])
+
     def _due_ms(self, raw: "RawMessage") -> int:
-        return retry_headers.due_ms(Message(raw, None).headers) or 0
+        """Whatever a header says, nothing waits for longer than the longest wait since it was written."""
+        message = Message(raw, None)
+        latest = (message.timestamp or 0) + round(self._policy.longest_seconds * 1000)
+        return min(retry_headers.due_ms(message.headers) or 0, latest)
 
     def gate(self, reader: "Reader", raw: "RawMessage") -> bool:
         """True when a message is not to be handed out after all."""
         del reader, raw
+        return False
+
+    def gate_waits(self, raw: "RawMessage") -> bool:
+        """Whether `gate` may have to wait for messages that are passed on."""
+        del raw
         return False
 
     def assigned(self, reader: "Reader", partitions: list[TopicPartition]) -> None:
@@ -164,20 +168,27 @@ class RetryFlow:
             except ClientError as error:
                 failure = failure or error
         for passing in self._under_way:
-            refusal = None if passing.delivery is None else passing.delivery.exception()
-            if refusal is not None:
+            if passing.delivery is None:
+                continue
+            refusal = passing.delivery.exception()
+            if refusal is None:
+                self._arrived(passing, passing.delivery)
+            else:
                 passing.delivery = None
                 failure = failure or refusal
         self._under_way = [passing for passing in self._under_way if passing.delivery is None]
         if failure is not None:
             raise failure
 
-    def _send(self, passing: _Passing) -> None:
+    def _send(self, passing: Passing) -> None:
         """Unless it is under way or there already."""
         if passing.delivery is None:
             passing.delivery = self._producer.pass_on(
                 passing.topic, passing.value, passing.key, passing.choose(), passing.headers
             )
+
+    def _arrived(self, passing: Passing, delivery: "Delivery") -> None:
+        """Its next place has it."""
 
     # What became of a body
 
@@ -193,6 +204,29 @@ class RetryFlow:
         if message.topic not in self._sources:
             return 0, []
         return retry_headers.failures(message.headers), retry_headers.history(message.headers)
+
+    def _first(self, message: Message) -> retry_headers.First:
+        """Where and when it was stored before its retries."""
+        if message.topic not in self._sources:
+            return retry_headers.First(message.topic, message.partition, message.offset, message.timestamp)
+        return retry_headers.First(*message.origin, retry_headers.timestamp(message.headers))
+
+    def _own_headers(self, message: Message) -> retry_headers.Pairs:
+        """Those that it had before its retries."""
+        headers = message.headers
+        return retry_headers.without_ours(headers) if message.topic in self._sources else headers
+
+    def _failed_headers(
+        self, message: Message, error: Exception, due_ms: int | None
+    ) -> list[tuple[str, Any]]:
+        return retry_headers.with_failure(
+            self._own_headers(message),
+            self._first(message),
+            self._reason(error),
+            now_ms(),
+            due_ms,
+            self._earlier(message),
+        )
 
     def failed(self, reader: "Reader", message: Message, error: Exception) -> None:
         """Send the message to its next try, or to its end."""
@@ -215,9 +249,7 @@ class RetryFlow:
             log.error("dropped %r after %d tries: %s", message, self._policy.attempts, reason_of(error))
 
     def _pass_on(self, message: Message, topic: str, error: Exception, due_ms: int | None) -> None:
-        headers = retry_headers.with_failure(
-            message.headers, message.origin, self._reason(error), now_ms(), due_ms, self._earlier(message)
-        )
+        headers = self._failed_headers(message, error, due_ms)
         self._forward(message, topic, headers, lambda: self._partition(message, topic, due_ms))
 
     def _forward(
@@ -225,7 +257,7 @@ class RetryFlow:
     ) -> None:
         """From here on no commit is made before the message is there."""
         source = (message.topic, message.partition)
-        passing = _Passing(topic, message.key, message.raw_value, headers, choose, source)
+        passing = Passing(topic, message.key, message.raw_value, headers, choose, source)
         self._under_way.append(passing)
         self._send(passing)
         if len(self._under_way) >= _UNDER_WAY_MAX:
@@ -233,7 +265,7 @@ class RetryFlow:
 
     def _partition(self, message: Message, topic: str, due_ms: int | None) -> int:
         count = self._producer.partitions(topic)
-        lane = message.origin.partition
+        lane = self._first(message).partition
         if due_ms is None:
             return lane % count
         lanes = max(1, count // self._policy.steps)
@@ -243,21 +275,12 @@ class RetryFlow:
         self._producer.close()
 
 
-def _await_topic(admin: Admin, name: str, partitions: int) -> None:
-    """Brokers learn of a new topic one after another; a group that reads it too early is told it does not exist."""
-    deadline = time.monotonic() + _TOPIC_APPEARS_SECONDS
-    while True:
-        try:
-            if len(admin.partition_indexes(name)) >= partitions or time.monotonic() > deadline:
-                return
-        except ClientError:
-            if time.monotonic() > deadline:
-                raise
-        time.sleep(_TOPIC_LOOK_SECONDS)
-
-
 def reason_of(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # the message must go on, whatever its error says
+        return f"{name} (it cannot say what was wrong)"
 
 
 def retry_flow(

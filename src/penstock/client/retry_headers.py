@@ -1,42 +1,70 @@
 """What a message says about its failures, in headers, while it waits in a retry topic or lies in a dead-letter topic.
 
 penstock-origin          topic, partition and offset where it was first stored: `orders/3/4711`
+penstock-timestamp       its timestamp there, epoch milliseconds
 penstock-failures        how often it has failed
 penstock-due             when it may be tried again, epoch milliseconds
 penstock-error           the last error, one line
 penstock-history         every failure: a JSON list of {"at": epoch ms, "error": text}, the oldest left out when long
+
+They stand behind the own headers of a message, from `penstock-origin` on. One that was read in a dead-letter topic and
+fails again has those of its former life before them: they are its own now, and say nothing of this one.
 """
 
 import json
-from collections.abc import Iterable, Sequence
-from typing import Any
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 ORIGIN = "penstock-origin"
+TIMESTAMP = "penstock-timestamp"
 FAILURES = "penstock-failures"
 DUE = "penstock-due"
 ERROR = "penstock-error"
 HISTORY = "penstock-history"
-OURS = frozenset({ORIGIN, FAILURES, DUE, ERROR, HISTORY})
+OURS = frozenset({ORIGIN, TIMESTAMP, FAILURES, DUE, ERROR, HISTORY})
 
 # A message that failed a thousand times must not outgrow its topic's limit by its history.
 _ERROR_CHARACTERS_MAX = 500
 _HISTORY_ENTRIES_MAX = 20
+# Anybody may write to a retry topic: a number of five thousand digits would raise.
+_DIGITS_MAX = 18
+_ORIGIN = re.compile(rf"([^/]+)/([0-9]{{1,{_DIGITS_MAX}}})/([0-9]{{1,{_DIGITS_MAX}}})")
 
 Pairs = Sequence[tuple[str, bytes | None]]
 Failures = tuple[int, list[dict[str, Any]]]  # how often, and each as the history has it
 
 
+class First(NamedTuple):
+    """Where and when a message was first stored."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None = None  # epoch milliseconds
+
+
+def _begin(headers: Pairs) -> int:
+    """Where ours begin."""
+    return max((at for at, (name, _) in enumerate(headers) if name == ORIGIN), default=len(headers))
+
+
 def _find(headers: Pairs, name: str) -> bytes | None:
-    return next((value for key, value in reversed(headers) if key == name), None)
+    return next((value for key, value in reversed(headers[_begin(headers) :]) if key == name), None)
 
 
 def _number(headers: Pairs, name: str) -> int | None:
     value = _find(headers, name)
-    return int(value) if value is not None and value.isdigit() else None
+    return int(value) if value is not None and value.isdigit() and len(value) <= _DIGITS_MAX else None
 
 
 def failures(headers: Pairs) -> int:
     return _number(headers, FAILURES) or 0
+
+
+def timestamp(headers: Pairs) -> int | None:
+    """When it was first stored; older versions did not write it down."""
+    return _number(headers, TIMESTAMP)
 
 
 def due_ms(headers: Pairs) -> int | None:
@@ -45,12 +73,8 @@ def due_ms(headers: Pairs) -> int | None:
 
 def origin(headers: Pairs) -> tuple[str, int, int] | None:
     """Topic, partition, offset; None when the message was never retried or the header is not ours."""
-    text = (_find(headers, ORIGIN) or b"").decode("utf-8", "replace")
-    topic, _, rest = text.partition("/")
-    partition, _, offset = rest.partition("/")
-    if not (topic and partition.isdecimal() and offset.isdecimal()):
-        return None
-    return topic, int(partition), int(offset)
+    found = _ORIGIN.fullmatch((_find(headers, ORIGIN) or b"").decode("utf-8", "replace"))
+    return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
 def origin_in(topic: str, headers: Pairs) -> tuple[str, int, int] | None:
@@ -61,6 +85,14 @@ def origin_in(topic: str, headers: Pairs) -> tuple[str, int, int] | None:
     return found
 
 
+def home(topic: str, headers: Pairs) -> str:
+    """The topic that a message in `topic` was sent to by its producer: what came from a dead-letter topic came into
+    that one from somewhere, too."""
+    while (found := origin_in(topic, headers)) is not None:
+        topic, headers = found[0], without_ours(headers)
+    return topic
+
+
 def error(headers: Pairs) -> str:
     return (_find(headers, ERROR) or b"").decode("utf-8", "replace")
 
@@ -68,14 +100,14 @@ def error(headers: Pairs) -> str:
 def history(headers: Pairs) -> list[dict[str, Any]]:
     try:
         found = json.loads(_find(headers, HISTORY) or b"[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return found if isinstance(found, list) else []
 
 
 def with_failure(
-    headers: Pairs,
-    place: tuple[str, int, int],
+    own: Pairs,
+    first: First,
     reason: str,
     now_ms: int,
     due_ms: int | None,
@@ -83,39 +115,46 @@ def with_failure(
 ) -> list[tuple[str, str | bytes | None]]:
     """The headers for the message's next place: its own, and one failure more. Without `due_ms` it was the last.
 
-    `place` is where it was first stored, `earlier` how often and how it failed before.
+    `earlier` is how often and how it failed before.
     """
     text = one_line(reason)
     count, before = earlier
     told = [*before, {"at": now_ms, "error": text}][-_HISTORY_ENTRIES_MAX:]
-    topic, partition, offset = place
-    out: list[tuple[str, str | bytes | None]] = list(without_ours(headers))
-    out += [
-        (ORIGIN, f"{topic}/{partition}/{offset}"),
+    out: list[tuple[str, str | bytes | None]] = [
+        *own,
+        *_told(first),
         (FAILURES, str(count + 1)),
         (ERROR, text),
-        (HISTORY, json.dumps(told, ensure_ascii=False)),
+        (HISTORY, _encodable(json.dumps(told, ensure_ascii=False))),
     ]
     if due_ms is not None:
         out.append((DUE, str(due_ms)))
     return out
 
 
-def parked(headers: Pairs, place: tuple[str, int, int], now_ms: int) -> list[tuple[str, str | bytes | None]]:
+def parked(own: Pairs, first: First, now_ms: int) -> list[tuple[str, str | bytes | None]]:
     """For a message that has not failed, but must wait behind an earlier one of its key."""
-    topic, partition, offset = place
-    return [
-        *without_ours(headers),
-        (ORIGIN, f"{topic}/{partition}/{offset}"),
-        (FAILURES, "0"),
-        (DUE, str(now_ms)),
-    ]
+    return [*own, *_told(first), (FAILURES, "0"), (DUE, str(now_ms))]
 
 
-def without_ours(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
-    return [(name, value) for name, value in headers if name not in OURS]
+def _told(first: First) -> list[tuple[str, str | bytes | None]]:
+    """The origin stands first: ours begin there."""
+    out: list[tuple[str, str | bytes | None]] = [(ORIGIN, f"{first.topic}/{first.partition}/{first.offset}")]
+    if first.timestamp is not None:
+        out.append((TIMESTAMP, str(first.timestamp)))
+    return out
+
+
+def without_ours(headers: Pairs) -> list[tuple[str, bytes | None]]:
+    """The message's own."""
+    return list(headers[: _begin(headers)])
 
 
 def one_line(reason: str) -> str:
-    text = " ".join(reason.split())
+    text = " ".join(_encodable(reason).split())
     return text if len(text) <= _ERROR_CHARACTERS_MAX else text[: _ERROR_CHARACTERS_MAX - 1] + "…"
+
+
+def _encodable(text: str) -> str:
+    """Half a surrogate pair (JSON can hold one) becomes its escape, which JSON reads as it was: it has no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -2,19 +2,17 @@
 
 Source and retry topic have the same partitions, and the range assignor gives partition p of both to one member.
 Where they differ, neither is read: a key that waits in one member's retry partition would be overtaken in another
-member's source partition. The retry topic is made to grow as the source has; it cannot be made smaller from here. When
+member's source partition. The retry topic is made to grow as the source has, and to shrink (retry_retiring). When
 a message of a key fails, it goes to partition p of the retry topic, and every later message of that key goes there
 behind it without being tried. A retry partition is worked off strictly in order: a message that fails again is not
 sent on but tried again in its place, so that those behind it wait. How often it has failed is kept in the metadata
 of the group's commit, where it survives a restart. Which keys wait is read from the retry partition when it is
-assigned.
+assigned. After its last try a message has ended when its dead letter is acknowledged: until then, its key waits.
 
 The price: within the retry topic, one stubborn message delays the other waiting keys of its partition.
 """
 
-import json
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,18 +26,20 @@ from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.reader_errors import PASSING
 from penstock.client.retry import retry_topic
-from penstock.client.retry_flow import RetryFlow, now_ms
+from penstock.client.retry_flow import Passing, RetryFlow, now_ms
+from penstock.client.retry_notes import Tries, note, tries_of
+from penstock.client.retry_retiring import Retiring
 from penstock.client.starting import told
 from penstock.client.window import Where, where
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
 
+    from penstock.client.delivery import Delivery
     from penstock.client.reader import Reader
 
-_Tries = dict[str, Any]  # {"offset": …, "failures": …, "due": epoch ms, "history": […]}
 _SCAN_SECONDS = 0.1
-_HISTORY_KEPT = 3  # commit metadata is small: Kafka takes 4096 bytes
+_HISTORY_KEPT = 3
 
 
 class OrderedRetryFlow(RetryFlow):
@@ -47,49 +47,41 @@ class OrderedRetryFlow(RetryFlow):
 
     def _ensure_retries(self, admin: Admin, topic: str, partitions: int) -> None:
         name = retry_topic(topic, self._group)
-        self._ensure(admin, name, partitions)
-        found = len(admin.partition_indexes(name))
-        if found > partitions:
-            raise ClientError(
-                f"{topic} has {partitions} partitions and {name} has {found}: with ordered_by_key they must have the "
-                f"same number, `penstock topic alter {name} --partitions {partitions}`"
-            )
+        self._ensure(admin, name, topic, partitions, self._policy.longest_seconds)
 
     @property
     def settings(self) -> dict[str, Any]:
         return {"partition.assignment.strategy": "range"}
 
     def _prepare(self) -> None:
-        # Keys that wait, by source partition: how many messages of each are in the retry partition.
-        self._waiting: dict[Where, Counter[bytes]] = {}
-        self._tries: dict[Where, _Tries] = {}
+        # Keys that wait, by source partition: the offset of the last message of each in the retry partition. Not how
+        # many there are: one whose answer was lost is there twice.
+        self._waiting: dict[Where, dict[bytes, int]] = {}
+        self._tries: dict[Where, Tries] = {}
+        self._retiring = Retiring(self._bootstrap, self._sources)
 
     # Taking over partitions
 
     def assigned(self, reader: "Reader", partitions: list[TopicPartition]) -> None:
         """What an earlier owner left: tries under way, and keys that wait."""
+        admin = Admin(self._bootstrap)
+        for topic in self._sources.values():
+            self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
         self._bar_strays(reader)
         mine = [one for one in partitions if one.topic in self._sources]
         if not mine:
             return
-        with suppress(
-            ClientError
-        ):  # it is told before the next commit; what is left then is not in its partition
+        # It is told before the next commit; what is left then is not in its partition.
+        with suppress(ClientError):
             self.settle()
         for one in told(reader.raw.committed(mine, timeout=REQUEST_SECONDS)):
             place = (one.topic, one.partition)
             source = (self._sources[one.topic], one.partition)
             self._tries.pop(place, None)
-            tries = _tries_of(one)
+            tries = tries_of(one.offset, one.metadata)
             if tries is not None:
                 self._tries[place] = tries
-            waiting = self._scan(place, one.offset)
-            waiting.update(
-                passing.key
-                for passing in self._under_way
-                if passing.source == source and passing.topic == one.topic and passing.key is not None
-            )
-            self._waiting[source] = waiting
+            self._waiting[source] = self._scan(place, one.offset)
 
     def _bar_strays(self, reader: "Reader") -> None:
         """Source partitions whose retry partition is not ours wait for the rebalance that brings them together."""
@@ -99,12 +91,9 @@ class OrderedRetryFlow(RetryFlow):
             for topic, index in owned
             if topic not in self._sources and (retry_topic(topic, self._group), index) not in owned
         }
-        reader.holding.bar(strays)
-        admin = Admin(self._bootstrap)
-        for topic in self._sources.values():
-            self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
+        reader.bar(strays | (self._retiring.waiting(reader.raw) & owned))
 
-    def _scan(self, place: Where, start: int) -> Counter[bytes]:
+    def _scan(self, place: Where, start: int) -> dict[bytes, int]:
         """The keys in a retry partition from where the group stands to the end."""
         settings = {
             "group.id": "penstock-no-group",
@@ -112,7 +101,7 @@ class OrderedRetryFlow(RetryFlow):
             "auto.offset.reset": "error",  # retention has overtaken it: it is looked at anew
         }
         raw = RawConsumer(handle_settings(self._bootstrap, debug=False, **settings))
-        keys: Counter[bytes] = Counter()
+        keys: dict[bytes, int] = {}
         try:
             at = TopicPartition(*place)
             first, end = raw.get_watermark_offsets(at, timeout=REQUEST_SECONDS)
@@ -126,8 +115,8 @@ class OrderedRetryFlow(RetryFlow):
                         raise KafkaException(error)
                     if error is None and offset is not None:
                         position, deadline = offset + 1, time.monotonic() + REQUEST_SECONDS
-                        if isinstance(key, bytes) and offset < end:
-                            keys[key] += 1
+                        if isinstance(key, bytes) and offset < end and not self._is_foreign(message):
+                            keys[key] = offset
                 if time.monotonic() >= deadline:
                     raise ClientError(
                         f"{place[0]}, partition {place[1]}: which keys wait there could not be read within "
@@ -139,37 +128,71 @@ class OrderedRetryFlow(RetryFlow):
 
     # Handing out
 
+    def admit(self, reader: "Reader", raws: "list[RawMessage]") -> "list[RawMessage]":
+        fresh = any(raw.topic() not in self._sources for raw in raws)
+        waits = bool(self._under_way) or any(self._waiting.values())
+        if self._retiring.look_due(urgent=fresh and waits):
+            self._bar_strays(reader)
+            raws = reader.holding.without_held(raws)
+        return super().admit(reader, raws)
+
     def _due_ms(self, raw: "RawMessage") -> int:
         tries = self._tries.get(where(raw))
         if tries is not None and tries["offset"] == raw.offset():
             return int(tries["due"])
-        return super()._due_ms(raw)
+        return 0 if self._is_foreign(raw) else super()._due_ms(raw)
 
     def gate(self, reader: "Reader", raw: "RawMessage") -> bool:
         """A message whose key waits goes to wait behind it."""
         topic, partition = where(raw)
-        if topic in self._sources:
-            return False
         key = raw.key()
+        if self._behind(topic, partition, key):
+            # Should the one before be refused, this one must neither lie before it nor be worked on.
+            self.settle()
+        if topic in self._sources:
+            return self._is_foreign(raw)
         waiting = self._waiting.get((topic, partition))
         if not waiting or key not in waiting:
             return False
-        if any(passing.key == key for passing in self._under_way):
-            # Should the one before be refused, this one must not be there first.
-            self.settle()
         message = Message(raw, None)
         try:
-            self._wait_behind(message, retry_headers.parked(message.headers, message.origin, now_ms()))
+            headers = retry_headers.parked(self._own_headers(message), self._first(message), now_ms())
+            self._wait_behind(message, headers)
         except ClientError as error:  # it will be sent again; the loop says what was wrong
             reader.fail(error)
         return True
 
+    def gate_waits(self, raw: "RawMessage") -> bool:
+        topic, partition = where(raw)
+        waiting = self._waiting.get((topic, partition))
+        return self._behind(topic, partition, raw.key()) or bool(waiting and raw.key() in waiting)
+
+    def _behind(self, topic: str, partition: int, key: object) -> bool:
+        """Whether an earlier message of a key is under way to its next place."""
+        if not self._under_way or key is None:
+            return False
+        place = (self._sources.get(topic, topic), partition)
+        for passing in self._under_way:
+            topic, partition = passing.source
+            if passing.key == key and (self._sources.get(topic, topic), partition) == place:
+                return True
+        return False
+
     def _wait_behind(self, message: Message, headers: list[tuple[str, Any]]) -> None:
         """`message` is of the source; its retry partition has the same number."""
-        place = (message.topic, message.partition)
-        if message.key is not None:
-            self._waiting.setdefault(place, Counter())[message.key] += 1
-        self._forward(message, retry_topic(message.topic, self._group), headers, lambda: place[1])
+        partition = message.partition
+        self._forward(message, retry_topic(message.topic, self._group), headers, lambda: partition)
+
+    def _arrived(self, passing: Passing, delivery: "Delivery") -> None:
+        """Its key waits. Nothing of that key was handed out since it was sent: `gate` settles first."""
+        if passing.topic not in self._sources or passing.key is None:
+            return
+        offset = delivery.result().offset
+        if offset is None:  # a broker that knew the message already may not know where it is
+            index = passing.source[1]
+            offset = Admin(self._bootstrap).latest(passing.topic, [index])[index] - 1
+        waiting = self._waiting.setdefault(passing.source, {})
+        waiting[passing.key] = max(offset, waiting.get(passing.key, offset))
 
     # What became of a body
 
@@ -187,19 +210,26 @@ class OrderedRetryFlow(RetryFlow):
             return
         wait_seconds = self._policy.wait_seconds(failures)
         due = now_ms() + round(wait_seconds * 1000)
-        count, told = self._earlier(message)
         if message.topic not in self._sources:
-            headers = retry_headers.with_failure(
-                message.headers, message.origin, self._reason(error), now_ms(), due, (count, told)
-            )
-            self._wait_behind(message, headers)
+            self._wait_behind(message, self._failed_headers(message, error, due))
+            self._look(reader)
             return
-        told = [*told, {"at": now_ms(), "error": retry_headers.one_line(self._reason(error))}]
-        tries: _Tries = {"offset": message.offset, "failures": failures, "due": due}
+        told = [
+            *self._earlier(message)[1],
+            {"at": now_ms(), "error": retry_headers.one_line(self._reason(error))},
+        ]
+        tries: Tries = {"offset": message.offset, "failures": failures, "due": due}
         self._tries[place] = {**tries, "history": told}
-        text = json.dumps({**tries, "history": told[-_HISTORY_KEPT:]}, ensure_ascii=False)
-        reader.commits.note(place, message.offset, text)
+        reader.commits.note(place, message.offset, note(tries, told[-_HISTORY_KEPT:]))
         reader.try_again(place, message.offset, wait_seconds)
+
+    def _look(self, reader: "Reader") -> None:
+        """Later messages of its key may be here already, moved from its partition."""
+        try:
+            if self._retiring.look_due(urgent=True):
+                self._bar_strays(reader)
+        except (ClientError, KafkaException) as error:
+            reader.fail(error, "partitions that are retired")
 
     def _earlier(self, message: Message) -> retry_headers.Failures:
         """In its headers until it fails in place, from then on in the tries."""
@@ -209,25 +239,10 @@ class OrderedRetryFlow(RetryFlow):
         return super()._earlier(message)
 
     def _done(self, reader: "Reader", message: Message) -> None:
-        """One message fewer of its key waits."""
+        """Its key waits no longer, unless for one behind it."""
         place = (message.topic, message.partition)
         self._tries.pop(place, None)
         reader.window.unpin(place)
         waiting = self._waiting.get((self._sources[message.topic], message.partition))
-        if waiting is not None and message.key is not None and message.key in waiting:
-            waiting[message.key] -= 1
-            if waiting[message.key] <= 0:
-                del waiting[message.key]
-
-
-def _tries_of(committed: TopicPartition) -> _Tries | None:
-    """What an earlier owner noted with its commit."""
-    try:
-        found = json.loads(committed.metadata or "null")
-        tries = {name: int(found[name]) for name in ("offset", "failures", "due")}
-    except (ValueError, TypeError, KeyError):
-        return None
-    if tries["offset"] != committed.offset:
-        return None
-    history = found.get("history")
-    return {**tries, "history": history if isinstance(history, list) else []}
+        if waiting is not None and message.key is not None and waiting.get(message.key, -1) <= message.offset:
+            waiting.pop(message.key, None)

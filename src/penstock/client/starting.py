@@ -29,9 +29,14 @@ def check_start(start: object) -> None:
         )
 
 
-def reset_policy(start: Start) -> str:
-    """What librdkafka does where there is no commit and nothing else was said, or retention has overtaken a commit."""
-    return "latest" if start == "latest" else "earliest"
+# What librdkafka does where retention has overtaken a position: what is left there is read. Also where reading began at
+# the end: that was told as a number, and a retry topic never begins there.
+RESET_POLICY = "earliest"
+
+
+def by_offset(start: Start) -> bool:
+    """Whether it is the same offset whenever it is asked for."""
+    return start == "earliest" or isinstance(start, int | Mapping)
 
 
 def is_simple(start: Start) -> bool:
@@ -54,6 +59,14 @@ def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition])
         for one in _found(raw, OFFSET_END, [one for one in begun if one.offset == OFFSET_END])
     }
     return [at_end.get(place_of(one), one) for one in begun]
+
+
+def seek_to(raw: "RawConsumer", to: Start, place: tuple[str, int]) -> TopicPartition:
+    """The partition with an offset that is a number, unless the partition is left to the reset policy."""
+    at = begin_at(raw, to, [TopicPartition(*place)])[0]
+    if at.offset == OFFSET_BEGINNING:
+        at.offset = raw.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_SECONDS)[0]
+    return at
 
 
 def _found(raw: "RawConsumer", time_ms: int, partitions: list[TopicPartition]) -> list[TopicPartition]:

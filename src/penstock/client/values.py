@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from penstock.client import retry_headers
 from penstock.client.encryption import KEY_HEADER, Encryption, EncryptionError
 from penstock.client.serializers import Deserializer, SerializationError, deserializer_for
 
@@ -37,7 +38,7 @@ def opened(encryption: Encryption, message: "Message", data: bytes) -> bytes:
 
 def _home(message: "Message") -> str:
     """The topic a value was sealed for. A retry or dead-letter topic may hold those of its own source alone."""
-    return message.origin.topic
+    return retry_headers.home(message.topic, message.headers)
 
 
 def _deserialized(deserialize: Callable[[bytes], Any], message: "Message", data: bytes) -> Any:

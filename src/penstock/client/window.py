@@ -26,6 +26,18 @@ def place_of(partition: TopicPartition) -> Where:
     return partition.topic, partition.partition
 
 
+def first_offsets(raws: "Iterable[RawMessage]") -> dict[Where, int]:
+    first: dict[Where, int] = {}
+    for raw in raws:
+        first.setdefault(where(raw), raw.offset())  # type: ignore[arg-type]
+    return first
+
+
+def next_offsets(raws: "Iterable[RawMessage]") -> dict[Where, int]:
+    """Behind the last of each partition."""
+    return {where(raw): raw.offset() + 1 for raw in raws}  # type: ignore[operator]
+
+
 class Window:
     def __init__(self, owned: Collection[Where] = ()) -> None:
         """`owned` is looked at, not copied: the partitions that messages come from."""
@@ -36,14 +48,22 @@ class Window:
         # The next offset of what is finished; only what changed since it was taken.
         self.positions: dict[Where, int] = {}
         self._pins: dict[Where, int] = {}  # partitions whose position must not pass an offset
+        self._wanted: dict[
+            Where, int
+        ] = {}  # the same, until the next messages come: what was asked for again
         self._reached: dict[Where, int] = {}  # the next offset of what is finished, or where a seek went to
+        self.promised = (
+            0  # at-most-once: up to there they are committed, where that is not done as they are taken
+        )
         self.took: object = None  # the inbox that the last refill emptied
         self._sought: set[Where] = set()  # a seek came behind those of their messages that are here
 
     def refill(self, raws: "list[RawMessage]", inbox: object = None) -> None:
         """New messages behind those that are there; what is finished is forgotten. They come out of `inbox`."""
         self.finish()
+        self._wanted = {}  # all that was handed out before is finished, those that come now are what was asked for
         raws = self.raws[self.index :] + raws if self.index < len(self.raws) else raws
+        self.promised = 0
         self.raws, self.index, self._marked, self._sought, self.took = raws, 0, 0, set(), inbox
 
     def finish(self, unfinished: int = 0) -> None:
@@ -51,9 +71,10 @@ class Window:
         end = max(self._marked, self.index - unfinished)
         self._advance(self.raws[self._marked : end])
         self._marked = end
-        for place, offset in self._pins.items():
-            if self.positions.get(place, offset) > offset:
-                self.positions[place] = offset
+        for pinned in (self._wanted, self._pins):
+            for place, offset in pinned.items():
+                if self.positions.get(place, offset) > offset:
+                    self.positions[place] = offset
 
     def _advance(self, finished: "Sequence[RawMessage]") -> None:
         found: dict[Where, int] = {}
@@ -97,19 +118,26 @@ class Window:
         self._reached[place] = offset
         self._sought.add(place)
 
+    def is_back(self, place: Where, offset: int) -> bool:
+        """Whether a seek goes back behind what was handed out, or nothing was yet."""
+        handed = next_offsets(raw for raw in self.raws[self._marked : self.index] if where(raw) == place)
+        known = handed | ({} if place in handed else self._reached)
+        return place not in known or offset < known[place]
+
+    def go_back(self, place: Where, offset: int) -> None:
+        """A seek asks for messages again: no commit passes them before they were worked on again."""
+        self._wanted[place] = offset
+        self.positions[place] = offset
+
     def next_offsets(self, behind: "Sequence[RawMessage]") -> dict[Where, int]:
         """Behind the last message that came of each partition, `behind` being those that came after ours."""
         known = dict(self._reached)
         here = [raw for raw in self.raws if where(raw) not in self._sought]
-        known.update({where(raw): raw.offset() + 1 for raw in [*here, *behind]})  # type: ignore[operator]
-        return known
+        return known | next_offsets([*here, *behind])
 
     def pending(self) -> dict[Where, int]:
         """The first offset not handed out, by partition."""
-        first: dict[Where, int] = {}
-        for raw in self.raws[self.index :]:
-            first.setdefault(where(raw), raw.offset())  # type: ignore[arg-type]
-        return first
+        return first_offsets(self.raws[self.index :])
 
     def pending_of(self, wanted: Iterable[Where]) -> dict[Where, int]:
         """The same, of some partitions."""
@@ -121,6 +149,7 @@ class Window:
         gone = frozenset(wanted)
         dropped = self.pending_of(gone)
         if dropped:
+            self.promised = 0
             kept = [raw for raw in self.raws[self.index :] if where(raw) not in gone]
             self.raws[self.index :] = kept
         return dropped
@@ -132,5 +161,6 @@ class Window:
         for place in gone:
             self.positions.pop(place, None)
             self._pins.pop(place, None)
+            self._wanted.pop(place, None)
             self._reached.pop(place, None)
             self._sought.add(place)  # should it come back, those that are here do not tell where it stands

@@ -17,6 +17,8 @@ from penstock.core.error_codes import ErrorCode
 Layer = Mapping[str, str]
 _EMPTY: Layer = MappingProxyType({})
 _NODE_ID = "1"
+# What Kafka's tools expect every broker to have been given.
+_DERIVED: Mapping[str, tuple[str, ...]] = {"process.roles": ("broker", "controller")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,16 @@ class BrokerConfig:
                 return synonym.to_topic(value)
         return setting.default
 
+    def without_effect(self) -> list[str]:
+        """What was set, to something else than the default, and is not asked for here: `name=value`."""
+        set_ = {**self.given, **self.dynamic_default, **self.dynamic}
+        return [
+            f"{name}={text}"
+            for name, text in sorted(set_.items())
+            if BROKER_SETTINGS[name].without_effect
+            and self.values[name] != _DERIVED.get(name, BROKER_SETTINGS[name].default)
+        ]
+
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
         """For DescribeConfigs of this broker; without `names` everything. Unknown names are left out."""
         chosen = BROKER_SETTINGS if names is None else [name for name in names if name in BROKER_SETTINGS]
@@ -240,8 +252,8 @@ def _entry(setting: Setting, value: str | None, synonyms: tuple[DescribedSynonym
 
 
 def _with_defaults_derived(given: Layer) -> dict[str, str]:
-    """What Kafka's tools expect every broker to have been given; `node.id` also goes by `broker.id`."""
-    layer = {"process.roles": "broker,controller", **given}
+    """`node.id` also goes by `broker.id`."""
+    layer = {"process.roles": ",".join(_DERIVED["process.roles"]), **given}
     number = layer.get("node.id", layer.get("broker.id", _NODE_ID))
     if layer.get("broker.id", number) != number:
         raise ConfigError(

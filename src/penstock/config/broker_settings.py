@@ -81,18 +81,20 @@ _NODE = (
         "user:password for ZooKeeper: only who knows it may read or write this cluster's metadata there."),
 )
 
+# What a broker does not honour it must not accept: `SASL_SSL` that is served in plaintext is worse than an error.
+_PROTOCOLS_BY_NAME = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 _LISTENERS = (
     _broker("listeners", _LIST, ("PLAINTEXT://:9092",), "The addresses the broker listens on.",
         not_empty_list()),
     _broker("advertised.listeners", _LIST, None,
         "The addresses given to clients when they differ from `listeners`.", addresses_or_unset()),
     _broker("listener.security.protocol.map", _STRING,
-        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name speaks."),
-    _broker("inter.broker.listener.name", _STRING, None, "The listener brokers use among themselves."),
+        _PROTOCOLS_BY_NAME, "Which security protocol each listener name speaks: as by default, for now.",
+        one_of(_PROTOCOLS_BY_NAME)),
+    _broker("inter.broker.listener.name", _STRING, None,
+        "The listener brokers use among themselves: the only one there is, for now.", one_of_or_unset("PLAINTEXT")),
     _broker("security.inter.broker.protocol", _STRING, "PLAINTEXT",
-        "The protocol brokers use among themselves.",
-        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+        "The protocol brokers use among themselves: no other yet.", one_of("PLAINTEXT")),
     _broker("penstock.console.port", _INT, 9080,
         "The port of /metrics, /healthz and the console; 0 takes a free one, -1 none.", between(-1, 65535)),
     _broker("penstock.console.host", _STRING, None,
@@ -113,7 +115,8 @@ _NETWORK = (
         between(0, 1000)),
     _broker("socket.request.max.bytes", _INT, 104857600,
         "The largest request read; a larger one closes the connection.", at_least(1)),
-    _broker("socket.listen.backlog.size", _INT, 50, "How many connections may wait to be accepted.",
+    _broker("socket.listen.backlog.size", _INT, 1024,
+        "How many connections may wait to be accepted; in Kafka 50: those beyond wait a second and try again.",
         at_least(1)),
     _broker("max.connections", _INT, INT_MAX, "How many connections the broker holds at once.", at_least(0),
         _WIDE),
@@ -128,7 +131,9 @@ _NETWORK = (
         "How long the answer to a failed log-in is held back.", at_least(0)),
     _broker("queued.max.requests", _INT, 500,
         "How many requests may wait before sockets are no longer read.", at_least(1)),
-    _broker("queued.max.request.bytes", _LONG, -1, "How many bytes of requests may wait; -1 sets no limit."),
+    _broker("queued.max.request.bytes", _LONG, 128 * 1024**2,
+        "How many bytes of large requests all connections together may hold while they arrive; past it reading waits, "
+        "except from one. Kafka's default, -1, sets no limit.", at_least(-1)),
     _broker("request.timeout.ms", _INT, 30000, "How long a request between brokers may take."),
     _broker("num.network.threads", _INT, 3, "Known to Kafka's tools; one event loop does this work here.",
         at_least(1), _WIDE),
@@ -279,7 +284,8 @@ _GROUPS = (
     _broker("offsets.topic.num.partitions", _INT, 50,
         "How many partitions `__consumer_offsets` gets; must not change afterwards.", at_least(1)),
     _broker("offsets.topic.replication.factor", _SHORT, 3,
-        "How many replicas `__consumer_offsets` gets, as far as there are brokers.", at_least(1)),
+        "How many replicas `__consumer_offsets` gets, as far as there are brokers; the others when there are.",
+        at_least(1)),
     _broker("offsets.topic.segment.bytes", _INT, 104857600,
         "The size of the segments of `__consumer_offsets`: small ones are compacted and loaded sooner.", at_least(1)),
     _broker("offsets.load.buffer.size", _INT, 5242880,
@@ -325,19 +331,59 @@ def _with_families(table: dict[str, Setting]) -> dict[str, Setting]:
     return table
 
 
-BROKER_SETTINGS = _with_families(
-    by_name(
-        *_NODE,
-        *_LISTENERS,
-        *_NETWORK,
-        *_TOPICS,
-        *_LOGS,
-        *_FETCH,
-        *_REPLICATION,
-        *_MOVES,
-        *_PRODUCERS,
-        *_GROUPS,
-        *_SHUTDOWN,
-        *_topic_defaults(),
+# Whoever sets one of these is told: nothing here asks for them (yet).
+_WITHOUT_EFFECT = frozenset(
+    {
+        "background.threads",
+        "connection.failed.authentication.delay.ms",
+        "delete.records.purgatory.purge.interval.requests",
+        "fetch.purgatory.purge.interval.requests",
+        "log.dir.failure.timeout.ms",
+        "log.flush.offset.checkpoint.interval.ms",
+        "log.flush.start.offset.checkpoint.interval.ms",
+        "max.connection.creation.rate",
+        "max.connections.per.ip.overrides",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "process.roles",
+        "producer.id.expiration.check.interval.ms",
+        "producer.purgatory.purge.interval.requests",
+        "queued.max.requests",
+        "quota.window.num",
+        "quota.window.size.seconds",
+        "replica.socket.receive.buffer.bytes",
+        "replica.socket.timeout.ms",
+        "request.timeout.ms",
+        "transaction.partition.verification.enable",
+        "transactional.id.expiration.ms",
+    }
+)
+
+
+def _marked(table: dict[str, Setting]) -> dict[str, Setting]:
+    return {
+        name: replace(setting, without_effect=setting.without_effect or name in _WITHOUT_EFFECT)
+        for name, setting in table.items()
+    }
+
+
+BROKER_SETTINGS = _marked(
+    _with_families(
+        by_name(
+            *_NODE,
+            *_LISTENERS,
+            *_NETWORK,
+            *_TOPICS,
+            *_LOGS,
+            *_FETCH,
+            *_REPLICATION,
+            *_MOVES,
+            *_PRODUCERS,
+            *_GROUPS,
+            *_SHUTDOWN,
+            *_topic_defaults(),
+        )
     )
 )

@@ -53,8 +53,12 @@ def _broker_rows(settings: Iterable[Setting]) -> list[str]:
 def _row(setting: Setting, fifth: str) -> str:
     kind = setting.type.name.lower() + (f", {setting.unit}" if setting.unit else "")
     allowed = setting.validator.allowed if setting.validator else ""
-    cells = (f"`{setting.name}`", _default(setting.default), kind, allowed, fifth, setting.doc)
+    cells = (f"`{setting.name}`", _default(setting.default), kind, allowed, fifth, _doc(setting))
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _doc(setting: Setting) -> str:
+    return f"{setting.doc} **Without effect** here." if setting.without_effect else setting.doc
 
 
 def _default(value: Value) -> str:

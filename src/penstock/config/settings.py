@@ -95,6 +95,8 @@ class Setting:
     synonyms: tuple[Synonym, ...] = ()
     # Accepted but never shown: Kafka keeps a few such for tests.
     internal: bool = False
+    # Known because Kafka's tools show and set it; nothing here asks for it.
+    without_effect: bool = False
 
     @property
     def sensitive(self) -> bool:

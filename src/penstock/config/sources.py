@@ -9,14 +9,20 @@ from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.settings import ConfigError, lookup, render
 
 _PREFIX = "PENSTOCK_"
+# Of the command line and the pipeline.
+_OTHER_VARIABLES = frozenset({"PENSTOCK_BOOTSTRAP", "PENSTOCK_STATE_DIR"})
 _NODE_IDS = frozenset({"node.id", "broker.id"})
 
 
 def load_broker_config(
-    *, flags: Mapping[str, str], environment: Mapping[str, str], file: bytes | None = None
+    *,
+    flags: Mapping[str, str],
+    environment: Mapping[str, str],
+    file: bytes | None = None,
+    defaults: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """`flags` are the `--set name=value` pairs, `file` the content of a TOML file."""
-    given: dict[str, str] = {}
+    """`flags` are the `--set name=value` pairs, `file` the content of a TOML file, `defaults` those of a command."""
+    given = dict(defaults or {})
     for layer in (from_toml(file) if file is not None else {}, from_environment(environment), flags):
         if not _NODE_IDS.isdisjoint(layer):
             # One setting under two names: whichever of them the stronger source has wins.
@@ -34,6 +40,12 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Known settings only: other variables with the prefix belong to the command line."""
     found = {name: environment.get(environment_name(name)) for name in BROKER_SETTINGS}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that nothing asks for, such as misspelt settings."""
+    known = {environment_name(name) for name in BROKER_SETTINGS} | _OTHER_VARIABLES
+    return sorted(name for name in environment if name.startswith(_PREFIX) and name not in known)
 
 
 def from_toml(content: bytes) -> dict[str, str]:

@@ -66,6 +66,7 @@ def _topic(
     valid: Validator | None = None,
     unit: str = "",
     internal: bool = False,
+    without_effect: bool = False,
 ) -> Setting:
     return Setting(
         name=name,
@@ -77,6 +78,7 @@ def _topic(
         update=Update.CLUSTER_WIDE,
         synonyms=tuple(Synonym(each) if isinstance(each, str) else each for each in synonyms),
         internal=internal,
+        without_effect=without_effect,
     )
 
 
@@ -125,6 +127,11 @@ _RETIRING = (
         "the others, keep what readers had until its retention passes, and then go. It can only be lowered, and "
         "vanishes when it has come true. `penstock topic alter --partitions` sets it.", valid=at_least(1),
         unit="partitions"),
+    _topic("penstock.replicas.to", SettingType.INT, None,
+        "How many replicas its partitions shall have as soon as there are brokers for them. Internal topics have it "
+        "that were made while brokers were missing. It vanishes when it has come true, and when replicas are "
+        "moved by hand.",
+        valid=at_least(1), unit="replicas"),
     _topic("penstock.retire.grace.ms", SettingType.LONG, 7 * DAY_MS,
         "How long nobody must have written to a retired partition before it is removed for good.",
         valid=at_least(0), unit="ms"),
@@ -147,7 +154,7 @@ _SEGMENTS = (
         "How many bytes of the log lie between two entries of its sparse offset index.",
         "log.index.interval.bytes", valid=at_least(0), unit="bytes"),
     _topic("preallocate", SettingType.BOOLEAN, False,
-        "Whether a new segment's file is given its full size at once.", "log.preallocate"),
+        "Whether a new segment's file is given its full size at once.", "log.preallocate", without_effect=True),
     _topic("internal.segment.bytes", SettingType.INT, None,
         "Takes the place of `segment.bytes` without its lower bound; for tests only.", valid=at_least(1),
         unit="bytes", internal=True),
@@ -213,15 +220,17 @@ _REMOTE = (
         "Kafka's tiered storage; known so that tools can show it, and only `false` is served.",
         valid=NO_TIERED_STORAGE),
     _topic("remote.log.copy.disable", SettingType.BOOLEAN, False,
-        "Whether tiered data becomes read-only; without tiered storage it changes nothing."),
+        "Whether tiered data becomes read-only; without tiered storage it changes nothing.",
+        without_effect=True),
     _topic("remote.log.delete.on.disable", SettingType.BOOLEAN, False,
-        "Whether tiered data goes when tiering is switched off; without tiered storage it changes nothing."),
+        "Whether tiered data goes when tiering is switched off; without tiered storage it changes nothing.",
+        without_effect=True),
     _topic("local.retention.ms", SettingType.LONG, -2,
         "How long tiered data also stays local; -2 follows `retention.ms`.", "log.local.retention.ms",
-        valid=at_least(-2), unit="ms"),
+        valid=at_least(-2), unit="ms", without_effect=True),
     _topic("local.retention.bytes", SettingType.LONG, -2,
         "How much tiered data also stays local; -2 follows `retention.bytes`.", "log.local.retention.bytes",
-        valid=at_least(-2), unit="bytes"),
+        valid=at_least(-2), unit="bytes", without_effect=True),
 )
 
 # fmt: on

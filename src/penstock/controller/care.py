@@ -1,4 +1,5 @@
-"""What the cluster would do for itself, as pure functions: replace brokers that are lost or leave, fill new ones.
+"""What the cluster would do for itself, as pure functions: replace brokers that are lost or leave, add the
+replicas that are missing, fill new brokers.
 
 Each returns where replicas should be; `moves.begin` takes it from there. A replica that is replaced gives its place in
 the row to the new one, so whoever takes over a preferred leader's copy is the preferred leader, and leaders stay as
@@ -16,6 +17,8 @@ from penstock.coordination.nodes import PartitionState
 
 States = Mapping[PartitionKey, PartitionState]
 Targets = dict[PartitionKey, tuple[int, ...]]
+
+REPLICAS_TO = "penstock.replicas.to"  # a setting of topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,29 @@ def stranded(states: States, leaving: Collection[int], fleet: Fleet) -> int:
         for state in states.values()
         if state.leader >= 0 and any(one in leaving for one in state.target)
     )
+
+
+def complete(states: States, wanted: Mapping[PartitionKey, int], fleet: Fleet, limit: int) -> Targets:
+    """More replicas for partitions that have fewer than they should, as far as there are brokers; so many at once."""
+    targets: Targets = {}
+    loads = loads_of(states)
+    room = limit - sum(is_moving(state) for state in states.values())
+    for key, count in wanted.items():
+        state = states[key]
+        if len(targets) >= room or state.leader < 0 or is_moving(state):
+            continue
+        target = list(state.target)
+        while len(target) < count and (chosen := best(target, fleet.takers, fleet.places, loads)) is not None:
+            target.append(chosen)
+            loads[chosen] += 1
+        if len(target) > len(state.target):
+            targets[key] = tuple(target)
+    return targets
+
+
+def without_wish(configs: Mapping[str, str]) -> dict[str, str]:
+    """A topic's settings when its replicas are as they should be, or somebody has said where they shall be."""
+    return {name: value for name, value in configs.items() if name != REPLICAS_TO}
 
 
 def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:

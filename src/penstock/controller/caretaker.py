@@ -6,6 +6,7 @@ for how long a broker has been gone it counts anew.
 
     gone longer than `penstock.heal.grace.ms`, or unregistered    its replicas are rebuilt elsewhere
     draining                                                      the same, while it still serves them
+    `penstock.replicas.to`, of a topic made while some were gone  it gets the others, now that there are brokers
     no replica at all                                             it gets its share of everybody's
 
 It stops, and says why (`Outlook.stopped`), when too many are gone at once or nobody has room.
@@ -18,14 +19,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
-from penstock.controller.care import Fleet, Targets, fill, mass_loss, stranded, vacate
+from penstock.controller.care import (
+    REPLICAS_TO,
+    Fleet,
+    States,
+    Targets,
+    complete,
+    fill,
+    mass_loss,
+    stranded,
+    vacate,
+    without_wish,
+)
 from penstock.controller.moves import begin, is_moving, prefer
 from penstock.controller.sight import checks_of, draining_in, places_of, states_of, world_of
-from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.coordination.tree import Check
-from penstock.core.errors import ApiError, PenstockError
+from penstock.core.errors import PenstockError
 
 log = logging.getLogger(__name__)
 
@@ -139,18 +151,18 @@ class Caretaker:
             stopped = f"{len(gone)} of {len(image.lives)} brokers are gone, so nothing is rebuilt"
             lost = []
         leaving = {*lost, *draining}
+        await self._forget_wishes(image)
         states = states_of(image)
         able = _able(image, draining)
-        limit = self.config.penstock_moves_max
-        targets, left = vacate(states, leaving, Fleet(able, places_of(image)), limit)
+        targets, left = self._mended(image, states, leaving, able)
         if not targets and not left and not gone and self.config.penstock_fill_empty_brokers:
             targets = _filling(states, Fleet(able, places_of(image)))
         rest_s = None
         if targets:
             roomy = await self._roomy(image, {one for target in targets.values() for one in target} & {*able})
             if not roomy.issuperset(able):
-                fewer = Fleet([one for one in able if one in roomy], places_of(image))
-                wished, (targets, left) = targets, vacate(states, leaving, fewer, limit)
+                fewer = [one for one in able if one in roomy]
+                wished, (targets, left) = targets, self._mended(image, states, leaving, fewer)
                 rest_s = _FULL_SECONDS
                 if leaving and any(targets.get(key) is None for key in wished):
                     stopped = stopped or "the disks of those that are left are too full to take more replicas"
@@ -158,6 +170,22 @@ class Caretaker:
                 rest_s = _RETRY_SECONDS
         self._look_out(stopped, left, stranded(states, leaving, Fleet(able, places_of(image))))
         return rest_s
+
+    async def _forget_wishes(self, image: ClusterImage) -> None:
+        """Those that have come true."""
+        for topic in list(image.topics.values()):
+            if REPLICAS_TO in topic.configs and _is_complete(topic):
+                await self._metadata.alter_topic_configs(topic.name, without_wish)
+
+    def _mended(
+        self, image: ClusterImage, states: States, leaving: Collection[int], takers: Collection[int]
+    ) -> tuple[Targets, int]:
+        """Where replicas should be that are lost, leave or were never made, and how many partitions wait for it."""
+        fleet, limit = Fleet(takers, places_of(image)), self.config.penstock_moves_max
+        targets, left = vacate(states, leaving, fleet, limit)
+        if not targets and not left:
+            targets = complete(states, _wanted(image), fleet, limit)
+        return targets, left
 
     async def _roomy(self, image: ClusterImage, brokers: Collection[int]) -> set[int]:
         """Those of all that may be given replicas, without the ones that should get some and have no room."""
@@ -178,12 +206,11 @@ class Caretaker:
         changed: dict[PartitionKey, PartitionState] = {}
 
         def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
-            world = world_of(image)
             now = states_of(image)
+            changed.clear()
             for key, target in targets.items():
                 if now.get(key) == planned[key]:
-                    with suppress(ApiError):
-                        changed[key] = begin(planned[key], target, world)
+                    changed[key] = begin(planned[key], target)
             return changed, checks_of(image, {state.leader for state in changed.values()})
 
         if targets:
@@ -232,6 +259,21 @@ def _gone(image: ClusterImage) -> list[int]:
 def _able(image: ClusterImage, draining: Collection[int]) -> list[int]:
     """Who may be given replicas."""
     return [one for one in sorted(image.brokers) if one not in draining and not image.brokers[one].stopping]
+
+
+def _wanted(image: ClusterImage) -> dict[PartitionKey, int]:
+    """How many replicas partitions should have that were made while brokers were missing."""
+    return {
+        (topic.id, number): int(topic.configs[REPLICAS_TO])
+        for topic in image.topics.values()
+        if REPLICAS_TO in topic.configs
+        for number in range(len(topic.partitions))
+    }
+
+
+def _is_complete(topic: Topic) -> bool:
+    wanted = int(topic.configs[REPLICAS_TO])
+    return all(len(state.replicas) >= wanted and not is_moving(state) for state in topic.partitions)
 
 
 def _filling(states: Mapping[PartitionKey, PartitionState], fleet: Fleet) -> Targets:

@@ -17,7 +17,7 @@ from penstock.controller.election import NOBODY, Rules, lead_by_log_end, needs_l
 from penstock.controller.in_sync import WantedIsr, decide
 from penstock.controller.moves import is_moving
 from penstock.controller.retirer import AskLeader, Retirer
-from penstock.controller.sight import Rewrite, checks_of, finished_moves, world_of
+from penstock.controller.sight import Rewrite, checks_of, moves_on, states_of, world_of
 from penstock.coordination import nodes
 from penstock.coordination.election import stand
 from penstock.coordination.image import ClusterImage, Topic
@@ -59,6 +59,7 @@ class Controller:
         self._mandate: Check | None = None
         self._work = asyncio.Event()
         self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
+        self._comparing = asyncio.Event()
         self._compared_since: dict[PartitionKey, float] = {}  # partitions whose suspects' logs decide
         self.care = Caretaker(metadata, config, lambda: self.is_active, ask_disk)
         self.retirer = Retirer(metadata, config, lambda: self.is_active, clock, ask_retiring)
@@ -94,6 +95,7 @@ class Controller:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(endless(self._decide), name="elections")
+            tasks.create_task(endless(self._compare), name="suspects")
             tasks.create_task(endless(self.care.run), name="care")
             tasks.create_task(endless(self.retirer.run), name="retiring")
 
@@ -107,20 +109,26 @@ class Controller:
 
     async def step(self) -> bool:
         """Stand where nobody is controller, then decide what there is to decide; False: to be tried again soon."""
-        try:
-            if self._mandate is not None and self._metadata.image.controller != self._broker:
-                self.resign()
-            image = self._metadata.image
-            if (
-                self._mandate is None
-                and image.controller in (NOBODY, self._broker)
-                and self._broker in image.brokers
-            ):
-                await self._stand()
-            return self._mandate is None or await self._look()
-        except SessionExpiredError:
+        return await self._tried(self._step)
+
+    async def _step(self) -> None:
+        if self._mandate is not None and self._metadata.image.controller != self._broker:
             self.resign()
-            return True  # the next session wakes us
+        image = self._metadata.image
+        if (
+            self._mandate is None
+            and image.controller in (NOBODY, self._broker)
+            and self._broker in image.brokers
+        ):
+            await self._stand()
+        if self._mandate is not None:
+            await self._look()
+
+    async def _tried(self, work: Callable[[], Awaitable[None]]) -> bool:
+        try:
+            await work()
+        except SessionExpiredError:
+            self.resign()  # the next session wakes us
         except ConflictError as error:
             if error.path == nodes.CONTROLLER_EPOCH:
                 self.resign()
@@ -128,6 +136,7 @@ class Controller:
         except PenstockError as error:
             log.warning("the controller could not write: %s", error)
             return False
+        return True
 
     async def _stand(self) -> None:
         self._mandate = await stand(self._metadata.tree, self._broker)
@@ -145,27 +154,30 @@ class Controller:
 
     # -- looking ---------------------------------------------------------------------------------------------
 
-    async def _look(self) -> bool:
+    async def _look(self) -> None:
         lives = {broker: life for broker, life in self._metadata.image.lives.items() if not life.settled}
         await self._metadata.rewrite_partitions(self._reactions)
-        await self._finish_moves()
+        await self._go_on_with_moves()
         for broker, life in lives.items():
             # Whoever began anew meanwhile has another version, and is dealt with in the next look.
             await self._metadata.settle(broker, life)
-        return await self._compare_suspects()
+        self._comparing.set()
 
-    async def _finish_moves(self) -> None:
-        finished: list[PartitionKey] = []
+    def _moved(self, count: int) -> None:
+        if count:
+            log.info("replicas of %d partitions have moved", count)
+            self.care.wake()  # others may wait for their turn
+
+    async def _go_on_with_moves(self) -> None:
+        grown: set[PartitionKey] = set()
 
         def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
-            changed, checks = finished_moves(image)
-            finished.extend(changed)
+            changed, checks = moves_on(image)
+            grown.update(key for key, state in changed.items() if not is_moving(state))
             return changed, checks
 
         await self._metadata.rewrite_partitions(change)
-        if finished:
-            log.info("replicas of %d partitions have moved", len(finished))
-            self.care.wake()  # others may wait for their turn
+        self._moved(len(grown))
 
     def _reactions(self, image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
         world = world_of(image)
@@ -189,45 +201,73 @@ class Controller:
 
     # -- the ends of suspects' logs --------------------------------------------------------------------------
 
-    async def _compare_suspects(self) -> bool:
+    async def _compare(self) -> None:
+        """Beside the elections: a suspect that does not answer holds up nobody else."""
+        while True:
+            await self._comparing.wait()
+            self._comparing.clear()
+            waiting = self._waiting_for_ends() if self.is_active else {}
+            now = asyncio.get_running_loop().time()
+            self._compared_since = {key: self._compared_since.get(key, now) for key in waiting}
+            if waiting:
+                await self._compare_suspects(waiting)
+                await asyncio.sleep(_RETRY_SECONDS)
+                self._comparing.set()  # look again whether all are led now
+
+    def _waiting_for_ends(self) -> dict[PartitionKey, PartitionState]:
         image = self._metadata.image
         world = world_of(image)
-        waiting = {
-            (topic.id, number): state
-            for topic in image.topics.values()
-            for number, state in enumerate(topic.partitions)
-            if needs_log_ends(state, world)
-        }
-        now = asyncio.get_running_loop().time()
-        self._compared_since = {key: self._compared_since.get(key, now) for key in waiting}
-        if not waiting:
-            return True
+        return {key: state for key, state in states_of(image).items() if needs_log_ends(state, world)}
+
+    async def _compare_suspects(self, waiting: Mapping[PartitionKey, PartitionState]) -> None:
+        image = self._metadata.image
         brokers = sorted({one for state in waiting.values() for one in state.suspects})
         checks = checks_of(image, brokers)
         ends: dict[int, LogEnds] = {}
-        for broker in brokers:
-            wanted = [key for key, state in waiting.items() if broker in state.suspects]
-            try:
-                ends[broker] = await self._ask_log_ends(image.brokers[broker], wanted)
-            except (OSError, TimeoutError, KeyError, PenstockError) as error:
-                log.info("broker %d does not tell how long its logs are: %s", broker, error)
-                ends[broker] = {}  # others need not wait for it
 
         def choose(current: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+            states = states_of(current)
             chosen = {}
-            for (topic_id, number), state in waiting.items():
-                topic = current.topics_by_id.get(topic_id)
-                if topic is None or topic.partitions[number] != state:
-                    continue
-                told = {one: ends[one].get((topic_id, number)) for one in state.suspects}
-                known = {one: end for one, end in told.items() if end is not None}
-                waited = now - self._compared_since[topic_id, number] > _LOG_END_SECONDS
-                if len(known) == len(told) or (known and waited and self.rules(topic).unclean):
-                    chosen[topic_id, number] = lead_by_log_end(state, known, self.rules(topic))
+            for key, state in waiting.items():
+                if states.get(key) == state:
+                    known = {one: ends[one][key] for one in state.suspects if key in ends.get(one, {})}
+                    if len(known) == len(state.suspects) or (
+                        known and self._gives_up(current, key, ends, brokers)
+                    ):
+                        chosen[key] = lead_by_log_end(state, known)
             return chosen, checks
 
-        await self._metadata.rewrite_partitions(choose)
-        return False  # look again whether all are led now
+        told: asyncio.Queue[tuple[int, LogEnds]] = asyncio.Queue()
+        async with asyncio.TaskGroup() as tasks:
+            for broker in brokers:
+                wanted = [key for key, state in waiting.items() if broker in state.suspects]
+                tasks.create_task(self._ask_suspect(image.brokers.get(broker), broker, wanted, told))
+            for _ in brokers:
+                broker, ends[broker] = await told.get()
+                await self._tried(lambda: self._metadata.rewrite_partitions(choose))
+
+    def _gives_up(
+        self, image: ClusterImage, key: PartitionKey, ends: Mapping[int, LogEnds], asked: Sequence[int]
+    ) -> bool:
+        """Whether an election does without a suspect that was asked for long, and once more just now."""
+        waited_s = asyncio.get_running_loop().time() - self._compared_since[key]
+        unclean = self.rules(image.topics_by_id[key[0]]).unclean
+        return unclean and waited_s > _LOG_END_SECONDS and len(ends) == len(asked)
+
+    async def _ask_suspect(
+        self,
+        registered: BrokerRegistration | None,
+        broker: int,
+        wanted: Sequence[PartitionKey],
+        told: "asyncio.Queue[tuple[int, LogEnds]]",
+    ) -> None:
+        ends: LogEnds = {}
+        try:
+            if registered is not None:
+                ends = await self._ask_log_ends(registered, wanted)
+        except (OSError, TimeoutError, KeyError, PenstockError) as error:
+            log.info("broker %d does not tell how long its logs are: %s", broker, error)
+        await told.put((broker, ends))
 
     # -- what leaders ask for --------------------------------------------------------------------------------
 
@@ -236,6 +276,7 @@ class Controller:
     ) -> list[PartitionState | ErrorCode]:
         """What became of each; ApiError when none can be. A conflict leaves open that others changed some."""
         results: list[PartitionState | ErrorCode] = []
+        moved: set[PartitionKey] = set()
 
         def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
             self._guard()
@@ -254,11 +295,14 @@ class Controller:
                 if isinstance(result, PartitionState):
                     changed[one.topic_id, one.partition] = result
                     members.update(result.isr)
+                    if topic and is_moving(topic.partitions[one.partition]) and not is_moving(result):
+                        moved.add((one.topic_id, one.partition))
             return changed, checks_of(image, members)
 
         await self.rewrite(change)
+        self._moved(len(moved))
         if any(isinstance(one, PartitionState) and is_moving(one) for one in results):
-            self.wake()  # a move may be finished by it
+            self.wake()  # it may go on now
         return results
 
     async def rewrite(self, change: Rewrite) -> None:

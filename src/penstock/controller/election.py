@@ -6,12 +6,14 @@ is in one of the two has all committed records, unless it crashed since: a proce
 may have lost the end of its log. Such a broker is *unsettled* until it was taken out of both sets here, which happens
 before anybody is elected.
 
-Who is taken out so becomes a *suspect* until a leader has shown that it lives (it asks for its in-sync replicas,
-changed or not: `with_isr`). For a broker may be registered and dead already: when all replicas lose their power, each
-is elected in turn after it died, and the last to come back would lead with what it has left. When nobody in sync or
-eligible is left, because all crashed or there is only one replica, the suspects decide: each may have lost its end, but
-hardly all the same one. When every one of them is back, the one with the most, by (last epoch, log end), leads:
-`needs_log_ends`.
+Whoever leaves both sets by a decision of the controller (it crashed, its session ended, it stops, or fewer are asked
+for) becomes a *suspect*, until a leader has shown that it lives and has everything: it asks for its in-sync replicas,
+changed or not (`with_isr`). For those that stay are only registered, and may be dead already. When all replicas lose
+their power, each is elected in turn after it died, and the last to come back would lead with what it has left; the one
+that has everything may be just the one that was stopped. When nobody in sync or eligible is left, because all crashed
+or there is only one replica, the suspects decide: each may have lost its end, but hardly all the same one. When every
+one of them is back, the one with the most, by (last epoch, log end), leads: `needs_log_ends`. A suspect holds up no
+commit: what was committed since it left is in a later epoch or further on, so its log is not the longest.
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible
@@ -53,24 +55,29 @@ class Rules:
 
 def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     """The partition's next state; the very same object when nothing has to change."""
+    least = rules.least(state)
     trusted = _without(state.isr, world.unsettled)
     isr = tuple(one for one in trusted if one in world.live)
-    isr = _without_stopping(isr, world, rules.least(state))
+    isr = _without_stopping(isr, world, least)
     eligible = _without(state.eligible, world.unsettled)
-    eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < rules.least(state) else ()
-    doubted = tuple(one for one in (*state.isr, *state.eligible) if one in world.unsettled)
+    eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < least else ()
+    held = (*state.isr, *state.eligible)
+    suspects = _joined(state.suspects, _without(held, (*isr, *eligible)))
     leader = _elect(state, isr, eligible, world)
-    suspects = _joined(state.suspects, doubted)
     if leader == NOBODY and not isr and not eligible:
         leader = _lone_suspect(suspects, world)
     if leader == NOBODY and rules.unclean and (eligible or not _all_are_back(suspects, world)):
-        leader = _any(state, suspects, world)
+        leader = least_loss(state, suspects, world)
     if leader != NOBODY and leader not in isr:
+        isr, others = (leader,), _without(eligible, (leader,))
         if leader not in eligible:
             eligible = suspects = ()  # what they have and it has not is given up
-        isr = (leader,)
-        eligible = _without(eligible, isr) if len(isr) < rules.least(state) else ()
-    fresh = leader != state.leader or leader in doubted
+        elif len(isr) < least:
+            eligible = others
+        else:
+            eligible, suspects = (), _joined(suspects, others)
+    crashed = leader in held and leader in world.unsettled
+    fresh = leader != state.leader or crashed
     after = replace(
         state,
         isr=isr,
@@ -93,9 +100,7 @@ def needs_log_ends(state: PartitionState, world: World) -> bool:
     )
 
 
-def lead_by_log_end(
-    state: PartitionState, ends: Mapping[int, tuple[int, int]], rules: Rules
-) -> PartitionState:
+def lead_by_log_end(state: PartitionState, ends: Mapping[int, tuple[int, int]]) -> PartitionState:
     """The suspect with the most leads; `ends` has (last epoch, log end) of each that could tell."""
     best = max(ends, key=lambda one: (*ends[one], -state.replicas.index(one)))
     return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=())
@@ -135,7 +140,7 @@ def _all_are_back(suspects: tuple[int, ...], world: World) -> bool:
     return bool(suspects) and all(one in world.live for one in suspects)
 
 
-def _any(state: PartitionState, suspects: tuple[int, ...], world: World) -> int:
+def least_loss(state: PartitionState, suspects: tuple[int, ...], world: World) -> int:
     """A suspect may have lost its end, the others lack what was committed since they fell behind."""
     live = [one for one in state.replicas if one in world.live]
     lagging = [one for one in live if one not in world.unsettled]

@@ -2,12 +2,16 @@
 
 It names each member with the broker epoch under which that one fetched. A member that has begun anew since then, is
 about to leave, or crashed and is not dealt with yet, is refused: a late fetch of a dead process cannot come back in.
+So is a leader whose own log is in doubt: its request would give up others for what it may have lost.
+Its request also ends a move: it is the sign that those that stay live, and have everything (`moves.finish`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.controller.election import Rules, with_isr
+from penstock.controller.moves import finish
+from penstock.controller.sight import world_of
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
@@ -35,7 +39,8 @@ def decide(image: ClusterImage, leader: int, wanted: WantedIsr, rules: Rules) ->
     state = topic.partitions[wanted.partition]
     if wanted.leader_epoch > state.leader_epoch:
         return ErrorCode.NOT_CONTROLLER  # we are behind, and so probably replaced
-    if wanted.leader_epoch < state.leader_epoch or state.leader != leader:
+    # The next look ends the epoch of one that is unsettled.
+    if wanted.leader_epoch < state.leader_epoch or state.leader != leader or not _is_settled(image, leader):
         return ErrorCode.FENCED_LEADER_EPOCH
     # Before anything else that may refuse: so every other refusal says that no earlier try was carried out either.
     if wanted.partition_epoch != state.partition_epoch:
@@ -47,11 +52,16 @@ def decide(image: ClusterImage, leader: int, wanted: WantedIsr, rules: Rules) ->
         if broker not in state.isr and not _may_join(image, broker, epoch):
             return ErrorCode.INELIGIBLE_REPLICA
     ordered = tuple(one for one in state.replicas if one in members)
-    return with_isr(state, ordered, rules)
+    return finish(with_isr(state, ordered, rules), world_of(image))
 
 
 def _may_join(image: ClusterImage, broker: int, epoch: int) -> bool:
-    registered, life = image.brokers.get(broker), image.lives.get(broker)
+    registered = image.brokers.get(broker)
     if registered is None or registered.stopping or registered.epoch != epoch:
         return False
+    return _is_settled(image, broker)
+
+
+def _is_settled(image: ClusterImage, broker: int) -> bool:
+    life = image.lives.get(broker)
     return life is None or life.settled

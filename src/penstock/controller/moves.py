@@ -3,8 +3,16 @@
     replicas 1 2 3                                   adding -    removing -
       begin: to 4 2 3     replicas 4 2 3 1           adding 4    removing 1     the old ones go on as if nothing was
       ...                 4 fetches, and is let in to the in-sync replicas as any follower
-      finish              replicas 4 2 3             adding -    removing -     all of them in sync, and only then
+      hand_over           led by one that stays      all that stay are in sync: under the next epoch
+      ...                 its leader has heard from all that stay, and asks for 4 2 3 as its in-sync replicas
+      finish              replicas 4 2 3             adding -    removing -     in answer to that request
       cancel              replicas 1 2 3             adding -    removing -     as it was before
+
+Nobody whose copy may count (in sync, eligible, suspect) is ever dropped by the controller alone: those that stay are
+only registered, and may have lost their power already, or have what was acknowledged in their page caches only. A copy
+goes when the leader that is left, under the state of the move, has asked for its in-sync replicas without it. So a
+newcomer that was let in, and that nobody wants any more because the move was cancelled or changed, is both adding and
+removing until then.
 
 Whoever leaves the set takes a new leader epoch with it. A broker that is a replica again later begins with an empty
 log, and what it had before must not count for it: under another epoch the leader remembers nothing of it.
@@ -16,7 +24,7 @@ one replica to two must not keep a topic with `min.insync.replicas=2` from being
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock.controller.election import NOBODY, World
+from penstock.controller.election import NOBODY, World, least_loss
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -26,54 +34,59 @@ def is_moving(state: PartitionState) -> bool:
     return bool(state.adding or state.removing)
 
 
-def begin(state: PartitionState, target: Sequence[int], world: World) -> PartitionState:
-    """On the way to these replicas, in this order; also from the middle of another move. ApiError: cannot be."""
+def begin(state: PartitionState, target: Sequence[int]) -> PartitionState:
+    """On the way to these replicas, in this order; also from the middle of another move."""
     before = tuple(one for one in state.replicas if one not in state.adding)
     wanted = tuple(target)
-    adding = tuple(one for one in wanted if one not in before)
-    removing = tuple(one for one in before if one not in wanted)
-    replicas = (*wanted, *removing)
-    after = _with_replicas(state, replicas, world)
+    counting = (*state.isr, *state.eligible, *state.suspects)
+    passing = tuple(one for one in state.adding if one not in wanted and one in counting)
+    adding = (*(one for one in wanted if one not in before), *passing)
+    removing = (*(one for one in before if one not in wanted), *passing)
+    after = _with_replicas(state, (*wanted, *removing))
     return _changed(state, replace(after, adding=adding, removing=removing))
 
 
-def cancel(state: PartitionState, world: World) -> PartitionState:
-    """Back to what it was. ApiError where nothing moves, or where only the new replicas have everything by now."""
+def cancel(state: PartitionState) -> PartitionState:
+    """Back to what it was. ApiError where nothing moves."""
     if not is_moving(state):
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     # The order of before is not kept anywhere; those that were to go come last, as they do in `replicas`.
-    before = tuple(one for one in state.replicas if one not in state.adding)
-    return replace(_with_replicas(state, before, world), adding=(), removing=())
+    return begin(state, [one for one in state.replicas if one not in state.adding])
 
 
-def finish(state: PartitionState, world: World) -> PartitionState:
-    """Without the replicas that go, where all that stay are in sync; else the very same object."""
-    if not is_moving(state) or state.suspects or state.eligible:
+def hand_over(state: PartitionState, world: World) -> PartitionState:
+    """Led by one that stays, where all of those are in sync and the leader goes; else the very same object."""
+    if state.leader not in state.removing or not _all_have_come(state, world):
         return state
-    target = state.target
-    if not all(one in state.isr and one in world.live and one not in world.unsettled for one in target):
+    leader = next((one for one in state.target if one not in world.stopping), NOBODY)
+    return state if leader == NOBODY else state.with_leader(leader)
+
+
+def grown(state: PartitionState, world: World) -> PartitionState:
+    """A move that only adds, done where all have everything; else the very same object."""
+    if not state.adding or state.removing or not _all_have_come(state, world):
         return state
-    return replace(_with_replicas(state, target, world), adding=(), removing=())
+    return replace(state, adding=())
 
 
-def _with_replicas(state: PartitionState, replicas: tuple[int, ...], world: World) -> PartitionState:
-    """Others are dropped; nobody may be whose copy might be the only whole one."""
-    dropped = [one for one in state.replicas if one not in replicas]
-    if not dropped:
-        return replace(state, replicas=replicas)
-    isr = tuple(one for one in state.isr if one in replicas)
-    needed = (*state.eligible, *state.suspects)
-    if (state.isr and not isr) or any(one in needed for one in dropped):
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            "Unable to change the replicas now: those that would be left may not have everything, so it would "
-            "require an unclean leader election.",
-        )
-    leader = state.leader
-    if leader in dropped:
-        # Only the living: until one is back, nobody leads, and the election does the rest.
-        leader = next((one for one in replicas if one in isr and _can_lead(one, world)), NOBODY)
-    return replace(state, replicas=replicas, isr=isr, leader=leader, leader_epoch=state.leader_epoch + 1)
+def finish(asked: PartitionState, world: World) -> PartitionState:
+    """Without the replicas that go, where the leader has just asked for the others alone; else the very same object."""
+    target = asked.target
+    if not asked.removing or {*asked.isr} != {*target} or not _all_have_come(asked, world):
+        return asked
+    return replace(_with_replicas(asked, target), adding=(), removing=())
+
+
+def _all_have_come(state: PartitionState, world: World) -> bool:
+    if state.suspects or state.eligible:
+        return False
+    return all(one in state.isr and _can_lead(one, world) for one in state.target)
+
+
+def _with_replicas(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
+    """Others are dropped: only those whose copies count for nothing."""
+    dropped = any(one not in replicas for one in state.replicas)
+    return replace(state, replicas=replicas, leader_epoch=state.leader_epoch + dropped)
 
 
 def _can_lead(broker: int, world: World) -> bool:
@@ -99,8 +112,8 @@ def prefer(state: PartitionState, world: World) -> PartitionState:
 
 def elect_unclean(state: PartitionState, world: World) -> PartitionState:
     """Led by whoever lives, at the price of what only others have; the very same object where nobody does."""
-    live = [one for one in state.replicas if one in world.live]
-    leader = next((one for one in live if one not in world.unsettled), NOBODY)
+    settled = replace(world, live=[one for one in world.live if one not in world.unsettled])
+    leader = least_loss(state, (*state.eligible, *state.suspects), settled)
     if state.leader != NOBODY or leader == NOBODY:
         return state
     return replace(state.with_leader(leader), isr=(leader,), eligible=(), suspects=())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from penstock.controller.election import World
-from penstock.controller.moves import finish, is_moving
+from penstock.controller.moves import grown, hand_over, is_moving
 from penstock.controller.placement import Place, Places
 from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
@@ -52,13 +52,13 @@ def checks_of(image: ClusterImage, brokers: Collection[int]) -> list[Check]:
     ]
 
 
-def finished_moves(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
-    """Moves whose new replicas have everything; all of those must still be who they were when it is written."""
+def moves_on(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
+    """Moves whose new replicas have everything, a step on; none that stays may have begun anew when it is written."""
     world = world_of(image)
     changed: dict[PartitionKey, PartitionState] = {}
     for key, state in states_of(image).items():
         if is_moving(state):
-            after = finish(state, world)
+            after = grown(hand_over(state, world), world)
             if after is not state:
                 changed[key] = after
-    return changed, checks_of(image, {one for state in changed.values() for one in state.replicas})
+    return changed, checks_of(image, {one for state in changed.values() for one in state.target})

@@ -12,22 +12,28 @@ that no creation number (a broker's epoch) comes twice.
 
 A full disk is when settings must still change: a shorter retention, an archive's progress, a topic's deletion are what
 frees it. So both files get some room at every open that stays theirs, empty pages in one and length in the other; a
-write that finds the disk full moves the log into the database, and begins it anew within its length.
+write that finds the disk full moves the log into the database, and begins it anew within its length. A clean close
+removes the log, so a file beside the database (the ballast) keeps its room until the next open, which may need it.
+
+After an I/O error it is open whether the last multi happened. The next one opens the file again first, which tells.
 """
 
 import asyncio
+import logging
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.coordination.feed import ChangeFeed
 from penstock.coordination.state import TreeState
 from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot, Tree
-from penstock.core.errors import DiskFailedError, DiskFullError
-from penstock.core.files import LockedError
+from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
+from penstock.core.files import Files, LockedError, OsFiles
+
+log = logging.getLogger(__name__)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -41,6 +47,8 @@ CREATE TABLE IF NOT EXISTS reserve (room BLOB NOT NULL);
 
 # Room for what frees a full disk; more than a few such changes at a time do not come.
 RESERVE_BYTES = 256 * 1024
+# Room for the log of an open: the reserve goes through it.
+BALLAST_BYTES = 4 * RESERVE_BYTES
 
 
 class EmbeddedStore:
@@ -55,16 +63,17 @@ class EmbeddedStore:
         self._feed = ChangeFeed(number)
         self._turn = asyncio.Lock()
         self._write: asyncio.Future[None] | None = None
-        self._failure: BaseException | None = None
+        # Only opening the file again can tell whether it reached the disk.
+        self._in_doubt: Change | None = None
         self._sessions: dict[int, EmbeddedTree] = {}
         self._session_last = 0
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path) -> "EmbeddedStore":
+    async def open(cls, path: Path, files: Files | None = None) -> "EmbeddedStore":
         """Creates the file when it is missing; `LockedError` when another process has it open."""
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
-        database = _Database(path)
+        database = _Database(path, files or OsFiles())
         try:
             nodes, number = await asyncio.get_running_loop().run_in_executor(executor, database.open)
         except BaseException:
@@ -118,8 +127,8 @@ class EmbeddedStore:
     async def _commit(self, plan: Callable[[int], tuple[Event, ...]]) -> Change:
         async with self._turn:
             await self._previous_write()
-            if self._failure is not None:
-                raise DiskFailedError(f"{self._database.path} failed before: {self._failure}")
+            if self._in_doubt is not None:
+                await self._open_again(self._in_doubt)
             previous = self._feed.last
             events = plan(previous + 1)
             if not events:
@@ -137,11 +146,23 @@ class EmbeddedStore:
         self._write = None
         failure = write.exception()
         if failure is None:
-            self._state.apply(change.events)
-            self._feed.publish(change)
+            self._happened(change)
         elif not isinstance(failure, DiskFullError):
-            # Whether the commit reached the disk is unknown; only opening the file again can tell.
-            self._failure = failure
+            self._in_doubt = change
+
+    def _happened(self, change: Change) -> None:
+        self._state.apply(change.events)
+        self._feed.publish(change)
+
+    async def _open_again(self, in_doubt: Change) -> None:
+        loop = asyncio.get_running_loop()
+        number = await loop.run_in_executor(self._executor, self._database.open_again)
+        if number not in (in_doubt.previous, in_doubt.number):
+            raise DiskFailedError(f"{self._database.path} is at change {number}, not at {in_doubt.previous}")
+        self._in_doubt = None
+        if number == in_doubt.number:
+            self._happened(in_doubt)
+        log.warning("%s was opened again after an I/O error", self._database.path)
 
     async def _previous_write(self) -> None:
         """A cancelled caller gives up its turn while its write is still under way: let it finish first."""
@@ -197,11 +218,30 @@ class EmbeddedTree:
 class _Database:
     """Everything that touches SQLite; every method runs in the worker thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files) -> None:
         self.path = path
+        self._files = files
+        self._ballast = path.with_name(path.name + ".ballast")
         self._connection: sqlite3.Connection | None = None
 
     def open(self) -> tuple[list[tuple[str, Node]], int]:
+        """DiskFullError: also without the ballast there is no room for its log."""
+        try:
+            return self._open()
+        except DiskFullError:
+            self._files.unlink(self._ballast)
+            return self._open()
+
+    def _take_ballast(self) -> None:
+        with suppress(StorageError):  # as far as there is room
+            ballast = self._files.open(self._ballast, create=True)
+            try:
+                if ballast.size() < BALLAST_BYTES:
+                    ballast.pwrite(bytes(BALLAST_BYTES), 0)
+            finally:
+                ballast.close()
+
+    def _open(self) -> tuple[list[tuple[str, Node]], int]:
         with self._errors_mapped():
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None)
             try:
@@ -209,8 +249,15 @@ class _Database:
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=NORMAL")
                 connection.executescript(_SCHEMA)
-                _reserve(connection)
+                if not _reserve(connection):
+                    self._files.unlink(self._ballast)
+                    _reserve(connection)
                 connection.execute("PRAGMA synchronous=FULL")
+                try:
+                    _settle(connection)
+                except sqlite3.Error as error:
+                    if not _is_full(error):
+                        raise  # but on a full disk the broker must start, too
                 rows = connection.execute(
                     "SELECT path, data, version, created, modified FROM nodes"
                 ).fetchall()
@@ -221,10 +268,24 @@ class _Database:
             self._connection = connection
         return [(path, Node(*fields)) for path, *fields in rows], number
 
-    def write(self, change: Change) -> None:
-        connection = self._connection
-        if connection is None:
+    def open_again(self) -> int:
+        """The number of the last change that is there, durably: after an error of which nobody knows what it undid."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+        _, number = self.open()
+        with self._errors_mapped():
+            _settle(self._connected())
+        return number
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
             raise DiskFailedError(f"{self.path} is closed")
+        return self._connection
+
+    def write(self, change: Change) -> None:
+        connection = self._connected()
         # An ephemeral node may have taken the path of a lasting one, whose row then has to go.
         gone = [(event.path,) for event in change.events if event.node is None or event.node.owner]
         put = [
@@ -247,8 +308,7 @@ class _Database:
                 self._transact(statements)
 
     def _transact(self, statements: Sequence[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
-        connection = self._connection
-        assert connection is not None
+        connection = self._connected()
         try:
             connection.execute("BEGIN IMMEDIATE")
             for statement, rows in statements:
@@ -264,6 +324,7 @@ class _Database:
             with self._errors_mapped():
                 self._connection.close()
             self._connection = None
+            self._take_ballast()
 
     @contextmanager
     def _errors_mapped(self) -> Iterator[None]:
@@ -282,8 +343,10 @@ class _Database:
 _BEGIN_LOG_ANEW = "PRAGMA wal_checkpoint(RESTART)"
 
 
-def _reserve(connection: sqlite3.Connection) -> None:
-    """Write something large and delete it. Two commits: in one, SQLite would see that none of it needs writing.
+def _reserve(connection: sqlite3.Connection) -> bool:
+    """Write something large and delete it; False when there is no room.
+
+    Two commits: in one, SQLite would see that none of it needs writing.
 
     Under synchronous=NORMAL, which syncs when pages move to the database but not at a commit: nothing is promised yet.
     """
@@ -296,7 +359,21 @@ def _reserve(connection: sqlite3.Connection) -> None:
             connection.execute(_BEGIN_LOG_ANEW)  # the database has grown so far in the log alone
     except sqlite3.Error as error:
         if not _is_full(error):
-            raise  # on a full disk the broker must start, too
+            raise
+        return False
+    return True
+
+
+def _settle(connection: sqlite3.Connection) -> None:
+    """What is found here stays, whatever becomes of the power: logs are opened, moved and set aside by it.
+
+    Whoever had the file before may have been killed in the midst of a sync, so that only the page cache has its last
+    change; or the sync failed, and the kernel does not try again. So what the log has is written once more, to the
+    database. And then the log's beginning, by any write: on the disk, the old log may lack what the database has from
+    it, and would hide that.
+    """
+    connection.execute(_BEGIN_LOG_ANEW)
+    connection.execute("INSERT INTO reserve VALUES (x'')")
 
 
 def _is_full(error: sqlite3.Error) -> bool:

@@ -17,6 +17,7 @@ from penstock.coordination.nodes import (
     TOPICS,
     BrokerRegistration,
     Life,
+    MetadataError,
     PartitionState,
     Removed,
     TopicRecord,
@@ -60,8 +61,8 @@ class ImageDelta:
     topics: tuple[Topic, ...] = ()
     # Deleted; also the old one of a topic that was deleted and made again in one change.
     topics_gone: tuple[Topic, ...] = ()
-    # Of the changed ones those that have fewer partitions than before.
-    topics_shrunk: tuple[Topic, ...] = ()
+    # Of the first those that are new, or have another number of partitions than before.
+    topics_resized: tuple[Topic, ...] = ()
     brokers: bool = False  # who lives, how, and who is controller
     broker_configs: bool = False
 
@@ -87,32 +88,42 @@ class ClusterImage:
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
         self._modified: dict[str, int] = {}
 
+    def check_cluster(self, snapshot: Snapshot) -> None:
+        """MetadataError for one of another cluster: what that does not know of would be deleted here."""
+        node = snapshot.nodes.get(CLUSTER)
+        found = "(none)" if node is None else decode_cluster(CLUSTER, node)
+        if self.cluster_id not in ("", found):
+            raise MetadataError(
+                f"the coordination store is that of cluster {found}, not of {self.cluster_id}: was it moved or wiped?"
+            )
+
     def replace(self, snapshot: Snapshot) -> ImageDelta:
-        """Start over from a snapshot; the delta says what that changed."""
+        """Start over from a snapshot; the delta says what that changed. What cannot be read changes nothing."""
+        dirty = _Dirty()
+        fresh = ClusterImage()
+        for path, node in snapshot.nodes.items():
+            fresh._take(path, node, dirty)
         self.changes += 1
         old = dict(self.topics)
-        # Cleared in place: readers hold on to these dictionaries.
-        for each in (
-            self.topics,
-            self.topics_by_id,
-            self.brokers,
-            self.lives,
-            self.broker_configs,
-            self.default_broker_configs,
-            self._records,
-            self._partitions,
-            self._modified,
+        self.topics.clear()
+        self.topics_by_id.clear()
+        for own, taken in (
+            (self.brokers, fresh.brokers),
+            (self.lives, fresh.lives),
+            (self.broker_configs, fresh.broker_configs),
+            (self.default_broker_configs, fresh.default_broker_configs),
+            (self._records, fresh._records),
+            (self._partitions, fresh._partitions),
+            (self._modified, fresh._modified),
         ):
-            each.clear()
-        self.controller = NOBODY
-        dirty = _Dirty()
-        for path, node in snapshot.nodes.items():
-            self._take(path, node, dirty)
-        self.number = snapshot.number
+            # In place: readers hold on to these dictionaries.
+            own.clear()
+            own.update(taken)  # type: ignore[arg-type]
+        self.cluster_id, self.controller, self.number = fresh.cluster_id, fresh.controller, snapshot.number
         self._rebuild(dirty)
         gone = tuple(topic for name, topic in old.items() if not _same(self.topics.get(name), topic))
-        shrunk = tuple(topic for topic in self.topics.values() if _is_shrunk(topic, old.get(topic.name)))
-        return ImageDelta(tuple(self.topics.values()), gone, shrunk, brokers=True, broker_configs=True)
+        resized = tuple(topic for topic in self.topics.values() if _is_resized(topic, old.get(topic.name)))
+        return ImageDelta(tuple(self.topics.values()), gone, resized, brokers=True, broker_configs=True)
 
     def apply(self, change: Change) -> ImageDelta:
         """Apply the next change; one that is known already is skipped, a missing one raises `FeedGapError`."""
@@ -206,7 +217,7 @@ class ClusterImage:
 
     def _rebuild(self, dirty: "_Dirty") -> ImageDelta:
         """Once per change, not per partition: a change may touch thousands of one topic."""
-        changed, gone, shrunk = [], [], []
+        changed, gone, resized = [], [], []
         for name in dirty.topics:
             old, new = self.topics.get(name), self._compose(name)
             if old is not None and not _same(new, old):
@@ -215,10 +226,10 @@ class ClusterImage:
                 del self.topics_by_id[old.id]
             if new is not None:
                 changed.append(new)
-                if _is_shrunk(new, old):
-                    shrunk.append(new)
+                if _is_resized(new, old):
+                    resized.append(new)
                 self.topics[name] = self.topics_by_id[new.id] = new
-        return ImageDelta(tuple(changed), tuple(gone), tuple(shrunk), dirty.brokers, dirty.broker_configs)
+        return ImageDelta(tuple(changed), tuple(gone), tuple(resized), dirty.brokers, dirty.broker_configs)
 
     def _compose(self, name: str) -> Topic | None:
         record = self._records.get(name)
@@ -242,8 +253,8 @@ class ClusterImage:
         )
 
 
-def _is_shrunk(new: Topic, old: Topic | None) -> bool:
-    return old is not None and old.id == new.id and len(new.partitions) < len(old.partitions)
+def _is_resized(new: Topic, old: Topic | None) -> bool:
+    return old is None or old.id != new.id or len(new.partitions) != len(old.partitions)
 
 
 def _shown(partitions: tuple[PartitionState, ...]) -> int:

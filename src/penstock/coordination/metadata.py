@@ -6,7 +6,7 @@ by the controller alone: `guard` is what its every multi checks besides, so that
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -23,7 +23,6 @@ from penstock.coordination.tree import (
     Create,
     Delete,
     FeedGapError,
-    NodeExistsError,
     Operation,
     Set,
     Tree,
@@ -68,16 +67,8 @@ class MetadataStore:
 
     async def load(self) -> ClusterImage:
         """Read everything; the first one ever also lays the ground and names the cluster."""
-        if await self._tree.get(nodes.CLUSTER) is None:
-            cluster = Create(nodes.CLUSTER, nodes.encode_cluster(nodes.id_text(self.random_id())))
-            # Another broker may be first: then its name counts.
-            with suppress(NodeExistsError):
-                await self._tree.multi([cluster, *(Create(path, b"{}") for path in nodes.ROOTS)])
-        else:
-            for path in nodes.LATER_ROOTS:
-                with suppress(NodeExistsError):
-                    if await self._tree.get(path) is None:
-                        await self._tree.multi([Create(path, b"{}")])
+        if not self.image.cluster_id:
+            await writes.lay_ground(self._tree, self.random_id)
         await self._reload()
         return self.image
 
@@ -129,32 +120,26 @@ class MetadataStore:
     # -- topics --
 
     async def create_topics(self, wanted: Sequence[NewTopic]) -> list[Topic]:
-        """All of them in one multi where that is possible, each whole in any case."""
+        """Few of them in one multi, each whole in any case."""
         async with self._turn:
             for new in wanted:
                 if new.name in self.image.topics:
                     raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
-            partitions: list[Operation] = []
-            topics: list[Operation] = []
-            for new in wanted:
-                topic_id = self.random_id()
-                partitions.append(Create(nodes.partitions_path(topic_id), b"{}"))
-                partitions += writes.partition_creations(topic_id, 0, new.partitions)
-                record = TopicRecord(topic_id, len(new.partitions), new.configs)
-                topics.append(Create(nodes.topic_path(new.name), nodes.encode_topic(record)))
-            await self._write_in_parts([*partitions, *topics])
+            topics = [
+                (new.name, TopicRecord(self.random_id(), len(new.partitions), new.configs), new.partitions)
+                for new in wanted
+            ]
+            await self._write_in_parts(writes.topic_creations(topics))
             return [self.image.topics[new.name] for new in wanted]
 
-    async def delete_topic(self, name: str) -> Topic:
-        """The topic's node goes in the first part, so it is gone even when the rest is not yet."""
+    async def delete_topic(self, name: str, topic_id: bytes | None = None) -> Topic:
+        """With an id, that one or none: while this waited for its turn the name may have become another topic's."""
         async with self._turn:
             topic = self._topic(name)
-            await self._write_in_parts(
-                [
-                    Delete(nodes.topic_path(name), topic.version),
-                    *writes.partition_deletions(topic.id, self.image.partition_numbers(topic.id)),
-                ]
-            )
+            if topic_id is not None and topic.id != topic_id:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' was deleted by others.")
+            numbers = self.image.partition_numbers(topic.id)
+            await self._write_in_parts(writes.topic_deletion(topic, numbers))
             return topic
 
     async def create_partitions(self, name: str, added: Sequence[PartitionState]) -> Topic:
@@ -171,7 +156,8 @@ class MetadataStore:
                     *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
                     *writes.partition_creations(topic.id, count, added),
                     Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version),
-                ]
+                ],
+                [writes.is_alive(topic.id)],
             )
             return self._topic(name)
 
@@ -189,6 +175,7 @@ class MetadataStore:
                 [
                     *self.guard(),
                     *checks,
+                    writes.is_alive(planned.id),
                     Set(nodes.topic_path(planned.name), nodes.encode_topic(record), planned.version),
                     *(
                         Delete(nodes.partition_path(planned.id, number), state.partition_epoch)
@@ -202,7 +189,8 @@ class MetadataStore:
         async with self._turn:
             topic = self._topic(name)
             record = replace(_record(topic), configs=alter(topic.configs))
-            await self._write([Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version)])
+            write = Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version)
+            await self._write([writes.is_alive(topic.id), write])
             return self._topic(name)
 
     async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
@@ -354,9 +342,9 @@ class MetadataStore:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
         return topic
 
-    async def _write_in_parts(self, operations: Sequence[Operation], checks: Sequence[Check] = ()) -> None:
+    async def _write_in_parts(self, operations: Iterable[Operation], checks: Sequence[Check] = ()) -> None:
         """For what only the controller writes."""
-        for part in writes.in_parts(operations):
+        for part in writes.in_parts(operations, checks):
             await self._write([*self.guard(), *checks, *part])
 
     async def _write(self, operations: Sequence[Operation]) -> Change:
@@ -377,6 +365,7 @@ class MetadataStore:
 
     async def _reload(self) -> None:
         snapshot = await self._tree.snapshot()
+        self.image.check_cluster(snapshot)
         if snapshot.number >= self.image.number:  # while it was on its way, the feed may have overtaken it
             self._tell(self.image.replace(snapshot))
 

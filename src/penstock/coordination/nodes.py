@@ -80,9 +80,9 @@ class PartitionState:
     partition_epoch: int = 0
     # Not in sync, but known to hold everything committed: they may lead when nobody in sync can.
     eligible: tuple[int, ...] = ()
-    # Crashed while nobody led, so that each may have lost its end; see `controller.election`.
+    # Left without the leader's word, who may be dead: they are heard if it is; see `controller.election`.
     suspects: tuple[int, ...] = ()
-    # While replicas move: those that come and those that go.
+    # While replicas move: those that come and those that go. In both: came with a move that was taken back.
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     inlet: InletState | None = None

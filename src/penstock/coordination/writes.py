@@ -1,25 +1,46 @@
-"""What is written to the tree together, as operations: pure, but for what a registration must look up first."""
+"""What is written to the tree together, as operations: pure, but for what must be looked up first."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from penstock.coordination import nodes
-from penstock.coordination.image import ClusterImage
-from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState
+from penstock.coordination.image import ClusterImage, Topic
+from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
 from penstock.coordination.tree import (
     MULTI_BYTES_MAX,
     Check,
     Create,
     Delete,
+    NodeExistsError,
     Operation,
     Set,
     Tree,
+    multi_bytes,
     operation_bytes,
 )
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import MULTI_OPERATIONS_MAX
+
+# The version of the node above a topic's partitions, which nobody writes to until the topic is deleted.
+_ALIVE = 0
 
 # Left free in every multi for the guard.
 _GUARD_BYTES = 4096
+
+
+async def lay_ground(tree: Tree, new_id: Callable[[], bytes]) -> None:
+    """What every cluster has; the first one ever names it."""
+    if await tree.get(nodes.CLUSTER) is None:
+        cluster = Create(nodes.CLUSTER, nodes.encode_cluster(nodes.id_text(new_id())))
+        # Another broker may be first: then its name counts.
+        with suppress(NodeExistsError):
+            await tree.multi([cluster, *(Create(path, b"{}") for path in nodes.ROOTS)])
+        return
+    for path in nodes.LATER_ROOTS:
+        with suppress(NodeExistsError):
+            if await tree.get(path) is None:
+                await tree.multi([Create(path, b"{}")])
 
 
 async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -> list[Operation]:
@@ -58,27 +79,54 @@ def expulsion(image: ClusterImage, broker: BrokerRegistration) -> list[Operation
     return [*operations, Delete(nodes.CONTROLLER)] if image.controller == broker.id else operations
 
 
-def partition_creations(topic_id: bytes, first: int, states: Iterable[PartitionState]) -> list[Operation]:
-    return [
-        Create(nodes.partition_path(topic_id, number), nodes.encode_partition(state))
-        for number, state in enumerate(states, first)
-    ]
+def is_alive(topic_id: bytes) -> Check:
+    """Goes with every write to a topic by its name, which may be another topic's by now, of the same version."""
+    return Check(nodes.partitions_path(topic_id), _ALIVE)
 
 
-def partition_deletions(topic_id: bytes, numbers: Iterable[int]) -> list[Operation]:
-    gone: list[Operation] = [Delete(nodes.partition_path(topic_id, number)) for number in numbers]
-    return [*gone, Delete(nodes.partitions_path(topic_id))]
+def topic_deletion(topic: Topic, numbers: Iterable[int]) -> Iterator[Operation]:
+    """The topic's node goes in the first part, so it is gone even when the rest is not yet."""
+    yield Delete(nodes.topic_path(topic.name), topic.version)
+    yield Set(nodes.partitions_path(topic.id), b"{}", _ALIVE)
+    yield from partition_deletions(topic.id, numbers)
 
 
-def in_parts(operations: Sequence[Operation]) -> list[list[Operation]]:
-    """The operations in order, in as few multis as their size allows."""
-    parts: list[list[Operation]] = [[]]
+def topic_creations(
+    topics: Sequence[tuple[str, TopicRecord, Sequence[PartitionState]]],
+) -> Iterator[Operation]:
+    """Topics with their partitions, whose nodes come first, so that a topic that is seen is whole."""
+    for _, record, states in topics:
+        yield Create(nodes.partitions_path(record.id), b"{}")
+        yield from partition_creations(record.id, 0, states)
+    for name, record, _ in topics:
+        yield Create(nodes.topic_path(name), nodes.encode_topic(record))
+
+
+def partition_creations(topic_id: bytes, first: int, states: Iterable[PartitionState]) -> Iterator[Operation]:
+    for number, state in enumerate(states, first):
+        yield Create(nodes.partition_path(topic_id, number), nodes.encode_partition(state))
+
+
+def partition_deletions(topic_id: bytes, numbers: Iterable[int]) -> Iterator[Operation]:
+    for number in numbers:
+        yield Delete(nodes.partition_path(topic_id, number))
+    yield Delete(nodes.partitions_path(topic_id))
+
+
+def in_parts(operations: Iterable[Operation], checks: Sequence[Check] = ()) -> Iterator[list[Operation]]:
+    """The operations in order, in as few multis as their size and number allow; each is made when it is asked for.
+
+    `checks` go with each of them: where many brokers are involved, those take much of the room.
+    """
+    room_bytes = MULTI_BYTES_MAX - _GUARD_BYTES - multi_bytes(checks)
+    part: list[Operation] = []
     size_bytes = 0
     for operation in operations:
         more_bytes = operation_bytes(operation)
-        if size_bytes + more_bytes > MULTI_BYTES_MAX - _GUARD_BYTES and parts[-1]:
-            parts.append([])
-            size_bytes = 0
-        parts[-1].append(operation)
+        if part and (size_bytes + more_bytes > room_bytes or len(part) == MULTI_OPERATIONS_MAX):
+            yield part
+            part, size_bytes = [], 0
+        part.append(operation)
         size_bytes += more_bytes
-    return [part for part in parts if part]
+    if part:
+        yield part

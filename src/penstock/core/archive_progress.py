@@ -12,7 +12,7 @@ partition that is not named has no progress. The empty text is no progress at al
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -71,6 +71,19 @@ class ArchiveProgress:
         entry = f"{partition}:{self.next_offsets[partition]}"
         epoch = self.epochs.get(partition)
         return entry if epoch is None else f"{entry}:{epoch}"
+
+    def with_others(self, stored: "ArchiveProgress | None", partitions: Iterable[int]) -> "ArchiveProgress":
+        """The same, with what is stored of some other partitions of the topic."""
+        if stored is None or stored.topic_id != self.topic_id:
+            return self
+        others = {at for at in partitions if at in stored.next_offsets and at not in self.next_offsets}
+        offsets = {at: stored.next_offsets[at] for at in others}
+        epochs = {at: stored.epochs[at] for at in others if at in stored.epochs}
+        return ArchiveProgress(
+            self.topic_id,
+            MappingProxyType({**self.next_offsets, **offsets}),
+            MappingProxyType({**self.epochs, **epochs}),
+        )
 
     def lowered(self, ends: Mapping[int, tuple[int, int | None]]) -> "ArchiveProgress":
         """The same, but for no partition beyond the (next offset, leader epoch before it) given here."""

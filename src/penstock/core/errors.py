@@ -25,12 +25,28 @@ class ProtocolError(PenstockError):
 
 
 class StorageError(PenstockError):
-    """The disk let us down; `DiskFullError` heals by itself, `DiskFailedError` needs a scan."""
+    """The disk let us down; `ShortageError` heals by itself, `DiskFailedError` needs a scan."""
 
 
-class DiskFullError(StorageError):
+class DiskError(StorageError):
+    """So says the system: of what is stored this tells nothing, neither that it is damaged nor that it is absent."""
+
+
+class ShortageError(DiskError):
+    """Something has run out: this request fails, and nothing is in doubt."""
+
+
+class TooManyFilesError(ShortageError):
+    """No descriptor is left, here or in the whole system: nothing was opened."""
+
+
+class DiskFullError(ShortageError):
     """No space left: refuse writes, keep serving reads, go on when space returns."""
 
 
-class DiskFailedError(StorageError):
+class DiskFailedError(DiskError):
     """An I/O error on write or fsync: what the page cache says can no longer be trusted."""
+
+
+class WorkerDiedError(PenstockError):
+    """A process of ours ended without an answer: killed, or out of memory."""

@@ -6,8 +6,9 @@ lose, tear, fill up, fail and slow down on command. The rules callers rely on, i
 - `File` is positional; nothing keeps a cursor. `pwrite` writes all of its bytes or raises.
 - Written is not durable. Bytes survive a power cut after `File.sync`; names (create, rename, unlink)
   survive after `Files.sync_dir` of their directory.
-- `OSError` never leaves this module: no space is `DiskFullError`, a missing file is `FileNotFoundError`
-  (kept, because absence is an ordinary answer), all else is `DiskFailedError`.
+- `OSError` never leaves this module: no space is `DiskFullError`, no descriptor is `TooManyFilesError`, a missing file
+  is `FileNotFoundError` (kept, because absence is an ordinary answer), all else is `DiskFailedError`.
+- A `File` is open until it is closed, or the last who has it lets go of it. Segments share `Files.descriptors`.
 """
 
 import ctypes
@@ -15,13 +16,17 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from penstock.core.errors import DiskFailedError, DiskFullError, PenstockError
+from penstock.core.descriptors import Descriptors, Shares
+from penstock.core.errors import DiskFailedError, PenstockError, TooManyFilesError
+from penstock.core.os_errors import KINDS, mapped, os_errors_mapped
+
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -32,8 +37,6 @@ _WARM_STEP_BYTES = 1024 * 1024
 _SAMPLE_EVERY_BYTES = 256 * 1024
 _READ_AT_ONCE_BYTES = 64 * 1024
 _ONE_BYTE = [bytearray(1)]
-
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class LockedError(PenstockError):
@@ -73,9 +76,17 @@ class File(Protocol):
 
     def truncate(self, size: int) -> None: ...
     def close(self) -> None: ...
+    def revoke(self) -> None:
+        """From now on it gives DiskFailedError, to whoever has it. A descriptor goes with the last of them."""
+        ...
 
 
 class Files(Protocol):
+    @property
+    def descriptors(self) -> Descriptors:
+        """Which segment files stay open."""
+        ...
+
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; with `create` the file is made when it is missing."""
         ...
@@ -108,6 +119,10 @@ class Files(Protocol):
         ...
 
     def free_bytes(self, path: Path) -> int: ...
+    def free_inodes(self, path: Path) -> int:
+        """How many more files the volume can have."""
+        ...
+
     def total_bytes(self, path: Path) -> int:
         """The size of the volume that holds `path`."""
         ...
@@ -121,29 +136,20 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-@contextmanager
-def _os_errors_mapped(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        kind = DiskFullError if error.errno in _FULL else DiskFailedError
-        raise kind(f"{path}: {error.strerror}") from error
-
-
 class OsFile:
-    __slots__ = ("_fd", "path")
+    __slots__ = ("__weakref__", "_fd", "_live", "_own", "path")
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, live: set[int]) -> None:
         self.path = path
-        self._fd = fd
+        self._fd = self._own = fd  # -1: it is not to be used; it is not ours any more
+        self._live = live
+        live.add(fd)
 
     def fileno(self) -> int:
         return self._fd
 
     def size(self) -> int:
-        with _os_errors_mapped(self.path):
+        with os_errors_mapped(self.path):
             return os.fstat(self._fd).st_size
 
     def pwrite(self, data: Buffer, offset: int) -> None:
@@ -156,11 +162,11 @@ class OsFile:
                 while written < len(view):
                     written += os.pwrite(self._fd, view[written:], offset + written)
         except OSError as error:
-            kind = DiskFullError if error.errno in _FULL else DiskFailedError
-            raise kind(f"{self.path}: {error.strerror}") from error
+            raise mapped(self.path, error) from error
 
     def pread(self, size: int, offset: int) -> bytes:
-        with _os_errors_mapped(self.path):
+        # The hot path, too.
+        try:
             data = os.pread(self._fd, size, offset)
             if len(data) == size or not data:
                 return data
@@ -170,6 +176,8 @@ class OsFile:
                 parts.append(data)
                 got += len(data)
             return b"".join(parts)
+        except OSError as error:
+            raise mapped(self.path, error) from error
 
     def pread_cached(self, size: int, offset: int) -> bytes | None:
         buffer = bytearray(size)
@@ -203,23 +211,27 @@ class OsFile:
         return True
 
     def warm(self, size: int, offset: int) -> None:
-        with _os_errors_mapped(self.path):
+        with os_errors_mapped(self.path):
             os.posix_fadvise(self._fd, offset, size + _READ_AHEAD_BYTES, os.POSIX_FADV_WILLNEED)
             for at in range(offset, offset + size, _WARM_STEP_BYTES):
                 os.pread(self._fd, min(_WARM_STEP_BYTES, offset + size - at), at)
 
     def sync(self) -> None:
-        with _os_errors_mapped(self.path):
+        with os_errors_mapped(self.path):
             os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:
-        with _os_errors_mapped(self.path):
+        with os_errors_mapped(self.path):
             os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
+        fd, self._fd, self._own = self._own, -1, -1
         if fd >= 0:
+            self._live.discard(fd)  # before somebody else gets the number
             os.close(fd)
+
+    def revoke(self) -> None:
+        self._fd = -1
 
     def __del__(self) -> None:
         # A deleted segment's file closes when the last response that still reads from it is gone.
@@ -242,14 +254,33 @@ class OsLock:
 class OsFiles:
     """The operating system's files."""
 
+    def __init__(self) -> None:
+        self.descriptors = Descriptors(Shares.of_process())
+
+    def __reduce__(self) -> tuple[type["OsFiles"], tuple[()]]:
+        """Another process has descriptors of its own."""
+        return OsFiles, ()
+
     def open(self, path: Path, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        with _os_errors_mapped(path):
-            return OsFile(path, os.open(path, flags, 0o644))
+        with os_errors_mapped(path):
+            fd = self._open(path, os.O_RDWR | (os.O_CREAT if create else 0))
+            return OsFile(path, fd, self.descriptors.live)
+
+    def _open(self, path: Path, flags: int) -> int:
+        return self._with_descriptors(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def _with_descriptors(self, opens: Callable[[], T]) -> T:
+        """Whoever is short of descriptors takes them from segments that are not in use."""
+        try:
+            return opens()
+        except OSError as error:
+            if KINDS.get(error.errno) is not TooManyFilesError or not self.descriptors.close_some():
+                raise
+        return opens()
 
     def read(self, path: Path) -> bytes:
-        with _os_errors_mapped(path):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os_errors_mapped(path):
+            fd = self._open(path, os.O_RDONLY)
             try:
                 pieces = []
                 while piece := os.read(fd, _READ_AT_ONCE_BYTES):
@@ -260,8 +291,8 @@ class OsFiles:
 
     def write_atomically(self, path: Path, data: bytes) -> None:
         draft = path.with_name(path.name + ".tmp")
-        with _os_errors_mapped(path):
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        with os_errors_mapped(path):
+            fd = self._open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             try:
                 view = memoryview(data)
                 while view:
@@ -273,49 +304,54 @@ class OsFiles:
         self.sync_dir(path.parent)
 
     def exists(self, path: Path) -> bool:
-        return path.exists()
+        with os_errors_mapped(path):
+            try:
+                path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+        return True
 
     def size(self, path: Path) -> int:
-        with _os_errors_mapped(path):
+        with os_errors_mapped(path):
             return path.stat().st_size
 
     def list_dir(self, path: Path) -> list[str]:
         try:
-            with _os_errors_mapped(path):
-                return sorted(os.listdir(path))
+            with os_errors_mapped(path):
+                return sorted(self._with_descriptors(lambda: os.listdir(path)))
         except FileNotFoundError:
             return []
 
     def make_dirs(self, path: Path) -> None:
-        missing = [one for one in (path, *path.parents) if not one.exists()]
-        with _os_errors_mapped(path):
+        missing = [one for one in (path, *path.parents) if not self.exists(one)]
+        with os_errors_mapped(path):
             path.mkdir(parents=True, exist_ok=True)
         for one in missing:
             self.sync_dir(one.parent)
 
     def rename(self, source: Path, target: Path) -> None:
-        with _os_errors_mapped(source):
+        with os_errors_mapped(source):
             source.rename(target)
 
     def unlink(self, path: Path) -> None:
-        with _os_errors_mapped(path):
+        with os_errors_mapped(path):
             path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        with _os_errors_mapped(path):
+        with os_errors_mapped(path):
             shutil.rmtree(path, ignore_errors=True)
 
     def sync_dir(self, path: Path) -> None:
-        with _os_errors_mapped(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with os_errors_mapped(path):
+            fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 os.fsync(fd)
             finally:
                 os.close(fd)
 
     def sync_all(self, path: Path) -> None:
-        with _os_errors_mapped(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with os_errors_mapped(path):
+            fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 if _libc().syncfs(fd):
                     raise OSError(ctypes.get_errno(), "syncfs failed")
@@ -323,18 +359,23 @@ class OsFiles:
                 os.close(fd)
 
     def free_bytes(self, path: Path) -> int:
-        with _os_errors_mapped(path):
+        with os_errors_mapped(path):
             stat = os.statvfs(path)
             return stat.f_bavail * stat.f_frsize
 
+    def free_inodes(self, path: Path) -> int:
+        with os_errors_mapped(path):
+            stat = os.statvfs(path)
+            return stat.f_favail if stat.f_files else sys.maxsize  # some file systems make them as they go
+
     def total_bytes(self, path: Path) -> int:
-        with _os_errors_mapped(path):
+        with os_errors_mapped(path):
             stat = os.statvfs(path)
             return stat.f_blocks * stat.f_frsize
 
     def lock(self, path: Path) -> OsLock:
-        with _os_errors_mapped(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with os_errors_mapped(path):
+            fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

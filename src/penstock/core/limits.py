@@ -4,15 +4,37 @@
 RECEIVE_BUFFER_BYTES = 8 * 1024
 # A receive buffer larger than this is given back once the request that needed it is done.
 RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
+# Requests larger than a kept buffer may take this share of `queued.max.request.bytes`: the rest is for ordinary ones.
+RECEIVE_LARGE_SHARE = 0.75
+# While clients wait for memory, one that holds some of it must send so many bytes (64 KB/s) from one check to the next,
+# or its connection is closed. One that may go past the budget must send something from second to second.
+RECEIVE_CHECK_SECONDS = 5.0
+RECEIVE_BYTES_PER_CHECK_MIN = 320 * 1024
+RECEIVE_FAVOURED_SECONDS = 1.0
+# Records a compressed batch may say it has per byte of its size, and in all (100 MB of the smallest there are). Offsets
+# count up from record to record, so the densest batch of empty records that zstd makes has 1.3 of them in a byte, and
+# none can have much more than 12.
+COMPRESSED_RECORDS_PER_BYTE_MAX = 64
+COMPRESSED_RECORDS_MAX = 15_000_000
+# Batches that are opened at once in threads (`compression.type`, compacted topics, offsets by time), and what each of
+# them may unpack to and hold; a larger one waits for the single place for large ones (`DECOMPRESSED_BYTES_MAX`).
+BATCHES_OPENED_MAX = 4
+OPENED_BYTES_MAX = 8 * 1024 * 1024
+OPENED_RECORDS_MAX = 10_000  # some 20 ms of work
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
 RESPONSES_OWED_MAX = 4096
 # A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
 # and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
+# Names in a request up to which those that are repeated are answered as often; see `frontends.kafka.repeats`.
+REPEATS_ANSWERED_MAX = 10
 # Bytes of requests that wait for data on one connection before we stop reading from it: each is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
+# Fetches that one record wakes at once; the others follow in portions, so that whoever waits for something else is
+# served in between: about 1 ms.
+FETCHES_WOKEN_AT_ONCE = 32
 # Answers that are gathered for one write at most, and the size from which one is not held back for others: together
 # they bound what the answers to one buffer full of requests may take.
 ANSWERS_GATHERED_MAX = 512
@@ -27,11 +49,58 @@ RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 # Bytes a client may send in a row before the other clients, timers and finished syncs get their turn: about 1 ms.
 TURN_BYTES_MAX = 1024 * 1024
+# Items of a long list (partitions, names) that are dealt with before others get their turn: about 1 ms.
+TURN_ITEMS_MAX = 100
+# Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
+LARGE_REQUEST_BYTES = 64 * 1024
+# Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.
+TURN_HELD_BYTES = 1024
 # Large buffers of answers that our own client uses again: one with the caller, one being read, one in between.
 RESPONSE_BUFFERS_KEPT = 3
 # Smaller ones are cheap to make, larger ones too much to hold on to.
 RESPONSE_BUFFER_KEPT_BYTES_MIN = 256 * 1024
 RESPONSE_BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024
+# What the members of one group may tell of themselves (names, and metadata of all protocols they know), in sizes of the
+# record that must hold a part of it (`max.message.bytes` of `__consumer_offsets`). Who would exceed it is turned away.
+GROUP_MEMBERS_RECORDS_MAX = 4
+# The same of all groups of a broker; past it only members that say little are let in.
+GROUPS_MEMBERS_BYTES_MAX = 128 * 1024 * 1024
+MEMBER_BYTES_SMALL_MAX = 4 * 1024
+# Topics that a group's members may name before nobody looks which they are: the group counts as reading any.
+SUBSCRIBED_TOPICS_MAX = 20_000
+# So much of a client's name goes into the member ids that it is given.
+MEMBER_ID_NAME_CHARS_MAX = 255
+# A longer message is cut before it is logged: it may quote what a client has sent.
+LOG_MESSAGE_CHARS_MAX = 2000
 # Records one relay may ever move: what 15 bits of an epoch and 31 of a sequence can count, two years at a million a
 # second.
 RELAYED_DISTANCE_MAX = (1 << 46) - 1
+# Operations of one write to the coordination store: planned and taken in on the loop, in some 10 ms.
+MULTI_OPERATIONS_MAX = 2500
+# Descriptors of the process (RLIMIT_NOFILE) that are for neither segments nor Kafka clients: the console's connections,
+# the metadata store, listeners, threads that read and write small files. A quarter where the limit is small.
+OTHER_DESCRIPTORS = 160
+# What a client may take: its connection, and a second handle while its socket is full.
+CONNECTION_DESCRIPTORS = 2
+# Partitions for each segment file that may be open: with more, nearly every request would open a file first. Creating
+# more is refused.
+PARTITIONS_PER_FILE_MAX = 16
+# Lines of the log that differ in nothing but what they speak of, in so many seconds: the rest is counted.
+LOG_REPEATS_MAX = 20
+LOG_REPEATS_SECONDS = 10.0
+# What a partition takes of a disk before it has a record: a directory and its first files. Creation is refused where
+# that is not to be had.
+PARTITION_BYTES_MIN = 4096
+PARTITION_INODES = 4
+# A disk with less than this is full: a message may be as large. The broker says so, in its log and in /healthz.
+DISK_FULL_BYTES = 1024 * 1024
+# How often a fetch has something read that is gone from memory before it is sent: then the loop waits for the disk.
+FETCH_WARM_ROUNDS_MAX = 3
+# Partitions whose files are opened or read at once for one fetch. Those behind it have their turn when the first are
+# done, or with the next fetch.
+FETCH_COLD_MAX = 64
+# How often that is done for a fetch which gets nothing by it, since others take the descriptors away before it can use
+# them: then it is answered with KAFKA_STORAGE_ERROR, and fetches again.
+FETCH_COLD_ROUNDS_MAX = 16
+# Large slices of files in one answer: each holds its file open until the client has read it.
+FETCH_SLICES_MAX = 64

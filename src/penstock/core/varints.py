@@ -46,6 +46,11 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def encode_varint(value: int) -> bytes:
-    if 0 <= value < 0x40:
-        return _ONE_BYTE[value << 1]
+    if 0 <= value < _SHORT_MAX:
+        return _SHORT[value]
     return encode_uvarint((value << 1) ^ (value >> 63))
+
+
+# Lengths of most keys, values and records that the broker writes.
+_SHORT_MAX = 0x200
+_SHORT = [encode_uvarint(value << 1) for value in range(_SHORT_MAX)]

@@ -1,9 +1,12 @@
 """What a decision consists of."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 Ticket = Any  # whoever asked; opaque here, and given back with the reply
 NEVER = float("inf")
+# The id of the topic that has a name, and how many partitions it has.
+KnownTopics = Callable[[str], tuple[bytes, int] | None]
 
 
 class Now(NamedTuple):

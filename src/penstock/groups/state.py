@@ -5,21 +5,20 @@ when it is read back, so that a restart arrives where the broker was. (A classic
 while it is in service: its members in memory are ahead of what is stored of them.)
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.classic.group import ClassicGroup
+from penstock.groups.classic.requests import ClassicSettings
 from penstock.groups.classic.states import DEAD, EMPTY
-from penstock.groups.decision import CoordinatorRecord, Now
+from penstock.groups.classic.timeouts import begin_sessions, expire
+from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopics, Now, Ticket
 from penstock.groups.offsets.commit import offset_tombstone
 from penstock.groups.offsets.retention import expired_offsets
 from penstock.groups.offsets.table import OffsetTable
 from penstock.groups.records.group_value import decode_group_value
 from penstock.groups.records.keys import GroupKey, OffsetKey, decode_key, encode_group_key
 from penstock.groups.records.offset_value import NO_TOPIC_ID, decode_offset_value
-
-# The id of the topic that has a name, and how many partitions it has.
-KnownTopics = Callable[[str], tuple[bytes, int] | None]
 
 
 class CoordinatorState:
@@ -45,7 +44,9 @@ class CoordinatorState:
 
     # -- replay --------------------------------------------------------------------------------------------
 
-    def apply(self, key: bytes | None, value: bytes | None) -> bool:
+    def apply(
+        self, key: bytes | None, value: bytes | None, _offset: int = -1, _producer_id: int = -1
+    ) -> bool:
         """One stored record. False: of a kind that is not known here. DecodeError: damaged; nothing was changed."""
         decoded = decode_key(key or b"")
         match decoded:
@@ -93,7 +94,7 @@ class CoordinatorState:
         gone = [offset_tombstone(group_id, t, p) for t, p, _ in table.all()] if table is not None else []
         return [*gone, CoordinatorRecord(encode_group_key(group_id), None)]
 
-    def bind_offsets(
+    def hear_of_topics(
         self, topics: KnownTopics, names: Iterable[str] | None = None
     ) -> list[CoordinatorRecord]:
         """Tombstones of what was committed for topics (of these names; for all) and partitions that are no more.
@@ -112,6 +113,28 @@ class CoordinatorState:
                     if partition >= count or value.topic_id != topic_id:
                         gone.append(offset_tombstone(group_id, name, partition))
         return gone
+
+    # -- in service ----------------------------------------------------------------------------------------
+
+    def transaction_ended(self, producer_id: int, *, committed: bool) -> None:
+        """Nothing here waits for one: no transactional offsets are taken."""
+
+    def subjects(self) -> Iterable[ClassicGroup]:
+        return self.groups.values()
+
+    def holds(self, group: ClassicGroup) -> bool:
+        return self.groups.get(group.id) is group
+
+    def begin(self, group: ClassicGroup, settings: ClassicSettings, now: Now) -> Decision:
+        return begin_sessions(group, settings, now)
+
+    def expire(self, group: ClassicGroup, settings: ClassicSettings, now: Now) -> Decision:
+        return expire(group, settings, now)
+
+    def waiting(self) -> Iterable[Ticket]:
+        for group in self.groups.values():
+            for member in group.members.values():
+                yield from (one for one in (member.awaiting_join, member.awaiting_sync) if one is not None)
 
     def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> list[CoordinatorRecord]:
         """What retention takes from a group now, itself included when nothing of it is left."""

@@ -22,6 +22,12 @@ A batch as the producer sends it, as it lies on disk and as the consumer gets it
 Everything here looks at the header alone; records are opened by `records.reader`. `validate_batch` runs
 once per produced batch, so it is flat and allocates the header tuple and one slice for the CRC.
 
+Kafka's leader opens every batch, compressed or not, to check its records. We do not: that would be most of what a
+Produce costs. So a count that lies within what its bytes could hold is stored as it came, and whoever reads the topic
+finds a batch that cannot be opened. Its sender needs the right to write there, and hurts that topic alone: its log end
+moves by the count, by 64 for a byte at most. Batches for compacted topics, and for those with a `compression.type` of
+their own, are opened.
+
 Error codes are those of Apache Kafka 4: old formats, several batches and contradictory headers are
 INVALID_RECORD; lengths below the header, unknown magic and a wrong CRC are CORRUPT_MESSAGE.
 """
@@ -32,6 +38,7 @@ from typing import Any, NamedTuple
 from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import COMPRESSED_RECORDS_MAX, COMPRESSED_RECORDS_PER_BYTE_MAX
 
 Buffer = bytes | bytearray | memoryview
 
@@ -47,9 +54,13 @@ LEADER_EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
+LAST_OFFSET_DELTA_POSITION = 23
 MAX_TIMESTAMP_POSITION = 35
 
 MAGIC = 2
+
+# Length, attributes, two deltas, two null lengths and a header count: no record is shorter.
+RECORD_BYTES_MIN = 7
 
 CODEC_MASK = 0x07
 CODEC_MAX = 4
@@ -140,16 +151,21 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & DELETE_HORIZON_MASK)
 
 
-_make_header = BatchHeader._make
-# The same without a call in Python and its check: the struct always gives thirteen fields.
+# As `_make`, without a call in Python and its check: the struct always gives thirteen fields.
 _new_tuple: Any = tuple.__new__
+
+
+def header_at(buffer: Buffer, position: int) -> BatchHeader:
+    """The same as `read_header` for who knows that it is there."""
+    header: BatchHeader = _new_tuple(BatchHeader, HEADER.unpack_from(buffer, position))
+    return header
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`, unchecked but for being there."""
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise TruncatedBatch(f"{len(buffer) - position} bytes are too few for a batch header")
-    return _make_header(HEADER.unpack_from(buffer, position))
+    return header_at(buffer, position)
 
 
 def size_at(buffer: Buffer, position: int, end: int) -> int | None:
@@ -180,7 +196,7 @@ def check_batch(view: memoryview, position: int = 0, end: int | None = None) -> 
         raise InvalidBatch(
             ErrorCode.CORRUPT_MESSAGE, f"a batch of {size_bytes} bytes is shorter than its header"
         )
-    header = _make_header(HEADER.unpack_from(view, position))
+    header = header_at(view, position)
     if crc32c(view[position + ATTRIBUTES_POSITION : position + size_bytes]) != header.crc:
         raise InvalidBatch(ErrorCode.CORRUPT_MESSAGE, "the CRC does not match")
     return header
@@ -229,16 +245,36 @@ def validate_batch(
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD, f"{count} records do not fit the last offset delta {last_delta}"
         )
-    if attributes & CONTROL_MASK:
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control batches")
-    if attributes & 7 > CODEC_MAX:
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"unknown compression codec {attributes & CODEC_MASK}")
+    if count * 7 > size_bytes - 61:
+        _check_count(count, size_bytes - 61, compressed=bool(attributes & CODEC_MASK))
+    if not 0 <= attributes <= 4:  # more than a codec, or none that is known
+        _check_attributes(attributes)
     if producer_id >= 0 and (sequence < 0 or epoch < 0):
         raise InvalidBatch(
             ErrorCode.INVALID_RECORD,
             f"producer id {producer_id} comes with epoch {epoch} and sequence {sequence}",
         )
     return header
+
+
+def _check_attributes(attributes: int) -> None:
+    if attributes & CONTROL_MASK:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "clients may not write control batches")
+    if attributes & CODEC_MASK > CODEC_MAX:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"unknown compression codec {attributes & CODEC_MASK}")
+
+
+def _check_count(count: int, payload_bytes: int, *, compressed: bool) -> None:
+    """More records than fit uncompressed: refused, or for compressed ones held against what any codec can do."""
+    if compressed:
+        count_max = min(COMPRESSED_RECORDS_PER_BYTE_MAX * payload_bytes, COMPRESSED_RECORDS_MAX)
+    else:
+        count_max = payload_bytes // RECORD_BYTES_MIN
+    if count > count_max:
+        raise InvalidBatch(
+            ErrorCode.INVALID_RECORD,
+            f"{count} records cannot be in {payload_bytes} bytes: {count_max} at most",
+        )
 
 
 def _check_frame(view: memoryview, position: int, end: int) -> None:
@@ -266,10 +302,11 @@ def _why_no_batch(view: memoryview, position: int, end: int) -> InvalidBatch:
 
 def check_timestamps(header: BatchHeader, now_ms: int, before_max_ms: int, after_max_ms: int) -> None:
     """`message.timestamp.before/after.max.ms`, by the header: the batch's first and latest timestamp."""
-    if header.max_timestamp != NO_TIMESTAMP and header.max_timestamp - now_ms > after_max_ms:
-        late = header.max_timestamp
-    elif header.base_timestamp != NO_TIMESTAMP and now_ms - header.base_timestamp > before_max_ms:
-        late = header.base_timestamp
+    latest, first = header.max_timestamp, header.base_timestamp
+    if latest - now_ms > after_max_ms and latest != NO_TIMESTAMP:
+        late = latest
+    elif now_ms - first > before_max_ms and first != NO_TIMESTAMP:
+        late = first
     else:
         return
     raise InvalidBatch(

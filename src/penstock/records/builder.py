@@ -67,15 +67,11 @@ class BatchBuilder:
     def __init__(self, options: BatchOptions | None = None) -> None:
         self.options = options or BatchOptions()
         self.count = 0
+        self.size_bytes = HEADER_BYTES  # before compression
         self._payload = bytearray()
         self._base_timestamp = self.options.delete_horizon_ms
         self._max_timestamp = NO_TIMESTAMP
         self._last_delta = -1
-
-    @property
-    def size_bytes(self) -> int:
-        """Before compression."""
-        return HEADER_BYTES + len(self._payload)
 
     def append(
         self,
@@ -87,17 +83,21 @@ class BatchBuilder:
         offset: int | None = None,
     ) -> int:
         """Add one record, at the next offset unless one is given, and say how many bytes it takes."""
-        delta = self._last_delta + 1 if offset is None else offset - self.options.base_offset
-        if delta <= self._last_delta:
-            raise ValueError(f"offset {offset} does not follow {self.options.base_offset + self._last_delta}")
+        last_delta = self._last_delta
+        delta = last_delta + 1 if offset is None else offset - self.options.base_offset
+        if delta <= last_delta:
+            raise ValueError(f"offset {offset} does not follow {self.options.base_offset + last_delta}")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
         encoded = encode_record(delta, timestamp - self._base_timestamp, key, value, headers)
         self._payload += encoded
         self._last_delta = delta
-        self._max_timestamp = max(self._max_timestamp, timestamp)
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
         self.count += 1
-        return len(encoded)
+        size = len(encoded)
+        self.size_bytes += size
+        return size
 
     def build(self) -> bytearray:
         """The finished batch; a bytearray, so that the log can stamp it in place."""

@@ -19,6 +19,7 @@ from penstock.records.batch import (
     LOG_OVERHEAD_BYTES,
     MAGIC,
     MAGIC_POSITION,
+    RECORD_BYTES_MIN,
     BatchHeader,
     Buffer,
     InvalidBatch,
@@ -26,14 +27,14 @@ from penstock.records.batch import (
     size_at,
 )
 from penstock.records.compression import Codec, Unpacker
-from penstock.records.reader import RECORD_BYTES_MIN, read_records
+from penstock.records.control import transaction_end
+from penstock.records.reader import read_records
 
 # Arrow columns come in parts of about this many bytes of records, so that a few megabytes which unpack to
 # gigabytes are never in memory at once. Far more than a Fetch answer holds: uncompressed ones stay whole.
 PART_BYTES_MAX = 64 * 1024 * 1024
 
 _OFFSET_MAX = 2**63 - 1
-_ABORT_MARKER_TYPE = 0
 
 
 class CorruptBatchError(PenstockError):
@@ -189,6 +190,4 @@ def _is_abort_marker(view: memoryview, position: int, header: BatchHeader) -> bo
     except InvalidBatch as error:
         raise CorruptBatchError(header.base_offset, str(error)) from None
     # Compaction can empty a control batch; then it ends nothing.
-    if marker is None or marker.key is None or len(marker.key) < 4:
-        return False
-    return int.from_bytes(marker.key[2:4], "big", signed=True) == _ABORT_MARKER_TYPE
+    return marker is not None and transaction_end(marker.key) is False

@@ -16,8 +16,9 @@ cramjam is loaded on first use: most brokers never open a batch.
 
 from enum import IntEnum
 from functools import cache
+from io import BytesIO
 from struct import Struct
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import Buffer, InvalidBatch
@@ -34,6 +35,7 @@ _BLOCK_LENGTH = Struct(">i")
 # Typical batches shrink three- to fivefold; a wrong guess costs one more pass over the data.
 _GROWTH = 4
 _OUTPUT_BYTES_MIN = 16 * 1024
+_OUTPUT_ZEROED_BYTES_MAX = 4 * 1024 * 1024
 _UNTOUCHED = bytes.fromhex("9b e1 5d 04 c7 f3 2a 86")
 # LZ4's fast mode, which is also what Kafka's Java client means by its default level.
 _LZ4_LEVEL_FAST = 1
@@ -56,6 +58,24 @@ class DecompressionError(InvalidBatch):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_RECORD, message)
+
+
+class UnpacksToMore(DecompressionError):  # noqa: N818 - named for what it says
+    """More than the caller allowed; with a higher limit it may be fine."""
+
+
+class OpeningLimit(NamedTuple):
+    """What may be unpacked of one batch, else UnpacksToMore."""
+
+    size_bytes: int = DECOMPRESSED_BYTES_MAX
+    records: int = DECOMPRESSED_BYTES_MAX
+
+    def check_count(self, records: int) -> None:
+        if records > self.records:
+            raise UnpacksToMore(f"{records} records, more than {self.records}")
+
+
+WHOLE = OpeningLimit()
 
 
 @cache
@@ -90,7 +110,7 @@ def decompress(codec: int, data: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_M
     """The bytes behind `data`, at most `limit_bytes` of them, or DecompressionError."""
     if codec == Codec.NONE:
         if len(data) > limit_bytes:
-            raise DecompressionError(f"{len(data)} bytes of records, more than {limit_bytes}")
+            raise UnpacksToMore(f"{len(data)} bytes of records, more than {limit_bytes}")
         return data
     if codec == Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), limit_bytes)
@@ -134,10 +154,10 @@ class Unpacker:
         wanted_bytes = min(limit_bytes, _likely_bytes(data))
         while True:
             with self._room(wanted_bytes)[:limit_bytes] as output:
-                written = _decompress_into(module, data, output, limit_bytes)
+                written = _decompress_into(module, data, output)
                 if written is not None:
                     return written
-                wanted_bytes = min(limit_bytes, len(output) * _GROWTH)
+                wanted_bytes = _more(len(output), limit_bytes)
 
     def _room(self, wanted_bytes: int) -> memoryview:
         """The free end of the buffer, at least so large."""
@@ -166,21 +186,36 @@ def _likely_bytes(data: Buffer) -> int:
     return max(_OUTPUT_BYTES_MIN, _GROWTH * len(data))
 
 
-def _decompress_stream(module: Any, data: Buffer, limit_bytes: int) -> bytearray:
+def _decompress_stream(module: Any, data: Buffer, limit_bytes: int) -> Buffer:
     size_bytes = min(limit_bytes, _likely_bytes(data))
     while True:
-        output = bytearray(size_bytes)
-        written = _decompress_into(module, data, output, limit_bytes)
+        output = _room_for(size_bytes)
+        written = _decompress_into(module, data, output)
         if written is not None:
+            if isinstance(output, memoryview):
+                return output[:written]
             del output[written:]
             return output
-        del output  # before its successor is allocated, so that the two never add up
-        size_bytes = min(limit_bytes, size_bytes * _GROWTH)
+        # Before its successor is allocated, so that the two never add up, and before an error remembers it.
+        del output
+        size_bytes = _more(size_bytes, limit_bytes)
 
 
-def _decompress_into(
-    module: Any, data: Buffer, output: bytearray | memoryview, limit_bytes: int
-) -> int | None:
+def _more(size_bytes: int, limit_bytes: int) -> int:
+    """The next size to try when so many bytes were too few."""
+    if size_bytes >= limit_bytes:
+        raise UnpacksToMore(f"cannot decompress within {limit_bytes} bytes")
+    return min(limit_bytes, size_bytes * _GROWTH)
+
+
+def _room_for(size_bytes: int) -> bytearray | memoryview:
+    """To be written to. A bytearray is zeroed, which for a large one would hold up the other threads."""
+    if size_bytes < _OUTPUT_ZEROED_BYTES_MAX:
+        return bytearray(size_bytes)
+    return BytesIO(bytes(size_bytes)).getbuffer()  # bytes of zeros cost nothing until they are touched
+
+
+def _decompress_into(module: Any, data: Buffer, output: bytearray | memoryview) -> int | None:
     """The bytes written; None when `output` is too small and a larger one may do."""
     # cramjam raises the same error for a full buffer and for damaged input, but only a full buffer has
     # lost the mark at its end. So damage is refused at once instead of being retried up to the limit.
@@ -190,8 +225,8 @@ def _decompress_into(
     try:
         return cast(int, module.decompress_into(data, output))
     except _cramjam().DecompressionError as error:
-        if size_bytes >= limit_bytes or bytes(output[size_bytes - len(mark) :]) == mark:
-            raise DecompressionError(f"cannot decompress within {limit_bytes} bytes: {error}") from None
+        if bytes(output[size_bytes - len(mark) :]) == mark:
+            raise DecompressionError(f"cannot decompress: {error}") from None
         return None
 
 
@@ -237,7 +272,7 @@ def _append_block(out: bytearray, block: memoryview, limit_bytes: int) -> None:
     try:
         size_bytes = cast(int, snappy.decompress_raw_len(block))
         if start + size_bytes > limit_bytes:
-            raise DecompressionError(f"{start + size_bytes} bytes of records, more than {limit_bytes}")
+            raise UnpacksToMore(f"{start + size_bytes} bytes of records, more than {limit_bytes}")
         # Snappy copies at most 64 bytes per 3 bytes of input: a larger claim is a lie, not worth a buffer.
         if size_bytes > 64 * len(block):
             raise DecompressionError(f"a snappy block of {len(block)} bytes cannot hold {size_bytes}")

@@ -8,7 +8,7 @@ time, so both come down to its first record.
 from typing import NamedTuple
 
 from penstock.records.batch import BatchHeader, Buffer, read_header
-from penstock.records.compression import DECOMPRESSED_BYTES_MAX
+from penstock.records.compression import WHOLE, OpeningLimit
 from penstock.records.reader import payload_of, records_in
 
 
@@ -22,7 +22,7 @@ def first_at_or_after(
     timestamp: int,
     *,
     from_offset: int = 0,
-    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+    limit: OpeningLimit = WHOLE,
 ) -> TimestampedOffset | None:
     """The first record from `from_offset` on with that time or later; `from_offset` is the log's start."""
     header = read_header(batch)
@@ -30,15 +30,14 @@ def first_at_or_after(
         return None
     if _shares_one_time(header):
         return TimestampedOffset(max(header.base_offset, from_offset), header.max_timestamp)
-    for record in records_in(header, payload_of(batch, 0, header, limit_bytes)):
+    limit.check_count(header.record_count)
+    for record in records_in(header, payload_of(batch, 0, header, limit.size_bytes)):
         if record.timestamp >= timestamp and record.offset >= from_offset:
             return TimestampedOffset(record.offset, record.timestamp)
     return None
 
 
-def max_timestamp_record(
-    batch: Buffer, *, limit_bytes: int = DECOMPRESSED_BYTES_MAX
-) -> TimestampedOffset | None:
+def max_timestamp_record(batch: Buffer, *, limit: OpeningLimit = WHOLE) -> TimestampedOffset | None:
     """The first record with the latest time; None for a batch that compaction has emptied.
 
     The header's max timestamp is the producer's word, and the hot path does not check it. If no record
@@ -48,7 +47,8 @@ def max_timestamp_record(
     if _shares_one_time(header):
         return TimestampedOffset(header.base_offset, header.max_timestamp)
     best: TimestampedOffset | None = None
-    for record in records_in(header, payload_of(batch, 0, header, limit_bytes)):
+    limit.check_count(header.record_count)
+    for record in records_in(header, payload_of(batch, 0, header, limit.size_bytes)):
         if record.timestamp == header.max_timestamp:
             return TimestampedOffset(record.offset, record.timestamp)
         if best is None or record.timestamp > best.timestamp:

@@ -9,9 +9,9 @@ A record, after decompression of the batch (varints are zigzag, a negative lengt
 Only InvalidBatch leaves this module, whatever the bytes are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.varints import VarintError, read_varint
@@ -19,6 +19,7 @@ from penstock.records.batch import (
     HEADER_BYTES,
     MAGIC,
     NO_TIMESTAMP,
+    RECORD_BYTES_MIN,
     BatchHeader,
     Buffer,
     InvalidBatch,
@@ -29,12 +30,11 @@ from penstock.records.batch import (
 )
 from penstock.records.compression import DECOMPRESSED_BYTES_MAX, decompress
 
-# Length, attributes, two deltas, two null lengths and a header count: no record is shorter.
-RECORD_BYTES_MIN = 7
 _INT64_MIN = -(2**63)
 _INT64_MAX = 2**63 - 1
 
 Header = tuple[str, bytes | None]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -130,6 +130,15 @@ def payload_of(
 
 def records_in(header: BatchHeader, payload: Buffer) -> Iterator[Record]:
     """Parse `payload`; what is declared must be there, and nothing else."""
+    return _walk(header, payload, _read_record)
+
+
+def _walk(
+    header: BatchHeader,
+    payload: Buffer,
+    read: Callable[[Buffer, int, BatchHeader, int | None], tuple[T, int, int]],
+) -> Iterator[T]:
+    """What `read` makes of each record; it also returns the offset delta, and the position behind the record."""
     count = header.record_count
     end = len(payload)
     if not 0 <= count <= end // RECORD_BYTES_MIN:
@@ -139,7 +148,7 @@ def records_in(header: BatchHeader, payload: Buffer) -> Iterator[Record]:
     position = 0
     for index in range(count):
         try:
-            record, delta, position = _read_record(payload, position, header, append_time)
+            record, delta, position = read(payload, position, header, append_time)
         except VarintError as error:
             raise InvalidRecord(index, str(error)) from None
         except _Malformed as error:
@@ -168,12 +177,12 @@ def verify_records(
         )
     max_timestamp = NO_TIMESTAMP
     keyless: list[int] = []
-    for index, record in enumerate(records_in(header, payload)):
-        if record.offset - header.base_offset != index:
-            raise InvalidRecord(index, f"offset delta {record.offset - header.base_offset}")
-        if key_required and record.key is None:
+    for index, (delta, timestamp, has_key) in enumerate(_walk(header, payload, _skip_record)):
+        if delta != index:
+            raise InvalidRecord(index, f"offset delta {delta}")
+        if key_required and not has_key:
             keyless.append(index)
-        max_timestamp = max(max_timestamp, record.timestamp)
+        max_timestamp = max(max_timestamp, timestamp)
     if keyless:
         raise KeylessRecords(keyless)
     return VerifiedBatch(header, payload, max_timestamp)
@@ -188,35 +197,67 @@ def _read_record(
 ) -> tuple[Record, int, int]:
     """The record at `position`, its offset delta, and the position behind it."""
     start = position
-    length, position = read_varint(data, position)
-    if not RECORD_BYTES_MIN - 1 <= length <= len(data) - position:
-        raise _Malformed(f"a length of {length} with {len(data) - position} bytes left")
-    end = position + length
-    timestamp_delta, position = read_varint(data, position + 1)
-    offset_delta, position = read_varint(data, position)
+    timestamp_delta, offset_delta, position, end = _read_head(data, position)
     key, position = _read_bytes(data, position, end)
     value, position = _read_bytes(data, position, end)
     count, position = read_varint(data, position)
     headers: tuple[Header, ...] = ()
     if count:
         headers, position = _read_headers(data, position, end, count)
-    if position != end:
-        raise _Malformed(f"its fields end {position - end:+d} bytes from its length")
-    timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
-    if not _INT64_MIN <= timestamp <= _INT64_MAX:
-        raise _Malformed("a timestamp beyond 64 bits")
+    timestamp = _time(header, timestamp_delta, append_time, position, end)
     offset = header.base_offset + offset_delta
     return Record(offset, timestamp, key, value, headers, end - start), offset_delta, end
 
 
-def _read_bytes(data: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+def _skip_record(
+    data: Buffer, position: int, header: BatchHeader, append_time: int | None
+) -> tuple[tuple[int, int, bool], int, int]:
+    """As `_read_record`, without copying anything out of it: (offset delta, timestamp, whether it has a key)."""
+    timestamp_delta, offset_delta, position, end = _read_head(data, position)
+    key_bytes, position = _read_length(data, position, end)
+    value_bytes, position = _read_length(data, position + max(key_bytes, 0), end)
+    count, position = read_varint(data, position + max(value_bytes, 0))
+    if count:
+        _, position = _read_headers(data, position, end, count)
+    timestamp = _time(header, timestamp_delta, append_time, position, end)
+    return (offset_delta, timestamp, key_bytes >= 0), offset_delta, end
+
+
+def _read_head(data: Buffer, position: int) -> tuple[int, int, int, int]:
+    """Timestamp delta, offset delta, the position behind them, and that behind the record."""
     length, position = read_varint(data, position)
+    if not RECORD_BYTES_MIN - 1 <= length <= len(data) - position:
+        raise _Malformed(f"a length of {length} with {len(data) - position} bytes left")
+    end = position + length
+    timestamp_delta, position = read_varint(data, position + 1)
+    offset_delta, position = read_varint(data, position)
+    return timestamp_delta, offset_delta, position, end
+
+
+def _time(header: BatchHeader, delta: int, append_time: int | None, position: int, end: int) -> int:
+    """A record's timestamp, when its fields ended at `position`, where they should."""
+    if position != end:
+        raise _Malformed(f"its fields end {position - end:+d} bytes from its length")
+    timestamp = header.base_timestamp + delta if append_time is None else append_time
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise _Malformed("a timestamp beyond 64 bits")
+    return timestamp
+
+
+def _read_bytes(data: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
+    length, position = _read_length(data, position, end)
     if length < 0:
         return None, position
     stop = position + length
-    if stop > end:
-        raise _Malformed(f"a field of {length} bytes with {end - position} left")
     return bytes(data[position:stop]), stop
+
+
+def _read_length(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    """Of a field, negative for null; it fits into what is left."""
+    length, position = read_varint(data, position)
+    if position + length > end:
+        raise _Malformed(f"a field of {length} bytes with {end - position} left")
+    return length, position
 
 
 def _read_headers(data: Buffer, position: int, end: int, count: int) -> tuple[tuple[Header, ...], int]:

@@ -16,7 +16,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.limits import RELAYED_DISTANCE_MAX
-from penstock.records.batch import BatchHeader, read_header, stamp_crc
+from penstock.records.batch import LAST_OFFSET_DELTA_POSITION, BatchHeader, read_header, stamp_crc
 from penstock.records.builder import BatchBuilder, BatchOptions
 
 # The first producer id that is a relay's.
@@ -29,6 +29,7 @@ _SOURCE_MAX = (1 << 24) - 1
 _EPOCH_MASK = 0x7FFFFFFF
 _SEQUENCE_BITS = 31
 _SEQUENCE_MASK = 0x7FFFFFFF
+_INT32 = Struct(">i")
 _PRODUCER = Struct(">qhi")
 _PRODUCER_POSITION = 43
 # The type of a control record that says nothing but where a relay stands; clients skip what they do not know.
@@ -89,13 +90,23 @@ def producer_fields(source: int, epoch: int, distance: int) -> tuple[int, int, i
     return producer_id, distance >> _SEQUENCE_BITS, distance & _SEQUENCE_MASK
 
 
-def stamp_relayed(batch: memoryview, source: int, distance: int) -> BatchHeader:
-    """Make a batch of the source's log one that is moved; the epoch is the one it was written under there."""
+def stamp_relayed(batch: memoryview, source: int, epoch: int, distance: int) -> BatchHeader:
+    """Make a batch of the source's log one that is moved, as one of that leader epoch."""
     header = read_header(batch)
-    fields = producer_fields(source, header.leader_epoch, distance)
+    fields = producer_fields(source, epoch, distance)
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, *fields)
     stamp_crc(batch, 0, header.size_bytes)
     return read_header(batch)
+
+
+def filler_batch(count: int) -> bytearray:
+    """A control batch that takes so many offsets, up to 2^31, and says nothing; of 1970, so that it keeps nothing."""
+    builder = BatchBuilder(BatchOptions(control=True))
+    builder.append(b"", key=_CONTROL_KEY, timestamp=0)
+    batch = builder.build()
+    _INT32.pack_into(batch, LAST_OFFSET_DELTA_POSITION, count - 1)
+    stamp_crc(memoryview(batch), 0, len(batch))
+    return batch
 
 
 def place_batch(source: int, place: RelayPlace, now_ms: int, *, skips: bool = False) -> bytearray:

@@ -2,7 +2,8 @@
 
 What the leader has been told is known by the answers that came. Whenever one did not come, or nobody took it over, the
 next request names everything again and replaces the session. A partition that rests is taken out of it: one that stays
-counts as asked for, and a follower as caught up that only does not ask.
+counts as asked for, and a follower as caught up that only does not ask. One whose answer could not be taken over is
+taken out and named anew at once: else its leader believes that we know its high watermark and log start.
 """
 
 from typing import NamedTuple
@@ -40,6 +41,7 @@ class LeaderSession:
         self.epoch = _FULL
         self._told: dict[Key, Place] = {}
         self._asked: dict[Key, Place] | None = None
+        self._missed: set[Key] = set()
 
     def ask(self, wanted: dict[Key, Place]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
         """What the next request names, beside `id` and `epoch`, so that it asks for all that is wanted."""
@@ -47,11 +49,11 @@ class LeaderSession:
         told = self._told if self.epoch != _FULL else {}
         topics: dict[bytes, list[FetchPartition]] = {}
         for key, place in wanted.items():
-            if told.get(key) != place:
+            if told.get(key) != place or key in self._missed:
                 topics.setdefault(key[0], []).append(_partition(key[1], place))
         forgotten: dict[bytes, list[int]] = {}
         for topic_id, index in told:
-            if (topic_id, index) not in wanted:
+            if (topic_id, index) not in wanted or (topic_id, index) in self._missed:
                 forgotten.setdefault(topic_id, []).append(index)
         return (
             [FetchTopic(topic_id=topic_id, partitions=named) for topic_id, named in topics.items()],
@@ -61,12 +63,17 @@ class LeaderSession:
     def answered(self, session_id: int) -> None:
         """The answer came, under the session's number; 0 where the leader has no room for one."""
         asked, self._asked = self._asked, None
+        self._missed.clear()
         self.id = session_id
         if asked is None or session_id == _NONE:
             self.epoch = _FULL
             return
         self._told = asked
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+    def missed(self, key: Key) -> None:
+        """What the last answer said of it was not taken over."""
+        self._missed.add(key)
 
     def begin_anew(self) -> None:
         """An answer was lost, or is not taken over: the leader may believe that we know what we do not."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.settings import LONG_MAX
@@ -18,6 +19,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.tasks import Tasks
 from penstock.replication.fetch_session import SESSION_ERRORS, Key, LeaderSession, Place
 from penstock.replication.following import Follower
+from penstock.replication.leader_questions import LeaderQuestions
 from penstock.replication.partition import Partition
 from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
 from penstock.replication.throttle import FOLLOWER_REPLICAS, Throttle
@@ -36,6 +38,10 @@ _TOO_EARLY = (
 _EARLY_SECONDS = 0.05
 # Beyond the time the leader may let us wait.
 _ANSWER_SECONDS = 5.0
+
+
+class _InterruptedError(PeerError):
+    """Partitions came or went, and the question is put anew, or not at all."""
 
 
 @dataclass(slots=True)
@@ -67,6 +73,12 @@ class Fetchers:
         self._leader_of: dict[Partition, int] = {}
         self._tasks = Tasks(loop, self._ended)
         self._failure: asyncio.Future[None] = loop.create_future()
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Also of who rests for as long as the old throttle said: a drain that is told to hurry must."""
+        self.config = config
+        for fetcher in self._by_leader.values():
+            fetcher.look_again()
 
     def follow(self, partition: Partition, leader: int, epoch: int) -> None:
         """The partition must have been released before."""
@@ -115,22 +127,28 @@ class Fetcher:
         self.task: asyncio.Task[None] | None = None
         self._peer: Peer | None = None
         self._session = LeaderSession()
-        self._asking: asyncio.Task[FetchResponse] | None = None
+        self._asking: asyncio.Task[Any] | None = None
         self._busy: asyncio.Event = asyncio.Event()  # cleared while an answer is being taken over
         self._busy.set()
         self._taking: Partition | None = None
-        self._added = asyncio.Event()
+        self._woken = asyncio.Event()
 
     def add(self, partition: Partition, epoch: int) -> None:
         self.partitions[partition] = _Followed(epoch)
         self._session.begin_anew()  # of what it is told under way, nothing is taken over
-        self._added.set()
-        self._interrupt()
+        self.look_again()
+        if self._taking is None:
+            self._interrupt()
+
+    def look_again(self) -> None:
+        """Not at the end of its rest, but now."""
+        self._woken.set()
 
     async def remove(self, partition: Partition) -> None:
         self.partitions.pop(partition, None)
         self._session.begin_anew()
-        self._interrupt()
+        if self._taking in (None, partition):
+            self._interrupt()
         while self._taking is partition:
             await self._busy.wait()
 
@@ -152,8 +170,8 @@ class Fetcher:
                 log.info("broker %d: %s", self._leader, error)
                 await self._rest(self._backoff_s)
                 continue
-            for partition, epoch, answer in answers:
-                await self._take(partition, epoch, answer)
+            for partition, asked, answer in answers:
+                await self._take(partition, asked, answer)
             if not answers:
                 await asyncio.sleep(0)
 
@@ -180,11 +198,11 @@ class Fetcher:
         return self._owner.config.replica_fetch_backoff_ms / 1000
 
     async def _rest(self, seconds: float) -> None:
-        """For so long, unless a partition comes that has not failed yet."""
-        self._added.clear()
+        """For so long, unless a partition comes that has not failed yet, or other settings."""
+        self._woken.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._added.wait()
+                await self._woken.wait()
 
     async def _alone(self, partition: Partition, work: Coroutine[None, None, bool]) -> bool:
         """Whoever would have the partition back waits for it."""
@@ -196,15 +214,18 @@ class Fetcher:
             self._taking = None
             self._busy.set()
 
-    async def _take(self, partition: Partition, epoch: int, answer: PartitionData) -> None:
-        followed = self.partitions.get(partition)
-        if followed is None or followed.epoch != epoch:
+    async def _take(self, partition: Partition, followed: _Followed, answer: PartitionData) -> None:
+        # Not one to a question of before: its log may have been opened again since, and end elsewhere.
+        if self.partitions.get(partition) is not followed:
             return
-        went_well = await self._alone(partition, self._owner.follower.take(partition, epoch, answer))
+        epoch = followed.epoch
+        leader = LeaderQuestions(self._question, self._owner.node, partition, epoch)
+        went_well = await self._alone(partition, self._owner.follower.take(partition, epoch, answer, leader))
         size_bytes = len(answer.records or b"")
         if size_bytes and self._is_throttled(partition):
             self._owner.throttle.took(size_bytes, self._rate, asyncio.get_running_loop().time())
         if not went_well:
+            self._session.missed((partition.topic_id, partition.index))
             # The news of a new leader may reach us before it reaches the leader itself.
             is_early = answer.error_code in _TOO_EARLY
             rest_s = min(self._backoff_s, _EARLY_SECONDS) if is_early else self._backoff_s
@@ -218,7 +239,7 @@ class Fetcher:
         while (unsynced := next(filter(_is_unsynced, self.partitions), None)) is not None:
             await self._alone(unsynced, self._owner.follower.make_durable(unsynced))
 
-    async def _ask(self) -> list[tuple[Partition, int, PartitionData]]:
+    async def _ask(self) -> list[tuple[Partition, _Followed, PartitionData]]:
         await self._make_durable()
         request, asked = self._request()
         peer = self._connected()
@@ -234,21 +255,16 @@ class Fetcher:
             await self._rest(soonest if soonest > 0 else self._backoff_s)
             return []
         timeout_s = self._owner.config.replica_fetch_wait_max_ms / 1000 + _ANSWER_SECONDS
-        self._asking = asyncio.get_running_loop().create_task(
-            peer.ask(ApiKey.FETCH, FETCH_VERSION, request, timeout_s), name=f"fetch from {self._leader}"
-        )
         try:
-            await asyncio.wait([self._asking])
-            if self._asking.cancelled():
-                self._session.begin_anew()
-                return []
-            response = self._asking.result()
+            response: FetchResponse = await self._told(
+                peer.ask(ApiKey.FETCH, FETCH_VERSION, request, timeout_s)
+            )
+        except _InterruptedError:
+            self._session.begin_anew()
+            return []
         except BaseException:
             self._session.begin_anew()
             raise
-        finally:
-            self._interrupt()
-            self._asking = None
         if response.error_code in SESSION_ERRORS:
             self._session.begin_anew()
             return []
@@ -263,6 +279,24 @@ class Fetcher:
             if (topic.topic_id, answer.partition_index) in asked
         ]
 
+    async def _told(self, question: Coroutine[Any, Any, Any]) -> Any:
+        """What the leader says to it, unless somebody interrupts."""
+        self._asking = asyncio.get_running_loop().create_task(question, name=f"question to {self._leader}")
+        try:
+            await asyncio.wait([self._asking])
+            if self._asking.cancelled():
+                raise _InterruptedError("nobody waits for the answer any more")
+            return self._asking.result()
+        finally:
+            self._interrupt()
+            self._asking = None
+
+    async def _question(self, api_key: int, version: int, request: Any) -> Any:
+        peer = self._connected()
+        if peer is None:
+            raise PeerError(f"broker {self._leader} is not there")
+        return await self._told(peer.ask(api_key, version, request, _ANSWER_SECONDS))
+
     def _connected(self) -> Peer | None:
         registered = self._owner.image.brokers.get(self._leader)
         if registered is None:
@@ -274,10 +308,10 @@ class Fetcher:
             self._peer = Peer(*address, client_id=f"{CLIENT_ID_PREFIX}{self._owner.node}-fetcher")
         return self._peer
 
-    def _request(self) -> tuple[FetchRequest, dict[Key, tuple[Partition, int]]]:
+    def _request(self) -> tuple[FetchRequest, dict[Key, tuple[Partition, _Followed]]]:
         config, now = self._owner.config, asyncio.get_running_loop().time()
         wanted: dict[Key, Place] = {}
-        asked: dict[Key, tuple[Partition, int]] = {}
+        asked: dict[Key, tuple[Partition, _Followed]] = {}
         for partition, followed in self.partitions.items():
             one = partition.log
             if self._ready_at(partition, followed, now) > now or one.failed:
@@ -285,7 +319,7 @@ class Fetcher:
             key = (partition.topic_id, partition.index)
             size_max = self._max_bytes(partition)
             wanted[key] = Place(followed.epoch, one.end_offset, one.epochs.latest, one.start_offset, size_max)
-            asked[key] = (partition, followed.epoch)
+            asked[key] = (partition, followed)
         topics, forgotten = self._session.ask(wanted)
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=self._owner.node, replica_epoch=self._owner.broker_epoch()),

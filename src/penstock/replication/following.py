@@ -3,6 +3,7 @@
     fetch at our end, naming the epoch of the last batch we have
       ├─ records         append them; durable first where the topic wants `synced`, since asking for the next says
       │                  "I have it"; then note the leader's high watermark and, durably, where its log starts
+      ├─ … behind a gap  of a later epoch: ask where that began before it is appended (`epoch_starts`)
       ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
       ├─ … with no epoch tombstones went that we never saw, or our log is of another history: begin anew (ADR 14)
       └─ fenced, moved   leave it: the metadata will say who leads
@@ -13,6 +14,7 @@ that it acknowledged, and might be elected without them.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 
 from penstock.core.clock import Clock
@@ -20,13 +22,18 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.core.jobs import Jobs
 from penstock.records.batch import check_batch
+from penstock.replication.epoch_starts import EndOfEpoch, save_starts, starts_within
 from penstock.replication.group_commit import GroupCommit
+from penstock.replication.leader_questions import Questions
 from penstock.replication.partition import Partition
+from penstock.replication.peer import PeerError
 from penstock.storage.cleaner_checkpoint import save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
-from penstock.storage.recovery import begin_anew
-from penstock.storage.replicated import GapError, append_replicated
+from penstock.storage.producers import ProducerState
+from penstock.storage.recovery import begin_anew, start_over
+from penstock.storage.replicated import GapError, UnknownStartError, append_replicated
+from penstock.storage.segment import DamagedSegmentError
 from penstock.wire.kafka.generated.fetch import PartitionData
 
 log = logging.getLogger(__name__)
@@ -44,37 +51,38 @@ class Follower:
         # Gaps that a leader showed, by topic id and partition: see `_append`.
         self._gaps: dict[tuple[bytes, int], tuple[int, int]] = {}
 
-    async def take(self, partition: Partition, epoch: int, answer: PartitionData) -> bool:
-        """Take over one answer; False when the partition should rest before it is asked for again."""
+    async def take(self, partition: Partition, epoch: int, answer: PartitionData, leader: Questions) -> bool:
+        """Take over one answer; False when the partition should rest before it is asked for again.
+
+        `leader` is who gave it, and can be asked for more.
+        """
         if partition.is_leader or partition.leader_epoch != epoch or partition.log.failed:
             return False  # an answer of the past
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if answer.log_start_offset > partition.log.end_offset:
-                await self._begin_at(partition, answer.log_start_offset)
+                await self._begin_at(partition, answer.log_start_offset, leader)
             return False
         if answer.error_code != ErrorCode.NONE:
             return False
         if answer.diverging_epoch.end_offset >= 0:
             epoch, end_offset = answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset
             if epoch < 0:
-                return await self._begin_anew(partition, end_offset, answer.high_watermark)
-            if (
-                not partition.in_sync
-                and divergence(partition.log, epoch, end_offset) < partition.log.cleaned.offset
-            ):
+                return await self._begin_anew(partition, end_offset, answer.high_watermark, leader)
+            await self._quiet(partition)  # a compaction under way goes by more records when it is done
+            part_at = divergence(partition.log, epoch, end_offset)
+            if not partition.in_sync and partition.log.cleaned.lacks(part_at):
                 # Values were compacted away for the sake of records that are to be cut: an unclean election kept them.
-                return await self._begin_anew(partition, answer.log_start_offset, 0)
-            await self._cut(partition, epoch, end_offset)
-            return True
+                return await self._begin_anew(partition, answer.log_start_offset, 0, leader)
+            return await self._cut(partition, epoch, end_offset, answer.log_start_offset, leader)
         went_well = True
         try:
             if answer.records:
                 await self._expect_gaps(partition, answer.high_watermark)
-                await self._begin_with(partition, answer.records)
-                self._append(partition, epoch, memoryview(answer.records))
+                await self._begin_with(partition, answer.records, leader)
+                await self._append(partition, epoch, memoryview(answer.records), leader.end_of)
             partition.told_committed(answer.high_watermark)
             await self._advance_start(partition, answer.log_start_offset)
-        except (ApiError, StorageError) as error:
+        except (ApiError, StorageError, PeerError) as error:
             log.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
             went_well = False
         if partition.sync_before_ack and answer.records:
@@ -82,18 +90,46 @@ class Follower:
             await self._group_commit.covered(partition)
         return went_well
 
-    def _append(self, partition: Partition, epoch: int, records: memoryview) -> None:
+    async def _append(
+        self, partition: Partition, epoch: int, records: memoryview, end_of: EndOfEpoch
+    ) -> None:
         """Batches of a later epoch, or behind a gap, are not what the leader that was asked has.
 
         A topic that compacted once has gaps for ever: one that the leader shows again, when it is asked again, is its.
         """
         key = (partition.topic_id, partition.index)
         gap = self._gaps.pop(key, None)
-        try:
-            append_replicated(partition.log, records, self._clock.now_ms(), epoch=epoch, gap=gap)
-        except GapError as error:
-            self._gaps[key] = error.place
-            raise
+        starts: list[tuple[int, int]] = []
+        while records:
+            now_ms = self._clock.now_ms()
+            try:
+                append_replicated(partition.log, records, now_ms, epoch=epoch, gap=gap, starts=starts)
+                records = records[:0]
+            except GapError as error:
+                self._gaps[key] = error.place
+                raise
+            except UnknownStartError as error:
+                starts = await self._learn_starts(partition, error, end_of)
+                records = records[error.position :]
+
+    async def _learn_starts(
+        self, partition: Partition, unknown: UnknownStartError, end_of: EndOfEpoch
+    ) -> list[tuple[int, int]]:
+        """Ask where epochs began, and write that down: a crash must not leave the batches without it."""
+        epoch, gap = unknown.epoch, unknown.gap
+        starts = await starts_within(end_of, gap, epoch, partition.log.epochs.latest)
+        if starts != [(epoch, gap.stop)]:  # which is what the batch itself says
+            await self._group_commit.quiet(partition)
+            one = partition.log
+            epochs = one.epochs.copy()
+            epochs.cross_gap(starts, epoch, gap)
+            partition.sync_running = True  # a checkpoint writes the same file
+            try:
+                job = partial(save_starts, one.files, one.directory, epochs)
+                await self._jobs.run(job, lease=partition.lease)
+            finally:
+                partition.sync_running = False
+        return starts
 
     async def _expect_gaps(self, partition: Partition, committed: int) -> None:
         """Before the first gap is taken over: recovery must know that it is by right, whatever the policy is then.
@@ -112,7 +148,8 @@ class Follower:
 
     async def _lack_tombstones(self, partition: Partition, tombstones: int) -> None:
         """Written down before anything without them is here. StorageError: it is not."""
-        await self._quiet(partition)
+        if not await self._quiet(partition):
+            raise StorageError("the log is offline after an I/O error")
         one = partition.log
         partition.truncating = True  # the cleaner writes the same file
         try:
@@ -131,30 +168,48 @@ class Follower:
         """What the leader deleted is deleted here, and durably, for the next fetch says so."""
         one = partition.log
         if one.start_offset < offset <= one.end_offset:
+            if one.synced_end.offset < offset:
+                # A start behind what a power cut leaves would make an empty log of it, which knows no producers.
+                await self._group_commit.covered(partition)
+                if one.failed or partition.log is not one:
+                    return
             job = StartJob(one.files, one.directory, offset)
             await self._jobs.run(job.run, lease=partition.lease)
             one.advance_start(offset)
 
-    async def _begin_with(self, partition: Partition, records: bytes | memoryview) -> None:
+    async def _begin_with(self, partition: Partition, records: bytes | memoryview, leader: Questions) -> None:
         """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole."""
         one = partition.log
         if one.start_offset == one.end_offset:
             first = check_batch(memoryview(records))
-            if first.base_offset < one.end_offset <= first.last_offset:
-                await self._quiet(partition)
-                await self._cut_to(partition, first.base_offset)
-                partition.note_committed(one.end())
+            if first.base_offset < one.end_offset <= first.last_offset and await self._quiet(partition):
+                try:
+                    await self._cut_to(partition, first.base_offset)
+                    partition.note_committed(one.end())
+                except DamagedSegmentError:
+                    await self._begin_anew(partition, first.base_offset, 0, leader)
 
-    async def _cut(self, partition: Partition, epoch: int, end_offset: int) -> None:
+    async def _cut(
+        self, partition: Partition, epoch: int, end_offset: int, start: int, leader: Questions
+    ) -> bool:
         """The leader's largest epoch at or below our last one, and where it ended there: cut to where we part."""
-        await self._quiet(partition)
+        if not await self._quiet(partition):
+            return False
         one = partition.log
-        await self._cut_to(partition, divergence(one, epoch, end_offset))
+        try:
+            await self._cut_to(partition, divergence(one, epoch, end_offset))
+        except DamagedSegmentError as error:
+            log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)  # noqa: TRY400
+            if not partition.in_sync:
+                return await self._begin_anew(partition, start, 0, leader)
+            partition.sync_failed(str(error))
         if partition.committed.offset > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
             partition.note_committed(one.end())
+        return True
 
     async def _cut_to(self, partition: Partition, offset: int) -> None:
+        """DamagedSegmentError: where that is cannot be found."""
         one = partition.log
         partition.truncating = partition.sync_running = one.saving = True
         try:
@@ -163,16 +218,18 @@ class Follower:
                 log.info("%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset)
                 await self._jobs.run(job.run, lease=partition.lease)
                 one.truncated(job)
+        except DamagedSegmentError:
+            raise
         except StorageError as error:
             partition.sync_failed(str(error))
         finally:
             partition.truncating = partition.sync_running = one.saving = False
         one.epochs.truncate_from(min(offset, one.end_offset))
 
-    async def _begin_anew(self, partition: Partition, start: int, tombstones: int) -> bool:
+    async def _begin_anew(self, partition: Partition, start: int, tombstones: int, leader: Questions) -> bool:
         """Nothing that we have is of use: the log is that of the leader from its start on, without some tombstones.
 
-        A restart in between finds the old log, or none of it; the leader sends it back once more.
+        A restart in between finds the old log, or none of it.
         """
         if tombstones > 0:
             try:
@@ -180,40 +237,60 @@ class Follower:
             except StorageError as error:
                 log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
                 return False
-        await self._quiet(partition)
-        one = partition.log
+        try:
+            producers = await leader.producers_below(start) if start else ProducerState()
+        except (PeerError, StorageError) as error:
+            log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
+            return False
+        if not await self._quiet(partition):
+            return False
         log.warning("%s-%d: copied anew from its leader, from %d on", partition.topic, partition.index, start)
-        if start <= one.end_offset:
-            await self._cut_to(partition, min(start, one.segments[0].base_offset))
-            partition.note_committed(one.end())
-        if start > one.end_offset and not one.failed:
-            await self._begin_at(partition, start)
-        return not partition.log.failed
+        return await self._replace(partition, partial(start_over, partition.log, start, producers))
 
-    async def _begin_at(self, partition: Partition, offset: int) -> None:
-        """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there."""
-        await self._quiet(partition)
+    async def _begin_at(self, partition: Partition, offset: int, leader: Questions) -> bool:
+        """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there.
+
+        Not before it is known what producers did in what is gone: elected, we would store their repeats as new.
+        """
+        try:
+            producers = await leader.producers_below(offset)
+        except (PeerError, StorageError) as error:
+            log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
+            return False
+        if not await self._quiet(partition):
+            return False
         log.warning(
             "%s-%d: begins anew at %d, where the leader's log begins",
             partition.topic,
             partition.index,
             offset,
         )
+        return await self._replace(partition, partial(begin_anew, partition.log, offset, producers))
+
+    async def _replace(self, partition: Partition, made: Callable[[], Log]) -> bool:
         partition.truncating = partition.sync_running = True
         try:
-            anew = await self._jobs.run(partial(begin_anew, partition.log, offset), lease=partition.lease)
+            anew = await self._jobs.run(made, lease=partition.lease)
             partition.replace_log(anew)
             partition.note_committed(anew.end())
         except StorageError as error:
             partition.sync_failed(str(error))
         finally:
             partition.truncating = partition.sync_running = False
+        return not partition.log.failed
 
-    async def _quiet(self, partition: Partition) -> None:
+    async def _quiet(self, partition: Partition) -> bool:
+        """Whether the log may be changed, once nobody else changes its files.
+
+        Not one that failed: what its files are, only opening it again can tell, and an exchange of compaction that was
+        broken off is finished then. Whoever does that waits for us.
+        """
         while True:
             await self._group_commit.quiet(partition)
+            if partition.log.failed:
+                return False
             if not any(one.pinned for one in partition.log.segments):
-                return
+                return True
             await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -9,11 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core.errors import ApiError, StorageError
+from penstock.core.errors import ApiError, StorageError, TooManyFilesError
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 
 log = logging.getLogger(__name__)
+
+# How long a sync waits that found no descriptor.
+_AGAIN_SECONDS = 0.1
 
 
 class GroupCommit:
@@ -25,6 +28,7 @@ class GroupCommit:
         self._on_failure = on_failure
         self.running = 0  # jobs in threads
         self._idle: asyncio.Future[None] | None = None
+        self._again: dict[Partition, asyncio.TimerHandle] = {}  # those that found no descriptor
         self._waiting: dict[Partition, list[asyncio.Future[None]]] = {}  # for the end of a sync
 
     def request(self, partition: Partition) -> None:
@@ -34,6 +38,7 @@ class GroupCommit:
             self._loop.call_soon(self._start, partition)
 
     def _start(self, partition: Partition) -> None:
+        self._again.pop(partition, None)
         if partition.lease.ended:  # `sync_running` stays: nobody asks again
             self._wake(partition)
             return
@@ -89,15 +94,22 @@ class GroupCommit:
                 done.set_result(None)
 
     async def idle(self) -> None:
-        """Wait until no sync is under way, for the shutdown."""
+        """Wait until no sync is under way, and begin none again, for the shutdown."""
         while self.running:
             self._idle = self._loop.create_future()
             await self._idle
+        for timer in self._again.values():
+            timer.cancel()
 
     def _finish(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
         if future.cancelled():
             return
         error = future.exception()
+        if isinstance(error, TooManyFilesError):  # nothing is in doubt: whoever waits, waits a little longer
+            partition.log.sync_undone(job)
+            partition.sync_running = True  # nobody asks before
+            self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition)
+            return
         if error is not None:
             partition.sync_failed(str(error))
             if isinstance(error, StorageError):

@@ -14,12 +14,15 @@ nothing for it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError
-from penstock.records.batch import BatchHeader
+from penstock.core.errors import ApiError, StorageError
+from penstock.records.batch import BatchHeader, read_header
+from penstock.records.relay import filler_batch
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import LogEnd
+from penstock.storage.log import Log
 from penstock.storage.replicated import end_at
 from penstock.storage.segment import Slice
 
@@ -27,10 +30,19 @@ from penstock.storage.segment import Slice
 UNKNOWN = -1
 
 _PLENTY = 0x7FFFFFFF
+_FILLED_MAX = 1 << 31  # offsets that one batch can take
 
 
 def _nobody() -> None:
     pass
+
+
+class Close(Enum):
+    """What the target has is asked for once more before the partition may go, and with it the only other copy."""
+
+    NOT_ASKED = 0
+    ASKED = 1
+    CONFIRMED = 2
 
 
 @dataclass(slots=True)
@@ -39,7 +51,8 @@ class Retirement:
     # The leader epoch under which it was chosen, until the metadata says so too.
     epoch: int | None
     written_ms: int
-    moved: int = UNKNOWN  # everything below it is committed in the target
+    moved: int = UNKNOWN  # everything below it is committed in the target, since this leader asked for it
+    close: Close = Close.NOT_ASKED
     closed: bool = False  # nobody may write any more: it is about to be removed
     advanced: Callable[[], None] = _nobody  # there is more to move
     end: LogEnd | None = None  # the limit as a place in the log, where that is known
@@ -58,7 +71,15 @@ class Inlet(Partition):
                 f"partition {self.index} was retired: refresh the metadata and write to another",
             )
         retirement.written_ms = now_ms
+        retirement.close = Close.NOT_ASKED
+        if self.log.end_offset < retirement.limit:
+            _fill(self, now_ms)
         return super().append(batch, header, now_ms, hold=hold)
+
+    def append_relayed(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
+        if self.log.end_offset < retirement_of(self).limit:
+            _fill(self, now_ms)
+        return super().append_relayed(batch, header, now_ms)
 
     def note_committed(self, end: LogEnd) -> None:
         self.committed = end
@@ -70,6 +91,11 @@ class Inlet(Partition):
             if retirement.end is None:
                 retirement.end = end_at(self.log, retirement.limit)
             self.readable = retirement.end
+
+    def replace_log(self, log: Log) -> None:
+        retirement = retirement_of(self)
+        retirement.end = end_at(log, retirement.limit)  # first, as there
+        super().replace_log(log)
 
     def _commit(self, end: LogEnd) -> None:
         before = self.readable.offset
@@ -91,10 +117,37 @@ class Inlet(Partition):
         return self.log.read(offset, size_max, self.readable, at_least_one=at_least_one)
 
 
+def _fill(partition: Partition, now_ms: int) -> None:
+    """The log lost its end, below the limit: whatever comes next is to be moved, so it begins at the limit.
+
+    Written where the log ends, a batch could lie on both sides of it. What fills the gap is a control record: readers
+    skip it, followers and recovery know no gaps where nothing compacts.
+    """
+    log, limit = partition.log, retirement_of(partition).limit
+    was_empty = log.start_offset == log.end_offset
+    while log.end_offset < limit:
+        batch = filler_batch(min(limit - log.end_offset, _FILLED_MAX))
+        log.append(memoryview(batch), read_header(batch), partition.leader_epoch, now_ms)
+    if was_empty:
+        log.advance_start(limit)  # readers have nothing left
+    seal(partition)
+
+
 def retirement_of(partition: Partition) -> Retirement:
     """Of one that is an inlet."""
     assert partition.retirement is not None
     return partition.retirement
+
+
+def find_limit(partition: Partition) -> None:
+    """Segments were exchanged: the limit, where there is one, may lie elsewhere now."""
+    if partition.retirement is None:
+        return
+    try:
+        partition.retirement.end = end_at(partition.log, partition.retirement.limit)
+    except StorageError as error:
+        partition.sync_failed(str(error))  # found when the log is opened again
+    partition.note_committed(partition.committed)
 
 
 def is_retired(partition: Partition) -> bool:
@@ -108,9 +161,12 @@ def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int)
     if known is not None and known.limit == limit:
         known.epoch = epoch
         return
-    partition.retirement = Retirement(limit, epoch, written_ms)
+    committed = partition.committed
+    # First: this reads, and where that fails nothing has changed yet.
+    end = end_at(partition.log, limit) if committed.offset > limit else None
+    partition.retirement = Retirement(limit, epoch, written_ms, end=end)
     partition.__class__ = Inlet
-    partition.note_committed(partition.committed)
+    partition.note_committed(committed)
 
 
 def freeze(partition: Partition, now_ms: int) -> int:
@@ -122,13 +178,27 @@ def freeze(partition: Partition, now_ms: int) -> int:
     known = partition.retirement
     if known is not None:
         return known.limit
-    leading = partition.leading
-    if leading is not None and partition.committed.offset < leading.epoch_start:
+    if not partition.knows_its_end:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "not all of what the last leader had is committed yet")
     limit = partition.committed.offset
     retire(partition, limit, partition.leader_epoch, now_ms)
     seal(partition)
     return limit
+
+
+def lead_anew(partition: Partition) -> None:
+    """Its log may be another one than the one that records were moved of: the relay has to ask the target again."""
+    retirement = retirement_of(partition)
+    retirement.closed = False
+    retirement.end = None
+    ask_anew(retirement, Close.NOT_ASKED)
+
+
+def ask_anew(retirement: Retirement, close: Close) -> None:
+    """What the target was known to have may not be so any more: nothing counts as moved until it has told again."""
+    retirement.moved = UNKNOWN
+    retirement.close = close
+    retirement.advanced()
 
 
 def thaw(partition: Partition) -> None:

@@ -3,11 +3,16 @@
 A follower that has caught up is proposed as soon as its fetch shows it; one that lags is found by the clock. The
 controller's answer is not what counts, its write is: it comes back through the metadata (`Leading.committed`). Until
 then a proposal stands and is repeated; see `Leading.refused` for why it is not simply dropped.
+
+Whoever is asked for without is given up, and a request is a sign that its leader lives and has everything (see
+`controller.election`, `controller.moves`). So nobody is given up before all that may be committed is as durable here as
+the topic wants it, nor copies that a move takes away before everybody that stays has shown that it lives.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.image import ClusterImage
@@ -61,6 +66,9 @@ class IsrKeeper:
         self._ask = ask
         self._broker_epoch = broker_epoch
         self._wanting: dict[Partition, None] = {}
+        self._waiting: dict[
+            Partition, None
+        ] = {}  # those that want something, and have to be looked at again for it
         self.shrinks = 0
         self.expands = 0
         self._work = asyncio.Event()
@@ -103,9 +111,12 @@ class IsrKeeper:
 
     async def _propose(self) -> None:
         while True:
-            await self._work.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_RETRY_SECONDS if self._waiting else None):
+                    await self._work.wait()
             self._work.clear()
-            wanting, self._wanting = self._wanting, {}
+            wanting, self._wanting = self._wanting | self._waiting, {}
+            self._waiting = {}
             proposals = {
                 partition: proposal
                 for partition in wanting
@@ -126,18 +137,36 @@ class IsrKeeper:
 
     def _proposal(self, partition: Partition, leading: Leading) -> Proposal | None:
         if leading.pending is not None:
-            return leading.pending
-        laggards = self._laggards(partition, leading)
+            return self._again(partition, leading, leading.pending)
+        leaving = self._laggards(partition, leading)
         committed = partition.committed.offset
         joining = [
             one
             for one in leading.progress
             if leading.may_join(one, committed, partition.log.start_offset) and self._is_current(one, leading)
         ]
-        members = [one for one in (*leading.state.isr, *joining) if one not in laggards]
-        if tuple(members) == leading.state.isr and not leading.state.suspects:
+        state = leading.state
+        ends_move = leading.may_end_move and leading.heard_all and not leaving
+        if ends_move:
+            leaving = list(state.removing)
+        elif leading.may_end_move:
+            self._waiting[partition] = None
+        members = [one for one in (*state.isr, *joining) if one not in leaving]
+        if tuple(members) == state.isr and not state.suspects and not ends_move:
             return None  # with suspects, the controller waits for a sign that somebody leads
+        if (leaving or state.suspects or state.eligible) and not partition.vouches:
+            self._waiting[partition] = None
+            return None
         return leading.propose(members, self._broker_epoch())
+
+    def _again(self, partition: Partition, leading: Leading, pending: Proposal) -> Proposal | None:
+        """What was asked for and may have been lost; not what gives up others, of a log that has failed since."""
+        state = leading.state
+        gives_up = state.suspects or state.eligible or not {*state.isr} <= {*pending.members()}
+        if gives_up and not partition.vouches:
+            self._waiting[partition] = None
+            return None
+        return pending
 
     def _is_current(self, replica: int, leading: Leading) -> bool:
         """Whether what fetched is the process that is registered, and means to stay."""

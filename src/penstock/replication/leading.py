@@ -42,6 +42,7 @@ class Progress:
     leader_end: int = 0  # ours, when it last fetched
     start: int = UNKNOWN  # where its log begins, durably
     copied_without: int = UNKNOWN  # below it tombstones were missing here when it began its log anew
+    heard: bool = False  # whether it has fetched since we heard of the partition's latest state
 
 
 @dataclass(slots=True)
@@ -125,8 +126,11 @@ class Leading:
         return min(starts)
 
     def count_with(self, last_offset: int, own_end: int) -> int:
-        """How many replicas, this one included, hold everything up to and with that offset."""
-        others = sum(one.end > last_offset for one in self.progress.values())
+        """How many in-sync replicas, this one included, hold everything up to and with that offset.
+
+        Copies out of sync do not count: who is in sync and lacks it would be elected before them.
+        """
+        others = sum(self.progress[one].end > last_offset for one in self.state.isr if one in self.progress)
         return others + (own_end > last_offset)
 
     # -- followers -------------------------------------------------------------------------------------------
@@ -145,7 +149,7 @@ class Leading:
         if self._is_near(offset, leader_end):
             one.near_at = now
         one.end, one.broker_epoch, one.start = offset, broker_epoch, start
-        one.fetched_at, one.leader_end = now, leader_end
+        one.fetched_at, one.leader_end, one.heard = now, leader_end, True
         return True
 
     def course(self, replica: int, offset: int, epoch: int, own: range, tombstones: int) -> Course:
@@ -175,13 +179,30 @@ class Leading:
         """Whether a follower outside has all that is committed, and all that was there when this epoch began.
 
         And nothing that was deleted, or that would be back when it leads. And whether it is near enough: it would be
-        taken out again as soon as it was in.
+        taken out again as soon as it was in. Nor one that goes, where all that stay are in sync.
         """
         if replica in self.state.isr or self.pending is not None:
+            return False
+        if replica in self.state.removing and self.has_moved:
             return False
         one = self.progress[replica]
         has_all = one.end >= max(committed, self.epoch_start) and one.start >= own_start
         return has_all and self._is_near(one.end, one.leader_end)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether all that stay after a move have everything, so that the others may go."""
+        return all(one in self.state.isr for one in self.state.target)
+
+    @property
+    def may_end_move(self) -> bool:
+        """Whether the replicas that go need nothing but a sign that all that stay live: `heard_all`."""
+        return bool(self.state.removing) and self.node not in self.state.removing and self.has_moved
+
+    @property
+    def heard_all(self) -> bool:
+        """Whether all that stay after a move have fetched since we know that they are in sync."""
+        return all(self.progress[one].heard for one in self.state.target if one != self.node)
 
     def _is_near(self, end: int, leader_end: int) -> bool:
         return self.lag_records_max == NO_LIMIT or leader_end - end <= self.lag_records_max
@@ -234,6 +255,8 @@ class Leading:
         for one in state.replicas:
             if one != self.node:
                 self.progress.setdefault(one, Progress())
+        for each in self.progress.values():
+            each.heard = False
         for one in [one for one in self.progress if one not in state.replicas]:
             del self.progress[one]  # its copy goes: what it had must not count when it is a replica again
         return True

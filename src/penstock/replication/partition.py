@@ -19,7 +19,7 @@ from penstock.records.relay import relayed_by
 from penstock.replication.leading import Leading
 from penstock.storage.checkpoint import LogEnd, SyncJob
 from penstock.storage.log import Log
-from penstock.storage.replicated import end_at
+from penstock.storage.replicated import end_at, find_end
 from penstock.storage.segment import Slice
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class Partition:
         "committed",
         "data_waiters",
         "deletion_waiters",
+        "epoch_start",
         "gap",
         "in_sync",
         "index",
@@ -104,10 +105,11 @@ class Partition:
         self.is_following = False  # a leader: then consumers may read here, too
         self.in_sync = True  # as the metadata last said
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
+        self.epoch_start = 0  # where the log ended when we began to lead: all of it may have been committed
         self.data_waiters: dict[DataWaiter, None] = {}  # a dict for its order: the simulation repeats exactly
         self.replica_waiters: dict[DataWaiter, None] = {}  # followers, who wait for what is not committed yet
         self.deletion_waiters: dict[DataWaiter, None] = {}  # for followers to delete what is deleted here
-        self._copy_waiters: list[tuple[int, int, AckWaiter]] = []  # (how many replicas, last offset, who)
+        self._copy_waiters: list[tuple[int, int, AckWaiter]] = []  # (how many in sync, last offset, who)
         self._ack_waiters: deque[tuple[int, AckWaiter]] = deque()
         self._syncer = syncer
 
@@ -121,14 +123,15 @@ class Partition:
         With `hold` the caller promises to `settle` before anyone is answered.
         """
         log = self.log
-        if header.producer_id >= 0:
+        if header.base_sequence >= 0:  # a coordinator writes for a producer without one
             repeat = log.find_repeat(header)
             if repeat is not None:
                 return repeat.first_offset, repeat.last_offset
         offset = log.append(batch, header, self.leader_epoch, now_ms, hold=hold)
+        last_offset = log.end_offset - 1
         if not hold:
             self.settle()
-        return offset, offset + header.last_offset_delta
+        return offset, last_offset
 
     def append_relayed(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
         """The same for a batch that a relay moves here; a repeat gets the offsets of the latest one it moved."""
@@ -173,7 +176,7 @@ class Partition:
         self._ack_waiters.append((last_offset, waiter))
 
     def has_copies(self, count: int, last_offset: int) -> bool:
-        """Whether so many replicas, this one included, hold everything up to and with that offset."""
+        """Whether so many in-sync replicas, this one included, hold everything up to and with that offset."""
         if self.leading is None:
             return self.is_committed(last_offset)
         return self.leading.count_with(last_offset, self._own_end()) >= count
@@ -196,8 +199,9 @@ class Partition:
         if leading is None:
             return
         high_watermark = leading.high_watermark(self._own_end())
-        if high_watermark > self.committed.offset:
-            self._commit(end_at(self.log, high_watermark))
+        # Where the disk does not say what place that is, the next fetch of a follower asks again.
+        if high_watermark > self.committed.offset and (end := find_end(self.log, high_watermark)) is not None:
+            self._commit(end)
             if leading.tells_at_once:
                 for fetch in list(self.replica_waiters):
                     fetch.advanced(_PLENTY)
@@ -212,7 +216,14 @@ class Partition:
                     self._copy_waiters.append((count, last_offset, waiter))
 
     def _own_end(self) -> int:
-        return self.log.synced_end.offset if self.sync_before_ack else self.log.end_offset
+        # A log that failed has given out offsets, perhaps, of what it could not write.
+        is_sure = not self.sync_before_ack and not self.log.failed
+        return self.log.end_offset if is_sure else self.log.synced_end.offset
+
+    @property
+    def vouches(self) -> bool:
+        """Whether all that may be committed is here, as durable as the topic wants it; not in a log that failed."""
+        return not self.log.failed and self._own_end() >= max(self.committed.offset, self.epoch_start)
 
     def _commit(self, end: LogEnd) -> None:
         before = self.committed
@@ -242,19 +253,16 @@ class Partition:
         """Whoever waits for an acknowledgement gets none."""
         waiters, self._ack_waiters = self._ack_waiters, deque()
         copies, self._copy_waiters = self._copy_waiters, []
-        for _, waiter in waiters:
-            waiter.failed(code, message)
-        for _, _, waiter in copies:
+        for waiter in (*(one for _, one in waiters), *(one for _, _, one in copies)):
             waiter.failed(code, message)
 
     def replace_log(self, log: Log) -> None:
-        """The log was opened anew after an I/O error: offsets that somebody still waits for may mean something else."""
-        unreplicated = self.is_leader and self.leading is None
+        """The log was opened anew: offsets that somebody still waits for may mean something else. Not for a leader."""
         # First: this reads, and where that fails nothing has changed yet.
-        committed = log.end() if unreplicated else end_at(log, min(self.committed.offset, log.end_offset))
+        committed = end_at(log, min(self.committed.offset, log.end_offset))
         self.sync_failed("the log was opened again after an I/O error")
         self.log.close()
-        self.log = log
+        self.log, self.epoch_start = log, min(self.epoch_start, log.end_offset)
         self.note_committed(committed)
 
     def retire(self) -> None:
@@ -270,15 +278,11 @@ class Partition:
     def set_sync_before_ack(self, value: bool) -> None:
         """`penstock.ack.after` changed while running."""
         self.sync_before_ack = value
-        if self.leading is not None:
-            self.advance()
-        if not self.is_leader or self.leading is not None:
-            if value and self.log.unsynced_bytes:
-                self._syncer.request(self)
-        elif not value:
-            self._commit(self.log.end())
-        elif self.log.unsynced_bytes:
+        self.advance()
+        if value and self.log.unsynced_bytes:
             self._syncer.request(self)
+        elif not value and self.is_leader and self.leading is None and not self.log.failed:
+            self._commit(self.log.end())
 
     # -- leading and following -----------------------------------------------------------------------------
 
@@ -286,21 +290,19 @@ class Partition:
         """Begin to lead under this epoch; without `leading` there is no other replica."""
         self.leader_epoch = epoch
         self.leading = leading
+        self.epoch_start = self.log.end_offset
         self.is_leader, self.is_following = True, False
-        if leading is None:
-            if not self.sync_before_ack:
-                self._commit(self.log.end())
-            elif self.log.unsynced_bytes and not self.sync_running:
-                self._syncer.request(self)
-            elif self.log.synced_end.offset > self.committed.offset:
-                # Never back: followers may have made more of it committed than is durable here.
-                self._commit(self.log.synced_end)
-            return
-        # Known from the beginning, so that followers see where this epoch parts from what they have.
-        self.log.epochs.assign(epoch, self.log.end_offset)
+        if leading is not None:
+            # Known from the beginning, so that followers see where this epoch parts from what they have.
+            self.log.epochs.assign(epoch, self.log.end_offset)
+            self.advance()
+        elif not self.sync_before_ack and not self.log.failed:
+            self._commit(self.log.end())
+        elif self.log.synced_end.offset > self.committed.offset:
+            # Never back: followers may have made more of it committed than is durable here.
+            self._commit(self.log.synced_end)
         if self.sync_before_ack and self.log.unsynced_bytes and not self.sync_running:
             self._syncer.request(self)
-        self.advance()
 
     def stand_back(self, epoch: int) -> None:
         """Another one leads, or nobody: what was not committed may come to nothing.
@@ -310,7 +312,7 @@ class Partition:
         """
         led, self.is_leader, self.is_following = self.is_leader, False, False
         self.leader_epoch = epoch
-        self.leading = None
+        self.leading, self.epoch_start = None, 0
         if led:
             self.turn_away(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the partition now")
 
@@ -342,10 +344,15 @@ class Partition:
         return gap is not None and gap.limit <= offset < start == gap.end
 
     def _check_place(self, offset: int) -> None:
-        """An offset that is not committed as far as we know: there is none, or only not yet."""
-        # A new leader may not know yet how much of its log is committed: what lies between is no error.
-        if self.leading is None or not self.log.start_offset <= offset <= self.log.end_offset:
+        """An offset that is not committed as far as we know: there is none, or a new leader does not know it yet."""
+        end = self.epoch_start if self.leading is None else self.log.end_offset
+        if not self.log.start_offset <= offset <= end:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    @property
+    def knows_its_end(self) -> bool:
+        """Whether all that a leader before us may have shown is committed here."""
+        return self.committed.offset >= self.epoch_start
 
     def check_behind(self, offset: int) -> None:
         """Whether a consumer may read here, or wait, although another broker leads: ApiError sends it there.
@@ -371,11 +378,9 @@ class Partition:
 
     def check_leader_epoch(self, epoch: int) -> None:
         """A client that knows another leader epoch must refresh (ours is newer) or wait (ours is older)."""
-        if epoch < 0 or epoch == self.leader_epoch:
-            return
-        if epoch < self.leader_epoch:
-            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH)
-        raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+        if 0 <= epoch != self.leader_epoch:
+            is_older = epoch < self.leader_epoch
+            raise ApiError(ErrorCode.FENCED_LEADER_EPOCH if is_older else ErrorCode.UNKNOWN_LEADER_EPOCH)
 
     def diverging(self, epoch: int, offset: int) -> tuple[int, int] | None:
         """Where a reader that last saw `epoch` before `offset` has left our history; None while it has not."""

@@ -21,6 +21,7 @@ class Topic:
         "opens_batches",
         "partitions",
         "relays",
+        "uses_append_time",
     )
 
     def __init__(
@@ -44,8 +45,13 @@ class Topic:
         self.led = {index: one for index, one in partitions.items() if one.is_leader}
         self.configure(config)
 
-    def roles_changed(self) -> None:
-        self.led = {index: one for index, one in self.partitions.items() if one.is_leader}
+    def role_changed(self, partition: Partition) -> None:
+        """It began or ceased to lead; one that is no longer, or not yet, among the topic's partitions is not led."""
+        index = partition.index
+        if partition.is_leader and self.partitions.get(index) is partition:
+            self.led[index] = partition
+        elif self.led.get(index) is partition:
+            del self.led[index]
 
     def missing(self, index: int) -> ErrorCode:
         """What a client is told that asks for a partition which is not led here."""
@@ -55,18 +61,16 @@ class Topic:
 
     def configure(self, config: TopicConfig) -> None:
         self.config = config
+        self.uses_append_time = config.message_timestamp_type == "LogAppendTime"
         # Whether a batch must be looked at before it is stored: never on the hot path.
         self.opens_batches = config.compression_type != "producer" or config.compacts or self.is_internal
         for partition in self.partitions.values():
-            partition.log.settings = config
+            if partition.log.settings is not config:  # those of a new topic are opened with it
+                partition.log.settings = config
             if partition.leading is not None:
                 partition.leading.min_isr = config.min_insync_replicas
                 partition.leading.lag_records_max = config.replica_lag_max_messages
             partition.set_sync_before_ack(config.syncs_before_ack(partition.assured_count))
-
-    @property
-    def uses_append_time(self) -> bool:
-        return self.config.message_timestamp_type == "LogAppendTime"
 
 
 class PartitionTable:

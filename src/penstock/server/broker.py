@@ -30,19 +30,25 @@ from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
 from penstock.server.seams import Seams
 from penstock.services.archive import ArchiveProgressStore
+from penstock.services.certainty import Certainty
 from penstock.services.cleaner import Cleaner
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
+from penstock.services.coordinator.group_kind import GroupKind
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
+from penstock.services.disk_watch import DiskWatch
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
+from penstock.services.headroom import Headroom
 from penstock.services.hosting import Hosting
 from penstock.services.nearest import selector
 from penstock.services.offsets import OffsetService
+from penstock.services.opening import all_are_open
+from penstock.services.openings import Openings
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
@@ -83,6 +89,7 @@ class Broker:
         self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
         self._jobs = Jobs(self._loop, seams.executor)
+        self._openings = Openings(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self.cluster = ClusterMember(
             self._loop, seams, self.metadata, self.table, self._group_commit, self._jobs, config, connect
@@ -97,6 +104,7 @@ class Broker:
             self.table,
             self._group_commit,
             config,
+            seams.files.descriptors,
             self._bring_back_offline_logs,
             self.services.hosting.open_missing,
         )
@@ -111,8 +119,10 @@ class Broker:
             self.upkeep.unlink_later,
             seams.round_of,
         )
+        self.disk = DiskWatch(self._jobs, self._data_dir)
         self._tasks = Tasks(self._loop, self._task_ended)
         self._may_have_written = False
+        self._told_failed: set[Log] = set()  # logs that the cluster knows to be in doubt
         self.broken = asyncio.Event()  # something that must never end has
         self.broken_by = ""
         self.loop_lag = LoopLag(self._loop)
@@ -120,7 +130,6 @@ class Broker:
 
     def _assemble(self) -> Services:
         config, seams, loop, cluster = self._config, self._seams, self._loop, self.cluster
-        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, seams.rng)
         hosting = Hosting(
             self._data_dir,
             self.table,
@@ -132,8 +141,11 @@ class Broker:
             config.node_id,
             cluster.roles,
         )
-        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, cluster.link)
+        headroom = Headroom(self._jobs, self._data_dir, self.table)
+        controller = cluster.controller_client
+        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, controller, headroom.check)
         coordinator = CoordinatorRuntime(
+            GroupKind(),
             loop,
             seams.executor,
             seams.clock,
@@ -155,18 +167,9 @@ class Broker:
             table=self.table,
             hosting=hosting,
             produce=ProduceService(seams.clock),
-            fetch=FetchService(
-                loop,
-                seams.executor,
-                self.table,
-                sessions,
-                config.fetch_max_bytes,
-                cluster.follower_reads,
-                Whereabouts(self.metadata.image),
-                selector(config.replica_selector_class, config.node_id, self.metadata.image),
-            ),
+            fetch=self._fetch_service(),
             topics=topics,
-            offsets=OffsetService(loop, seams.executor, self.table),
+            offsets=OffsetService(self._openings, self.table),
             producer_ids=ProducerIds(self.metadata),
             configs=ConfigService(
                 config,
@@ -174,19 +177,34 @@ class Broker:
                 hosting,
                 self.table,
                 self._reconfigure,
-                cluster.link.ask_readable_ends,
+                cluster.others.ask_readable_ends,
             ),
-            deletions=DeletionService(loop, self._jobs, seams.clock, self.table),
+            deletions=DeletionService(loop, self._jobs, seams.clock, self.table, self._group_commit),
             disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
             coordinator=coordinator,
             memberships=MembershipService(coordinator),
             group_offsets=GroupOffsetService(coordinator),
             group_admin=GroupAdminService(coordinator),
             controller=cluster.controller,
-            controller_link=cluster.link,
+            controller_client=cluster.controller_client,
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
             relays=cluster.relays,
+        )
+
+    def _fetch_service(self) -> FetchService:
+        config, image = self._config, self.metadata.image
+        whereabouts = Whereabouts(image)
+        return FetchService(
+            self._loop,
+            self._seams.executor,
+            self.table,
+            FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
+            config.fetch_max_bytes,
+            self.cluster.follower_reads,
+            whereabouts,
+            Certainty(config.node_id, whereabouts, partial(catch_up, self.metadata)),
+            selector(config.replica_selector_class, config.node_id, image),
         )
 
     def _listener(self) -> Listener:
@@ -195,7 +213,7 @@ class Broker:
         fetch = services.fetch
         hot = HotPath(
             self._loop,
-            self._seams.executor,
+            self._openings,
             self.table,
             services.produce,
             fetch,
@@ -206,8 +224,9 @@ class Broker:
             self._loop,
             KafkaDispatcher(services, hot),
             request_bytes_max=config.socket_request_max_bytes,
+            receiving_bytes_max=config.queued_max_request_bytes,
             socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
-            connections_max=config.max_connections,
+            connections_max=min(config.max_connections, self._seams.files.descriptors.connections_max),
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=config.connections_max_idle_ms,
             awake_seconds=config.penstock_idle_poll_us / 1e6,
@@ -250,23 +269,28 @@ class Broker:
         self.loop_lag.start()
         self._tasks.start(self.cluster.run, name="cluster")
         self._tasks.start(self.upkeep.run, name="upkeep")
+        self._tasks.start(self.disk.run, name="disk")
         if self._config.log_cleaner_enable:
             self._tasks.start(self.cleaner.run, name="cleaner")
         self._tasks.start(self.services.coordinator.run, name="groups")
+        self._tasks.start(self.services.group_offsets.run, name="group offsets")
+        self._tasks.start(self.services.fetch.certainty.run, name="certainty")
         self.services.hosting.empty_trash()
         await self.listener.serve()
 
     async def abandon(self) -> None:
         """After a start that failed: returns when nothing of it is left that could touch what the next one opens.
 
-        Where it was not registered nothing was written, so the directory is as clean as it was found.
+        Where it was not registered nothing was written, so the directory is as clean as it was found; unless something
+        is missing from it, which the next start will not see: the log that is there by then has its own recovery point.
         """
         await self._quiet()
         for partition in self.table.partitions():
             partition.log.close()
         with suppress(CoordinationError):
             await self.metadata.tree.close()  # or a registration whose answer was lost lives on
-        self._data_dir.close(clean=self._data_dir.was_clean and not self._may_have_written)
+        is_as_found = self._data_dir.was_clean and not self._may_have_written
+        self._data_dir.close(clean=is_as_found and self.services.hosting.is_whole)
 
     def _task_ended(self, name: str, error: BaseException) -> None:
         """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
@@ -296,7 +320,9 @@ class Broker:
         try:
             await self.services.hosting.save_high_watermarks()
             settle = partial(_settle, logs, self._seams.files, self._data_dir.path)
-            clean = await self._loop.run_in_executor(self._seams.executor, settle)
+            # Of a log that could not be opened nobody knows how its last process left it.
+            complete = all_are_open(self.metadata.image, self.table, self._config.node_id)
+            clean = await self._loop.run_in_executor(self._seams.executor, settle) and complete
         except StorageError as error:
             log.warning("the logs could not be settled, so the next start will recover them: %s", error)
             clean = False
@@ -305,7 +331,8 @@ class Broker:
     def _reconfigure(self, config: BrokerConfig) -> None:
         """Settings changed while running; topics learn of it through hosting."""
         self._config = self.services.config = config
-        self.listener.connections_max = config.max_connections
+        descriptors = self._seams.files.descriptors
+        self.listener.connections_max = min(config.max_connections, descriptors.connections_max)
         self.listener.connections_per_ip_max = config.max_connections_per_ip
         self.upkeep.config = self.cleaner.config = config
         self.cluster.reconfigure(config)
@@ -320,10 +347,15 @@ class Broker:
             partition.log.sync_failed()
 
     async def _bring_back_offline_logs(self) -> None:
-        """As a start after a crash would: under a new leader epoch, since an unsynced tail may be gone."""
-        if not await self.cluster.membership.begin_anew():
+        """As a start after a crash would: under a new leader epoch, since an unsynced tail may be gone.
+
+        Each failure is told once. A log that stays offline is no reason to doubt the others again and again.
+        """
+        failed = self.services.hosting.failed_logs()
+        if not failed <= self._told_failed and not await self.cluster.membership.begin_anew():
             return
-        await self.services.hosting.reopen_failed()
+        self._told_failed = failed
+        await self.services.hosting.reopen_failed(failed)
         await self.services.hosting.reconcile()
 
 

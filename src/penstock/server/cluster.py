@@ -28,11 +28,13 @@ from penstock.server.lookout import Lookout
 from penstock.server.membership import Connect, Membership
 from penstock.server.seams import Seams
 from penstock.services.configs import ConfigService
-from penstock.services.controller_link import ControllerLink
-from penstock.services.coordinator.runtime import CoordinatorRuntime
+from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.follower_fetch import FollowerReads
 from penstock.services.hosting import Hosting
 from penstock.services.offsets import log_end_of
+from penstock.services.peers.broker_client import BrokerClient
+from penstock.services.peers.controller_client import ControllerClient
+from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
@@ -65,14 +67,16 @@ class ClusterMember:
         self.config = config
         node, image = config.node_id, metadata.image
         self._news = asyncio.Event()  # the metadata changed
-        self.link = ControllerLink(node, image)
+        self._peers = Peers(node, image)
+        self.others = BrokerClient(self._peers)
+        self.controller_client = ControllerClient(self._peers, image)
         self.controller = Controller(
             metadata, node, config, self._log_ends, self._disk_space, seams.clock, self._ask_retiring
         )
-        self.link.controller = self.controller
+        self.controller_client.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
         self._lookout = Lookout(node, metadata)
-        ask = self.link.alter_partition
+        ask = self.controller_client.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
         self.follower_reads = FollowerReads(image, self.keeper, throttle, loop.time)
@@ -90,13 +94,13 @@ class ClusterMember:
             tells_at_once=bool(config.replica_selector_class),
         )
         self.retiring = RetiringService(seams.clock, table)
-        inbox = RelayInbox(loop, seams.clock, table)
-        self.relays = Relays(loop, seams.executor, node, image, self.link, inbox)
+        inbox = RelayInbox(loop, seams.clock, table, image)
+        self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox, self._broker_epoch)
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None
-        self._coordinator: CoordinatorRuntime | None = None
+        self._coordinator: GroupCoordinator | None = None
 
-    def serve(self, hosting: Hosting, configs: ConfigService, coordinator: CoordinatorRuntime) -> None:
+    def serve(self, hosting: Hosting, configs: ConfigService, coordinator: GroupCoordinator) -> None:
         """Who is told what the metadata says."""
         self._hosting, self._configs, self._coordinator = hosting, configs, coordinator
         self._metadata.listener = self._image_changed
@@ -115,7 +119,8 @@ class ClusterMember:
             tasks.create_task(endless(self._save_high_watermarks), name="high watermarks")
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        self.config = self.keeper.config = self.fetchers.config = config
+        self.config = self.keeper.config = config
+        self.fetchers.reconfigure(config)
         self.follower_reads.throttle.rate = config.leader_replication_throttled_rate
         self.controller.reconfigure(config)
 
@@ -126,7 +131,7 @@ class ClusterMember:
 
     async def close(self) -> None:
         await self.fetchers.close()
-        self.link.close()
+        self._peers.close()
 
     # -- what the metadata says ------------------------------------------------------------------------------
 
@@ -136,9 +141,9 @@ class ClusterMember:
         assert self._configs is not None
         assert self._coordinator is not None
         image = self._metadata.image
-        less = [topic.name for topic in (*delta.topics_gone, *delta.topics_shrunk)]
-        if less:
-            self._coordinator.topics_gone(less)
+        changed = [topic.name for topic in (*delta.topics_gone, *delta.topics_resized)]
+        if changed:
+            self._coordinator.topics_changed(changed)
         for topic in delta.topics_gone:
             self.relays.topic_deleted(topic.id)
         if delta.brokers:
@@ -192,7 +197,7 @@ class ClusterMember:
         topics = self._metadata.image.topics_by_id
         named = [(topics[topic_id].name, topic_id, index) for topic_id, index in wanted if topic_id in topics]
         if broker.id != self.config.node_id:
-            return await self.link.ask_log_ends(broker.id, named)
+            return await self.others.ask_log_ends(broker.id, named)
         told = {}
         for name, topic_id, index in named:
             try:
@@ -205,7 +210,7 @@ class ClusterMember:
         self, leader: int, topic: str, epochs: Mapping[int, int], question: int
     ) -> Mapping[int, tuple[int, int]]:
         if leader != self.config.node_id:
-            return await self.link.ask_retiring(leader, topic, epochs, question)
+            return await self.others.ask_retiring(leader, topic, epochs, question)
         told = {}
         for index, epoch in epochs.items():
             try:
@@ -218,7 +223,7 @@ class ClusterMember:
 
     async def _disk_space(self, broker: BrokerRegistration) -> tuple[int, int]:
         if broker.id != self.config.node_id:
-            return await self.link.ask_disk(broker.id)
+            return await self.others.ask_disk(broker.id)
         files, path = self._seams.files, Path(self.config.log_dirs[0])
         return await self._loop.run_in_executor(
             self._seams.executor, lambda: (files.total_bytes(path), files.free_bytes(path))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from penstock import __version__
 from penstock.server.http import Answer, HttpServer
+from penstock.server.metrics_partitions import CONTENT_TYPE, render
+from penstock.server.shared import Shared
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
@@ -15,6 +17,7 @@ class Console:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._metrics: object | None = None
+        self._pages = Shared(self._rendered)
         self._server = HttpServer({"/metrics": self._render_metrics, "/healthz": self._health})
 
     async def start(self, host: str, port: int) -> int:
@@ -24,20 +27,26 @@ class Console:
         await self._server.close()
 
     async def _render_metrics(self) -> Answer:
-        from penstock.server.metrics import CONTENT_TYPE, BrokerMetrics  # noqa: PLC0415 - 30 ms nobody needs at start
+        return HTTPStatus.OK, CONTENT_TYPE, await self._pages.next()
+
+    async def _rendered(self) -> bytes:
+        services = self._broker.services
+        head = await services.loop.run_in_executor(services.executor, self._head)
+        return head + await render(self._broker.table.partitions())
+
+    def _head(self) -> bytes:
+        """In a thread, as the import, too, takes a while, which nobody needs at a start."""
+        from penstock.server.metrics import BrokerMetrics  # noqa: PLC0415
 
         if not isinstance(self._metrics, BrokerMetrics):
             self._metrics = BrokerMetrics(self._broker)
-        services = self._broker.services
-        # Thousands of partitions take a while to write down: not on the loop.
-        body = await services.loop.run_in_executor(services.executor, self._metrics.render)
-        return HTTPStatus.OK, CONTENT_TYPE, body
+        return self._metrics.render()
 
     async def _health(self) -> Answer:
         offline = [f"{p.topic}-{p.index}" for p in self._broker.table.partitions() if p.log.failed]
         status = HTTPStatus.SERVICE_UNAVAILABLE if offline else HTTPStatus.OK
         said = {
-            "status": "offline partitions" if offline else "ok",
+            "status": "offline partitions" if offline else "disk full" if self._broker.disk.is_full else "ok",
             "version": __version__,
             "node": self._broker.services.node.id,
             "topics": len(self._broker.table.by_name),

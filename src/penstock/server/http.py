@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
+from penstock.server.listener import bound_port
+
 log = logging.getLogger(__name__)
 
 _HEAD_BYTES_MAX = 16 * 1024
@@ -22,11 +24,14 @@ class HttpServer:
         self._routes = routes
         self._seconds_max = seconds_max
         self.connections = 0
+        self._silent: dict[
+            asyncio.StreamWriter, None
+        ] = {}  # have sent no whole request yet, the oldest first
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
         self._server = await asyncio.start_server(self._serve, host, port, limit=_HEAD_BYTES_MAX)
-        return int(self._server.sockets[0].getsockname()[1])
+        return bound_port(self._server, host, port)
 
     async def close(self) -> None:
         if self._server is not None:
@@ -34,21 +39,33 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request per connection: scrapes are seconds apart."""
-        if self.connections >= CONNECTIONS_MAX:
+        if self.connections >= CONNECTIONS_MAX and not self._make_room():
             writer.transport.abort()
             return
         self.connections += 1
+        self._silent[writer] = None
         try:
             async with asyncio.timeout(self._seconds_max):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_response(*await self._answer(head)))
+                self._silent.pop(writer, None)
+                writer.write(_response(head, *await self._answer(head)))
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
             log.debug("an HTTP client sent no whole request, did not read the answer, or left")
         finally:
             self.connections -= 1
+            self._silent.pop(writer, None)
             writer.transport.abort()  # what was not read by now never will be
+
+    def _make_room(self) -> bool:
+        """Connections that say nothing must not keep probes out: the longest silent one goes."""
+        if not self._silent:
+            return False
+        oldest = next(iter(self._silent))
+        del self._silent[oldest]
+        oldest.transport.abort()
+        return True
 
     async def _answer(self, head: bytes) -> Answer:
         method, _, rest = head.partition(b" ")
@@ -62,9 +79,9 @@ class HttpServer:
         return await route()
 
 
-def _response(status: HTTPStatus, content_type: str, body: bytes) -> bytes:
+def _response(request: bytes, status: HTTPStatus, content_type: str, body: bytes) -> bytes:
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + body
+    return head.encode() + (b"" if request.startswith(b"HEAD ") else body)

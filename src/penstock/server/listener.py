@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Coroutine
 
+from penstock.core.errors import PenstockError
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
-from penstock.server.connection import Connection, Dispatcher
+from penstock.server.connection import Connection
+from penstock.server.owing import Dispatcher
+from penstock.server.receiving import ReceiveBudget
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +18,20 @@ log = logging.getLogger(__name__)
 _SWEEP_SECONDS = 10.0
 # After this long without a request a connection keeps no more memory than a new one.
 _QUIET_SECONDS = 5.0
+
+
+class NotListeningError(PenstockError):
+    """No socket could be had for an address."""
+
+
+def bound_port(server: asyncio.AbstractServer, host: str, port: int) -> int:
+    """The port that a server listens on. A loop that finds no descriptor makes a server without sockets."""
+    sockets = getattr(server, "sockets", None)
+    if sockets is None:  # in the simulation
+        return port
+    if not sockets:
+        raise NotListeningError(f"cannot listen on {host}:{port}: no socket is to be had; see `ulimit -n`")
+    return int(sockets[0].getsockname()[1])
 
 
 class Listener:
@@ -26,6 +43,7 @@ class Listener:
         dispatcher: Dispatcher,
         *,
         request_bytes_max: int,
+        receiving_bytes_max: int,
         socket_buffers: tuple[int, int],
         connections_max: int,
         connections_per_ip_max: int,
@@ -43,9 +61,11 @@ class Listener:
         self.bytes_out = 0
         self.refused = 0
         self.requests = RequestStats()
+        self.receive_budget = ReceiveBudget(loop, receiving_bytes_max)
         self.awake = Awake(loop, awake_seconds)
         self._connections: dict[Connection, None] = {}
         self._per_ip: Counter[str] = Counter()
+        self._queue: deque[Connection] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.AbstractServer | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -55,8 +75,7 @@ class Listener:
         self._server = await self._loop.create_server(
             self._connection, host, port, backlog=backlog, start_serving=False
         )
-        sockets = getattr(self._server, "sockets", None)
-        return int(sockets[0].getsockname()[1]) if sockets else port
+        return bound_port(self._server, host, port)
 
     async def serve(self) -> None:
         """Let clients in."""
@@ -94,6 +113,20 @@ class Listener:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+
+    def queue(self, connection: Connection) -> None:
+        self._queue.append(connection)
+        if len(self._queue) == 1:
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        """One per turn of the loop, however many have much to ask."""
+        try:
+            self._queue[0].take_turn()  # it may queue up again, at the end
+        finally:
+            self._queue.popleft()
+            if self._queue:
+                self._loop.call_soon(self._next_turn)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -21,8 +21,6 @@ from penstock.wire.kafka.api_keys import ApiKey
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 
 class BrokerCollector:
     """Asked from a thread while the loop works: it copies what it walks over and tolerates being a moment late."""
@@ -33,15 +31,23 @@ class BrokerCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
-        yield from self._partitions()
+        yield from self._offline()
         yield from self._archive()
         yield from self._cleaner()
         yield from self._waiting()
+        yield from self._loop()
+
+    def _loop(self) -> Iterator[Metric]:
         lag = HistogramMetricFamily(
             "penstock_event_loop_lag_seconds", "How late the event loop runs its callbacks."
         )
         _add(lag, [], self._broker.loop_lag.durations)
-        yield lag
+        occupied = HistogramMetricFamily(
+            "penstock_event_loop_occupied_seconds",
+            "How late the event loop runs its callbacks because others of them took CPU time.",
+        )
+        _add(occupied, [], self._broker.loop_lag.occupied)
+        yield from (lag, occupied)
 
     def _requests(self) -> Iterator[Metric]:
         family = HistogramMetricFamily(
@@ -60,28 +66,8 @@ class BrokerCollector:
         yield _gauge("penstock_connections", "Open client connections.", listener.connection_count)
         yield _counter("penstock_connections_refused", "Connections over a limit.", listener.refused)
 
-    def _partitions(self) -> Iterator[Metric]:
-        labels = ["topic", "partition"]
-        size = GaugeMetricFamily("penstock_log_size_bytes", "Bytes of the partition's log.", labels=labels)
-        start = GaugeMetricFamily("penstock_log_start_offset", "First readable offset.", labels=labels)
-        end = GaugeMetricFamily("penstock_log_end_offset", "Offset after the last record.", labels=labels)
-        committed = GaugeMetricFamily(
-            "penstock_high_watermark", "Offset after the last committed record.", labels=labels
-        )
-        unsynced = GaugeMetricFamily(
-            "penstock_log_unsynced_bytes", "Bytes not yet known to be on disk.", labels=labels
-        )
-        offline = 0
-        for partition in list(self._broker.table.partitions()):
-            at = [partition.topic, str(partition.index)]
-            log = partition.log
-            size.add_metric(at, log.size_bytes)
-            start.add_metric(at, log.start_offset)
-            end.add_metric(at, log.end_offset)
-            committed.add_metric(at, partition.high_watermark)
-            unsynced.add_metric(at, log.unsynced_bytes)
-            offline += log.failed
-        yield from (size, start, end, committed, unsynced)
+    def _offline(self) -> Iterator[Metric]:
+        offline = sum(partition.log.failed for partition in list(self._broker.table.partitions()))
         yield _gauge(
             "penstock_offline_replicas", "Replicas here that refuse writes after an I/O error.", offline
         )
@@ -107,9 +93,8 @@ class BrokerCollector:
             if topic.config.archive_required:
                 # What a leader believes; of the others' logs nothing can be told from here.
                 for partition in list(topic.led.values()):
-                    with suppress(
-                        IndexError
-                    ):  # the loop takes old epochs out at this moment: the next scrape has it
+                    # The loop takes old epochs out at this moment: the next scrape has it.
+                    with suppress(IndexError):
                         archived = archived_end(topic, partition)
                         behind = partition.high_watermark - max(archived, partition.log.start_offset)
                         lag.add_metric([topic.name, str(partition.index)], max(behind, 0))
@@ -162,6 +147,7 @@ class BrokerMetrics:
         GCCollector(registry=self._registry)
 
     def render(self) -> bytes:
+        """All but what there is of every partition."""
         return generate_latest(self._registry)
 
 

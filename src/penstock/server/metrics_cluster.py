@@ -59,8 +59,8 @@ class ClusterCollector:
         partitions = list(self._broker.table.partitions())
         found = replication(partitions)
         for name, text, value in (
-            ("partition_count", "Replicas on this broker.", len(partitions)),
-            ("leader_count", "Partitions that this broker leads.", found.leaders),
+            ("partitions", "Replicas on this broker.", len(partitions)),
+            ("led_partitions", "Partitions that this broker leads.", found.leaders),
             ("under_replicated_partitions", "Led here, with replicas out of sync.", found.under_replicated),
             (
                 "under_min_isr_partitions",
@@ -132,7 +132,7 @@ class ClusterCollector:
         groups = GaugeMetricFamily(
             "penstock_groups", "Consumer groups that this broker coordinates.", labels=["state"]
         )
-        for state, count in coordinator.group_states().items():
+        for state, count in self._broker.services.group_admin.states().items():
             groups.add_metric([state], count)
         yield groups
         yield GaugeMetricFamily(

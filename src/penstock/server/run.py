@@ -1,11 +1,13 @@
 """A broker as a process: uvloop, real files, a coordination store, and signals that stop it cleanly."""
 
 import asyncio
+import ctypes
 import gc
 import logging
 import random
 import signal
 import socket
+import sys
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,13 +24,16 @@ from penstock.coordination.tree import (
     SessionExpiredError,
     Tree,
 )
+from penstock.core import descriptors
 from penstock.core.clock import SystemClock
+from penstock.core.distribution import install
 from penstock.core.errors import PenstockError
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker
 from penstock.server.console import Console
 from penstock.server.seams import Seams
 from penstock.server.worker import Workers
+from penstock.storage.data_format import METADATA_FILE
 
 if TYPE_CHECKING:
     from penstock.coordination.zookeeper import ZooKeeperStore
@@ -39,9 +44,14 @@ log = logging.getLogger(__name__)
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
+# How long a thread that computes keeps the loop waiting, each time the loop has let go of the interpreter.
+_SWITCH_SECONDS = 0.001
 # How long ZooKeeper may be silent before a start that waits for it says so, and how long one that failed rests.
 _SILENCE_SECONDS = 3.0
 _RETRY_SECONDS = 0.5
+# glibc's mallopt: blocks from this size on go back to the system when they are freed, however many there were before,
+# and so much may stay at the end of a heap.
+_MALLOC_OPTIONS = {-3: 1024 * 1024, -1: 8 * 1024 * 1024}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -51,11 +61,17 @@ class BrokenError(PenstockError):
 
 def run(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called once it serves. BrokenError when it ends by itself."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # glibc
+        for option, value in _MALLOC_OPTIONS.items():
+            library.mallopt(option, value)
     uvloop.run(_serve(config, host, port, ready))
 
 
 async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
     data_dir = Path(config.log_dirs[0])
+    descriptors.raise_limit()
     files = OsFiles()
     files.make_dirs(data_dir)
     loop = asyncio.get_running_loop()
@@ -66,7 +82,7 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
         ThreadPoolExecutor(_WORKER_THREADS, thread_name_prefix="disk") as executor,
         Workers() as workers,
     ):
-        store = await _open_store(config, data_dir)
+        store = await _open_store(config, data_dir, files)
         try:
             seams = Seams(files, SystemClock(), random.Random(), executor, workers.threads, workers.round_of)
             broker = await _started(config, seams, store, (host, port), stopped)
@@ -147,16 +163,14 @@ async def _first_of(*events: asyncio.Event) -> None:
         one.cancel()
 
 
-async def _open_store(config: BrokerConfig, data_dir: Path) -> "Store":
+async def _open_store(config: BrokerConfig, data_dir: Path, files: OsFiles) -> "Store":
     """ZooKeeper where one is named; otherwise this node is a cluster of its own."""
     if config.zookeeper_connect is None:
-        return await EmbeddedStore.open(data_dir / "metadata.db")
+        return await EmbeddedStore.open(data_dir / METADATA_FILE, files)
     try:
         from penstock.coordination.zookeeper import Address, ZooKeeperStore  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise CoordinationError(
-            f"zookeeper.connect needs {error.name}: pip install 'penstock[cluster]'"
-        ) from error
+        raise CoordinationError(f"zookeeper.connect needs {error.name}: {install('cluster')}") from error
     timeout_ms = config.zookeeper_connection_timeout_ms
     return ZooKeeperStore(
         Address.parse(config.zookeeper_connect),

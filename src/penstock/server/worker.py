@@ -17,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import WorkerDiedError
 from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
 
 _NICENESS = 10
@@ -25,10 +25,6 @@ _ROUNDS_AT_ONCE_MAX = 8
 _PR_SET_PDEATHSIG = 1
 # Not `multiprocessing`: it would import the command line once more, and leave a process of its own behind.
 _COMMAND = (sys.executable, "-m", "penstock.server.worker")
-
-
-class WorkerDiedError(PenstockError):
-    """The process ended without an answer: killed, or out of memory."""
 
 
 class Workers:

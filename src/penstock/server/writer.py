@@ -14,6 +14,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.core.errors import StorageError
 from penstock.storage.segment import Slice
@@ -36,7 +37,7 @@ def set_buffers(fd: int, receive_bytes: int, send_bytes: int) -> None:
     """Size the kernel's buffers of a connection; a negative size leaves that to the kernel."""
     if receive_bytes < 0 and send_bytes < 0:
         return
-    with socket.socket(fileno=os.dup(fd)) as own:
+    with suppress(OSError), socket.socket(fileno=os.dup(fd)) as own:  # or the kernel's sizes will do
         for option, size in ((socket.SO_RCVBUF, receive_bytes), (socket.SO_SNDBUF, send_bytes)):
             if size >= 0:
                 own.setsockopt(socket.SOL_SOCKET, option, size)
@@ -75,7 +76,11 @@ class TransportWriter:
                 self._kept_bytes -= len(part)
                 transport.write(part)
         except StorageError as error:
-            _give_up(self, transport, error)
+            _give_up(self, error)
+
+    def end(self) -> None:
+        self.close()
+        self._transport.abort()  # after that it is closing, and is given nothing more
 
     def close(self) -> None:
         self._queue.clear()
@@ -101,16 +106,18 @@ class SocketWriter:
         self.unsent_bytes = 0
 
     def send(self, parts: list[Part]) -> None:
-        if self._queue:
-            self._keep(parts)
-            return
         try:
-            data = _joined(parts)
+            if self._queue:
+                self._keep(parts)
+                return
+            only = parts[0] if len(parts) == 1 else None
+            data = only if isinstance(only, bytes) else _joined(parts)
+            if data is None:
+                self._keep(parts)
         except StorageError as error:
-            _give_up(self, self._transport, error)
+            _give_up(self, error)
             return
         if data is None:
-            self._keep(parts)
             self._pump()
             return
         try:
@@ -122,16 +129,27 @@ class SocketWriter:
             return
         if written < len(data):
             self._keep([memoryview(data)[written:]])
-            self._watch()
+            try:
+                self._watch()
+            except OSError as error:  # no descriptor is left to wait with
+                _give_up(self, error)
 
     def _keep(self, parts: list[Part]) -> None:
-        self.unsent_bytes += _size(parts)
-        self._queue.extend(parts)
+        """Small slices as their bytes: each other one holds a file open until the client has read it."""
+        kept = [
+            _read(part) if isinstance(part, Slice) and part.size < _SENDFILE_BYTES_MIN else part
+            for part in parts
+        ]
+        self.unsent_bytes += _size(kept)
+        self._queue.extend(kept)
 
     def _watch(self) -> None:
+        self._loop.add_writer(self._handle(), self._resume)
+
+    def _handle(self) -> socket.socket:
         if self._own is None:
             self._own = socket.socket(fileno=os.dup(self._fd))
-        self._loop.add_writer(self._own, self._resume)
+        return self._own
 
     def _resume(self) -> None:
         assert self._own is not None
@@ -142,10 +160,9 @@ class SocketWriter:
 
     def _pump(self) -> None:
         """Send from the queue until it is empty or the socket is full."""
-        if self._own is None:
-            self._own = socket.socket(fileno=os.dup(self._fd))
-        queue, own = self._queue, self._own
+        queue = self._queue
         try:
+            own = self._handle()
             while queue:
                 part = queue.popleft()
                 sent, rest = _send_one(own, part, more=bool(queue))
@@ -156,7 +173,14 @@ class SocketWriter:
             queue.appendleft(part)
             self._watch()
         except OSError as error:
-            _give_up(self, self._transport, error)
+            _give_up(self, error)
+
+    def end(self) -> None:
+        """At once: until the loop closes the socket, answers to what was asked behind this would go into the gap."""
+        self.close()
+        # Never sent, nor is what comes behind it: whoever sends finds a queue, and joins it.
+        self._queue.append(b"")
+        self._transport.abort()
 
     def close(self) -> None:
         self._queue.clear()
@@ -178,17 +202,14 @@ def _read(part: Slice) -> bytes:
     return data
 
 
-def _give_up(writer: SocketWriter | TransportWriter, transport: asyncio.Transport, error: Exception) -> None:
+def _give_up(writer: SocketWriter | TransportWriter, error: Exception) -> None:
     """Nothing is left out of the row: whoever waits for it finds the connection closed, and asks again."""
     log.info("a response cannot be sent, so its connection is closed: %s", error)
-    writer.close()
-    transport.abort()
+    writer.end()
 
 
 def _joined(parts: list[Part]) -> bytes | None:
     """All parts as one piece of bytes; None when a slice is large enough for sendfile."""
-    if len(parts) == 1 and isinstance(parts[0], bytes):
-        return parts[0]
     pieces: list[bytes | bytearray | memoryview] = []
     for part in parts:
         if isinstance(part, Slice):

@@ -1,4 +1,8 @@
-"""When a producer is answered: acks=all at the high watermark, acks=k when so many replicas have it, or not in time."""
+"""When a producer is answered: acks=all at the high watermark, acks=k when k in-sync replicas have it, or not in time.
+
+Only the high watermark is a promise that outlives the leader. What k of more replicas have is lost when another one is
+elected, and a leader that was replaced and has not heard of it may still count who has not either.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,10 +22,13 @@ def check_acks(partition: Partition, acks: int) -> None:
     leading = partition.leading
     if acks > 1 and (leading is None or acks > partition.replica_count):
         raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if acks == ALL and leading is not None and leading.is_short:
+    if leading is None:
+        return
+    required = leading.min_isr if acks == ALL and leading.is_short else acks
+    if required > len(leading.state.isr):
         raise ApiError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
-            f"{len(leading.state.isr)} replicas are in sync, {leading.min_isr} are required",
+            f"{len(leading.state.isr)} replicas are in sync, {required} are required",
         )
 
 

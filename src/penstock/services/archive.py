@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from penstock.config.settings import ConfigError
+from penstock.config.topic import TopicConfig
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.tree import ConflictError, CoordinationError
@@ -89,9 +90,19 @@ class _NothingToLowerError(PenstockError):
 
 def _claim(log: Log, index: int, progress: ArchiveProgress) -> tuple[int, int | None]:
     """What of the progress is true of this log, with the epoch of the record before it."""
-    end = vouched(log, progress.next_offsets.get(index, 0), progress.epochs.get(index))
+    said = progress.next_offsets.get(index, 0)
+    end = vouched(log, said, progress.epochs.get(index))
+    if end < said and end <= log.start_offset:
+        # Nothing that is here is archived. Of what was before nobody knows, and a later leader may have it still.
+        return 0, None
     epoch = log.epochs.epoch_at(end - 1)
     return end, epoch if epoch >= 0 else None
+
+
+def is_overstated(topic_id: bytes, config: TopicConfig, partition: Partition) -> bool:
+    """Whether more is said to be archived of the log than it has."""
+    offset = config.archived_offset(topic_id, partition.index)
+    return vouched(partition.log, offset, config.archived_epoch(partition.index)) < offset
 
 
 def vouched(log: Log, offset: int, epoch: int | None) -> int:
@@ -110,7 +121,7 @@ def vouched(log: Log, offset: int, epoch: int | None) -> int:
         return offset
     found, end = log.epochs.end_of(epoch, log.end_offset)
     # Nothing of that epoch is here: then it is not known where the two part, and the archive looks for it anew.
-    return min(known, end) if found == epoch else log.start_offset
+    return max(log.start_offset, min(known, end)) if found == epoch else log.start_offset
 
 
 def archived_end(topic: ServedTopic, partition: Partition) -> int:

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
-from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
+from penstock.core.errors import DiskError, StorageError, WorkerDiedError
 from penstock.core.jobs import Jobs
 from penstock.replication.group_commit import GroupCommit
+from penstock.replication.inlet import find_limit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import archived_end
@@ -46,6 +47,8 @@ _MAP_BYTES_PER_BYTE = 16
 _LONG_MAX = 2**63 - 1
 # How often a swap looks whether the checkpoint that is being written is done.
 _SAVING_POLL_SECONDS = 0.005
+# How long a log is left alone whose worker process died.
+_WORKER_DIED_REST_SECONDS = 600
 
 
 class Round(Protocol):
@@ -108,6 +111,7 @@ class Cleaner:
         # By directory: a round of a topic that was deleted may still write into that of the one made again.
         self._busy: dict[Path, None] = {}
         self.parked: dict[Partition, Log] = {}
+        self._resting: dict[Partition, float] = {}  # until when
         self.stats = CleanerStats()
 
     async def run(self) -> None:
@@ -148,8 +152,13 @@ class Cleaner:
             if not await self._clean(due):
                 await self._discard(partition.log)
                 return False
-        except (DiskFullError, DiskFailedError) as error:  # the disk's trouble: it may pass
+        except DiskError as error:  # the disk's trouble: it may pass
             log.warning("%s-%d cannot be compacted now: %s", partition.topic, partition.index, error)
+            await self._discard(partition.log)
+            return False
+        except WorkerDiedError as error:  # killed for its memory, most likely: others first
+            log.warning("%s-%d cannot be compacted for a while: %s", partition.topic, partition.index, error)
+            self._resting[partition] = self._loop.time() + _WORKER_DIED_REST_SECONDS
             await self._discard(partition.log)
             return False
         except FileNotFoundError:
@@ -170,6 +179,7 @@ class Cleaner:
     async def _dirtiest(self) -> _Due | None:
         served = set(self._table.partitions())
         self.parked = {partition: one for partition, one in self.parked.items() if partition in served}
+        self._resting = {partition: end for partition, end in self._resting.items() if partition in served}
         best: _Due | None = None
         ratios: dict[tuple[str, int], float] = {}
         for topic in self._table.topics():
@@ -193,7 +203,11 @@ class Cleaner:
     async def _look(self, topic: Topic, partition: Partition) -> Cleanable | None:
         if self.parked.get(partition, partition.log) is not partition.log:
             del self.parked[partition]  # it was opened anew, and recovery has looked at it
-        if partition.log.failed or partition in self.parked:
+        if partition.log.failed or partition in self.parked or partition.retirement is not None:
+            return (
+                None  # a retired one is moved as it is, and its readers stop at a place in one of its files
+            )
+        if self._resting.get(partition, 0) > self._loop.time():
             return None
         if topic.config.min_compaction_lag_ms > 0:
             for segment in partition.log.unknown_times():
@@ -263,9 +277,9 @@ class Cleaner:
             read_bytes += cleaned.read_bytes
             if cleaned.changed:
                 written_bytes += cleaned.size_bytes
-                if not await self._exchange(read, cleaned):
+                if not await self._exchange(read, cleaned, learned.end_offset):
                     return None
-        if not await self._note(read, read.log.cleaned._replace(offset=learned.end_offset)):
+        if not await self._note(read, lambda known: known._replace(offset=learned.end_offset)):
             return None
         stats = self.stats
         stats.rounds += 1
@@ -311,12 +325,17 @@ class Cleaner:
             tombstones_stay_from=inf if leading is None else leading.lowest_end_since(lately),
         )
 
-    async def _exchange(self, read: _Read, cleaned: CleanedSegment) -> bool:
-        """Put one compacted segment in place; False when the log has changed so that it may not be."""
+    async def _exchange(self, read: _Read, cleaned: CleanedSegment, learned_to: int) -> bool:
+        """Put one compacted segment in place; False when the log has changed so that it may not be.
+
+        It lacks what records below `learned_to` took the place of.
+        """
         topic, partition, one = read.topic, read.partition, read.log
         # Known before it is so: whoever comes back below it has missed them.
-        known = one.cleaned.without_tombstones(cleaned.tombstones_to)
-        if known != one.cleaned and not await self._note(read, known):
+        tombstones_to = cleaned.tombstones_to
+        if not await self._note(
+            read, lambda known: known.without_tombstones(tombstones_to).going_by(learned_to)
+        ):
             return False
         if not await self._may_change(read) or not topic.config.compacts:
             return False
@@ -326,6 +345,7 @@ class Cleaner:
         before = sum(each.size for each in one.between(cleaned.base_offset, cleaned.end_offset))
         await self._run(swap, partition, one)
         self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
+        find_limit(partition)  # it may have been retired meanwhile
         self.stats.freed_bytes += before - cleaned.size_bytes
         return True
 
@@ -339,6 +359,8 @@ class Cleaner:
             )
             if not served or partition.log is not one or one.failed or one.cuts != read.cuts:
                 return False
+            if partition.retirement is not None:
+                return False
             if not one.saving and not partition.truncating:
                 return True
             await asyncio.sleep(_SAVING_POLL_SECONDS)
@@ -346,20 +368,27 @@ class Cleaner:
     async def _run(self, swap: SegmentSwap, partition: Partition, one: Log) -> None:
         try:
             await self._alone(partition, swap.run)
-        except (StorageError, FileNotFoundError):
+        except Exception:  # whatever it was, nobody waits for ever for segments that stay pinned
             if swap.committed:
                 one.sync_failed()  # only opening it again can tell what is there, and finish the exchange
             else:
                 swap.undo()
             raise
 
-    async def _note(self, read: _Read, cleaned: Cleaned) -> bool:
+    async def _note(self, read: _Read, change: Callable[[Cleaned], Cleaned]) -> bool:
         """Write down how far it is clean; False when it is not the log any more that was read."""
         if not await self._may_change(read):
             return False
-        read.log.cleaned = cleaned
-        save = partial(save_cleaned, read.log.files, read.log.directory, cleaned)
-        await self._alone(read.partition, save)
+        one = read.log
+        before, known = one.cleaned, change(one.cleaned)  # who was waited for may have changed it
+        if known != before:
+            one.cleaned = known
+            try:
+                await self._alone(read.partition, partial(save_cleaned, one.files, one.directory, known))
+            except StorageError:
+                if one.cleaned is known:
+                    one.cleaned = before  # to be tried again, before anything goes by it
+                raise
         return True
 
     async def _alone(self, partition: Partition, work: Callable[[], None]) -> None:

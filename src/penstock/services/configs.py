@@ -83,6 +83,15 @@ class ConfigService:
         self._table = table
         self._apply = apply
         self._ask_leader = ask_leader
+        self._told: set[str] = set()
+        self._tell_without_effect()
+
+    def _tell_without_effect(self) -> None:
+        """Nobody shall believe in a setting that does nothing."""
+        for text in self._config.without_effect():
+            if text not in self._told:
+                self._told.add(text)
+                log.warning("%s has no effect: nothing here asks for that setting", text)
 
     def refresh(self) -> None:
         """Put in force what the metadata says of this broker."""
@@ -94,6 +103,7 @@ class ConfigService:
         )
         if (config.dynamic_default, config.dynamic) != (self._config.dynamic_default, self._config.dynamic):
             self._config = config
+            self._tell_without_effect()
             self._apply(config)
 
     # -- describe --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from penstock.config.topic import TopicConfig
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.services.controller_link import ControllerLink
+from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.topic_plans import WantedTopic
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.create_topics import (
@@ -35,7 +35,7 @@ Created = Mapping[str, CreatedTopic | ApiError]
 
 
 async def create_elsewhere(
-    link: ControllerLink,
+    controller: ControllerClient,
     metadata: MetadataStore,
     wanted: Sequence[WantedTopic],
     config: BrokerConfig,
@@ -46,7 +46,7 @@ async def create_elsewhere(
     request = CreateTopicsRequest(topics=[_on_the_wire(one) for one in wanted], timeout_ms=timeout_ms)
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     try:
-        response = await link.forward(ApiKey.CREATE_TOPICS, _VERSION, request, timeout_ms / 1000)
+        response = await controller.forward(ApiKey.CREATE_TOPICS, _VERSION, request, timeout_ms / 1000)
     except ApiError as error:
         return {one.name: error for one in wanted}
     results: dict[str, CreatedTopic | ApiError] = {}

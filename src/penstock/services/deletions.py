@@ -10,12 +10,14 @@ import asyncio
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.core.jobs import Jobs
+from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.relay.inbox import Committed
 from penstock.services.relay.words import is_said, oldest_word, say_again
-from penstock.services.topic_names import INTERNAL_TOPICS
+from penstock.storage.log import Log
 
 # In place of an offset: everything that readers can see.
 UP_TO_HIGH_WATERMARK = -1
@@ -23,9 +25,15 @@ UP_TO_HIGH_WATERMARK = -1
 
 class DeletionService:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, jobs: Jobs, clock: Clock, table: PartitionTable
+        self,
+        loop: asyncio.AbstractEventLoop,
+        jobs: Jobs,
+        clock: Clock,
+        table: PartitionTable,
+        group_commit: GroupCommit,
     ) -> None:
         self._clock = clock
+        self._group_commit = group_commit
         self._loop = loop
         self._jobs = jobs
         self._table = table
@@ -55,10 +63,15 @@ class DeletionService:
         async with asyncio.timeout_at(deadline):
             await self._keep_words(led, offset)
         log = partition.log
-        if log.failed:
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
+        _check_online(log)
         log.advance_start(offset)
         if log.start_offset > 0:
+            if log.synced_end.offset < log.start_offset:
+                # A start behind what a power cut leaves would make an empty log of it, which knows no producers.
+                async with asyncio.timeout_at(deadline):
+                    await self._group_commit.covered(partition)
+                led.check()
+                _check_online(log)
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
             await self._jobs.run(log.start_job().run, lease=partition.lease)
             led.check()
@@ -89,6 +102,11 @@ class DeletionService:
                 partition.wait_for_commit(last, waiter)
                 await waiter.done
                 led.check()
+
+
+def _check_online(log: Log) -> None:
+    if log.failed:
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
 
 
 class _Led:

@@ -14,15 +14,18 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
+from penstock.core import limits
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.leading import Course
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.services.fetch_answers import begin_anew, distinct, empty, out_of_range
+from penstock.services.certainty import Certainty, InDoubt
+from penstock.services.fetch_answers import begin_anew, distinct, empty, out_of_range, warm_all
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerReads
 from penstock.services.nearest import LEADER, RackAwareSelector
+from penstock.services.waking import Waking
 from penstock.services.whereabouts import Whereabouts
 from penstock.storage.segment import ColdRead
 from penstock.wire.kafka.fetch import (
@@ -36,15 +39,13 @@ from penstock.wire.kafka.fetch import (
 )
 from penstock.wire.kafka.leaders import Leader
 
-# Memory may be so short that what was read is gone before it is sent: then let the loop wait for the disk.
-_WARM_ROUNDS_MAX = 3
 # Smaller slices are read by `pread`, and were as good as read when their place was looked up.
 _PROBED_BYTES_MIN = 32 * 1024
-
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-
 _ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+# How to read it, and the answers that it is missing from.
+_Cold = tuple[Callable[[], object], list[PartitionAnswer], bytes, FetchPartition]
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 
 
@@ -58,6 +59,7 @@ class FetchService:
         response_bytes_max: int,
         followers: FollowerReads,
         whereabouts: Whereabouts,
+        certainty: Certainty,
         selector: RackAwareSelector | None = None,
     ) -> None:
         """`selector` sends consumers to replicas near them; None serves all who come."""
@@ -68,8 +70,10 @@ class FetchService:
         self._response_bytes_max = response_bytes_max
         self.followers = followers
         self._whereabouts = whereabouts
+        self.certainty = certainty
         self.selector = selector
         self.waiting = 0
+        self.wake = Waking(loop).wake
 
     def fetch(self, request: FetchRequest, version: int, answered: Answered) -> Callable[[], None]:
         """Calls `answered` now or later, once. Raises ApiError for a request that is wrong as a whole.
@@ -114,8 +118,8 @@ class FetchService:
         return min(request.max_bytes, self._response_bytes_max)
 
     def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
-        """Read in a thread what is not in memory, then try again, told whether it could be read."""
-        future = self._loop.run_in_executor(self._executor, _warm_all, cold)
+        """Read in a thread (some of) what is not in memory, then try again, told whether it could be read."""
+        future = self._loop.run_in_executor(self._executor, warm_all, cold[: limits.FETCH_COLD_MAX])
         future.add_done_callback(lambda done: again(not done.cancelled() and done.exception() is None))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
@@ -130,6 +134,7 @@ class _Fetch:
         "_by_id",
         "_given_up",
         "_incremental",
+        "_is_current",
         "_joined",
         "_led",
         "_missing_bytes",
@@ -171,6 +176,7 @@ class _Fetch:
         self._missing_bytes = 0
         self._noted: set[tuple[bytes, int]] | None = None  # partitions whose follower's progress was noted
         self._given_up = False
+        self._is_current: bool | None = None  # the metadata, since this fetch came; None: nobody asked
         self._rounds = 0  # how often the disk was asked
         self._unreadable = False  # and whether it failed
 
@@ -181,9 +187,10 @@ class _Fetch:
         request = self._request
         left = self._service.budget(request)
         at_least_one = True
-        total = 0
+        total = slices = 0
         urgent = last or request.max_wait_ms <= 0 or not self._topics
-        cold: list[Callable[[], object]] = []
+        cold: list[_Cold] = []
+        in_doubt = False
         topics: list[TopicAnswer] = []
         for topic, wanted in self._topics:
             answers: list[PartitionAnswer] = []
@@ -191,21 +198,33 @@ class _Fetch:
                 try:
                     answer = self._read(topic, one, left, at_least_one=at_least_one)
                 except ColdRead as read:
-                    if not self._unreadable:
-                        cold.append(read.warm)
+                    if not self._unreadable and self._rounds < limits.FETCH_COLD_ROUNDS_MAX:
+                        cold.append((read.warm, answers, topic, one))
                         continue
                     answer = PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
+                except InDoubt:
+                    in_doubt = True
+                    continue
                 if answer.size:
                     at_least_one = False
                     left = max(0, left - answer.size)
                     total += answer.size
+                    if answer.size >= _PROBED_BYTES_MIN:
+                        slices += 1
+                        left = left if slices < limits.FETCH_SLICES_MAX else 0
                 elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
             topics.append((topic, answers))
+        if cold and total and self._rounds >= limits.FETCH_WARM_ROUNDS_MAX:
+            self._put_off(cold)
+            urgent, cold = True, []
         if cold:
             self._leave()
-            self._service.warm_then(cold, partial(self._warmed, last=last))
+            self._service.warm_then([one[0] for one in cold], partial(self._warmed, last=last))
+        elif in_doubt:
+            self._leave()
+            self._service.certainty.ask(partial(self._certain, last=last))
         elif urgent or total >= request.min_bytes:
             self._leave()
             self._answer(topics)
@@ -222,9 +241,20 @@ class _Fetch:
             return False
         return self._session.is_news(topic, answer)
 
+    def _put_off(self, cold: list[_Cold]) -> None:
+        """Others have been read: their turn comes with the next fetch."""
+        aborted: list[tuple[int, int]] | None = [] if self._request.isolation_level else None
+        for _, answers, topic, one in cold:
+            partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
+            answers.append(empty(one, partition.readable.offset, partition.log.start_offset, aborted))
+
     def _warmed(self, could_be_read: bool, *, last: bool) -> None:
         self._unreadable = not could_be_read
         self._rounds += 1
+        self.attempt(last=last)
+
+    def _certain(self, is_current: bool, *, last: bool) -> None:
+        self._is_current = is_current
         self.attempt(last=last)
 
     def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
@@ -278,15 +308,23 @@ class _Fetch:
                 return empty(one, high_watermark, log.start_offset, aborted)
             if found.size > _PROBED_BYTES_MIN:
                 file, position, size = found
-                if self._rounds < _WARM_ROUNDS_MAX and not file.is_cached(size, position):
+                if self._rounds < limits.FETCH_WARM_ROUNDS_MAX and not file.is_cached(size, position):
                     raise ColdRead(partial(file.warm, size, position))
         except ApiError as error:
-            return self._refused(topic, one, error.code, aborted)
+            code = error.code
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE and request.replica_id < 0:
+                code = self._no_place(topic, one)
+            return self._refused(topic, one, code, aborted)
         except StorageError:
             return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
         return PartitionAnswer(
             one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
         )
+
+    def _no_place(self, topic: bytes, one: FetchPartition) -> ErrorCode:
+        """To a reader, which may know of a later leader than we do: the epoch that it names may be what we told it."""
+        partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
+        return self._service.certainty.no_place(partition, self._is_current)
 
     def _nearest(self, partition: Partition, one: FetchPartition) -> int:
         selector = self._service.selector
@@ -328,7 +366,11 @@ class _Fetch:
     def advanced(self, added_bytes: int) -> None:
         self._missing_bytes -= added_bytes
         if self._missing_bytes <= 0:
-            self.attempt()
+            self._service.wake(self)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._timer is not None
 
     def give_up(self) -> None:
         """Nobody is there to be answered any more."""
@@ -348,25 +390,10 @@ class _Fetch:
     def _answer(self, topics: list[TopicAnswer]) -> None:
         session = self._session
         if self._request.replica_id >= 0 and self._service.followers.throttle.is_on:
-            self._count_sent(topics)
+            find = partial(self._service.find, by_id=self._by_id, led=True)
+            self._service.followers.count_sent(topics, self._request.replica_id, find)
         if session is not None:
-            kept: list[TopicAnswer] = []
-            for topic, answers in topics:
-                changed = [answer for answer in answers if session.changed(topic, answer)]
-                if changed or not self._incremental:
-                    kept.append((topic, changed if self._incremental else answers))
-            topics = kept
-        self._answered(topics, session)
-
-    def _count_sent(self, topics: list[TopicAnswer]) -> None:
-        service, replica = self._service, self._request.replica_id
-        for topic, answers in topics:
-            for one in answers:
-                if one.size:
-                    partition = service.find(topic, one.partition, by_id=self._by_id, led=True)
-                    service.followers.throttle.sent(partition, replica, one.size)
-
-
-def _warm_all(cold: list[Callable[[], object]]) -> None:
-    for warm in cold:
-        warm()
+            topics = session.told(topics, incremental=self._incremental)
+        answered = self._answered
+        del self._answered  # the reply knows us: as a cycle, both would keep the files open
+        answered(topics, session)

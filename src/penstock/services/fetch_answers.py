@@ -1,6 +1,9 @@
 """Small pieces of Fetch: which partitions are asked for, and answers without records."""
 
+from collections.abc import Callable
+
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import StorageError
 from penstock.wire.kafka.fetch import FetchPartition, PartitionAnswer
 
 NO_REPLICA = -1
@@ -40,6 +43,18 @@ def distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[byt
     for topic, partitions in topics:
         merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
     return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
+
+
+def warm_all(cold: list[Callable[[], object]]) -> None:
+    """Read all that can be read; StorageError when some of it cannot."""
+    failure: StorageError | None = None
+    for warm in cold:
+        try:
+            warm()
+        except StorageError as error:
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def begin_anew(one: FetchPartition, log_start: int, tombstones: int) -> PartitionAnswer:

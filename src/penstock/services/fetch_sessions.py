@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import FETCH_SESSION_PARTITIONS_MAX
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -64,6 +64,15 @@ class FetchSession:
         for (topic, _), cached in self.partitions.items():
             grouped.setdefault(topic, []).append(cached.wanted)
         return list(grouped.items())
+
+    def told(self, topics: list[TopicAnswer], *, incremental: bool) -> list[TopicAnswer]:
+        """What of these answers is sent; an incremental one leaves out what has not changed."""
+        kept: list[TopicAnswer] = []
+        for topic, answers in topics:
+            changed = [answer for answer in answers if self.changed(topic, answer)]
+            if changed or not incremental:
+                kept.append((topic, changed if incremental else answers))
+        return kept
 
     def changed(self, topic: bytes, answer: PartitionAnswer) -> bool:
         """Whether an incremental answer must mention this partition; remembers what it said."""

@@ -10,7 +10,7 @@ from penstock.replication.leading import Course
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import LeaderThrottle
 from penstock.storage.segment import Slice
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
 
 
 class FollowerReads:
@@ -58,9 +58,8 @@ class FollowerReads:
         if leading is None or not in_doubt or wanted.offset < log.start_offset:
             return Course.GO_ON
         if not self._is_registered(request):
-            raise ApiError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER
-            )  # it has come back, or will: what it was may not count
+            # It has come back, or will: what it was may not count.
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         own = range(log.start_offset, log.end_offset)
         return leading.course(request.replica_id, wanted.offset, epoch, own, tombstones)
 
@@ -73,3 +72,11 @@ class FollowerReads:
         if not allowed and size_max:
             return None  # it asks again
         return log.read(offset, allowed, log.end(), at_least_one=at_least_one)
+
+    def count_sent(
+        self, topics: list[TopicAnswer], replica: int, find: Callable[[bytes, int], Partition]
+    ) -> None:
+        for topic, answers in topics:
+            for one in answers:
+                if one.size:
+                    self.throttle.sent(find(topic, one.partition), replica, one.size)

@@ -7,6 +7,7 @@ nothing.
 
 import asyncio
 import logging
+from collections.abc import Collection
 from functools import partial
 
 from penstock.config.broker import BrokerConfig
@@ -14,23 +15,22 @@ from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
 from penstock.core.errors import PenstockError, StorageError
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.core.jobs import Jobs
+from penstock.core.turns import give_way
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.archive import PROGRESS, ProgressKeeper, vouched
-from penstock.services.opening import open_all, tell_lost
+from penstock.services.archive import PROGRESS, ProgressKeeper, is_overstated
+from penstock.services.opening import OPENED_AT_ONCE, open_all, open_one, tell_lost, tell_unvouched
 from penstock.services.roles import Roles, is_earlier
-from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.storage.data_dir import DataDir
-from penstock.storage.high_watermarks import HighWatermarks
+from penstock.storage.high_watermarks import HighWatermarks, Mark
+from penstock.storage.log import Log
 from penstock.storage.recovered import Recovered
 from penstock.storage.replicated import end_at
 
 log = logging.getLogger(__name__)
-
-# Partitions opened by one job in a thread: enough to keep the hand-over cheap, few enough to stay responsive.
-_OPENED_AT_ONCE = 256
 
 
 class Hosting:
@@ -62,7 +62,8 @@ class Hosting:
         self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
         self.recovered_bytes = 0
         self.shortened = 0  # logs that lack what was durable in them
-        self.is_whole = True  # False: so does one that has other replicas, which must not follow this one
+        # False: some log may lack what others take it to have. A replica that is whole must not follow it.
+        self.is_whole = True
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
@@ -110,8 +111,8 @@ class Hosting:
             await self._drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
         missing = [index for index in wanted if topic is None or index not in topic.partitions]
         opened: dict[int, Partition] = {}
-        for at in range(0, len(missing), _OPENED_AT_ONCE):
-            opened |= await self._open(image, config, missing[at : at + _OPENED_AT_ONCE])
+        for at in range(0, len(missing), OPENED_AT_ONCE):
+            opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
             config = TopicConfig.resolve(image.configs, self._config)
@@ -132,21 +133,34 @@ class Hosting:
             index: state.inlet.into for index, state in enumerate(image.partitions) if state.inlet is not None
         }
         doubtful = await self._doubtful(image, topic)
-        for partition in list(topic.partitions.values()):
-            if partition.index not in doubtful:
-                await self._roles.assume(topic, partition, partial(self._may_begin, topic, partition))
+        for number, partition in enumerate(list(topic.partitions.values())):
+            await give_way(number)
+            if partition.index not in doubtful and not await self._give_role(topic, partition):
+                doubtful.add(partition.index)
         if len(missing) == len(opened) and not doubtful:
             self._hosted[image.id] = image
+
+    async def _give_role(self, topic: Topic, partition: Partition) -> bool:
+        """False: its log could not be read, and the next round tries it again; the others go on."""
+        try:
+            await self._roles.assume(topic, partition, partial(self._may_begin, topic, partition))
+        except StorageError as error:
+            log.error("partition %s-%d has no role yet: %s", topic.name, partition.index, error)  # noqa: TRY400
+            self._incomplete = True
+            return False
+        return True
 
     async def _disbelieve_archive(
         self, image: TopicImage, config: TopicConfig, opened: dict[int, Partition]
     ) -> bool:
         """Whether logs that lost what an archive already had made its progress go back, before they serve."""
+        if config.archive_progress is None:
+            return False
         parted = {
             index: partition.log
             for index, partition in opened.items()
             # Of several replicas, one that lags is no reason: what it lacks comes back from its leader.
-            if len(image.partitions[index].replicas) == 1 and _is_overstated(image, config, partition)
+            if len(image.partitions[index].replicas) == 1 and is_overstated(image.id, config, partition)
         }
         if not parted:
             return False
@@ -178,7 +192,7 @@ class Hosting:
             for index, partition in topic.partitions.items()
             if index < len(image.partitions)
             and image.partitions[index].leader == self._node
-            and _is_overstated(image, topic.config, partition)
+            and is_overstated(image.id, topic.config, partition)
         }
         try:
             if parted:
@@ -199,15 +213,17 @@ class Hosting:
         config = topic.config
         if config.overrides != image.configs:
             config = TopicConfig.resolve(image.configs, self._config)
-        if _is_overstated(image, config, partition):
+        if is_overstated(image.id, config, partition):
             self._stale = self._incomplete = True
             return False
         return True
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
-        job = partial(open_all, self._data_dir, image, config, indexes)
+        vouched = self._data_dir.was_clean and not self._roles.may_play()
+        job = partial(open_all, self._data_dir, image, config, indexes, vouched=vouched)
         partitions = {}
-        for index, recovered in (await self._jobs.run(job)).items():
+        for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
+            await give_way(number)
             if isinstance(recovered, StorageError):
                 self._not_opened(image, index, recovered)
                 continue
@@ -217,9 +233,14 @@ class Hosting:
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
             if recovered.lost is not None:
-                tell_lost(image.name, index, recovered.lost)
+                only_copy = len(image.partitions[index].replicas) == 1
+                tell_lost(image.name, index, recovered.lost, only_copy=only_copy)
                 self.shortened += 1
-                self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
+                self.is_whole = self.is_whole and only_copy
+            elif recovered.unvouched and self._counts_as_whole(image, index):
+                self.is_whole = False
+                if self._data_dir.was_clean:
+                    tell_unvouched(image.name, index)
             try:
                 partitions[index] = self._replica(image, config, index, recovered)
             except StorageError as error:  # it was read again, for its high watermark
@@ -230,6 +251,13 @@ class Hosting:
     def _not_opened(self, image: TopicImage, index: int, error: StorageError) -> None:
         log.error("partition %s-%d cannot be opened: %s", image.name, index, error)
         self._incomplete = True
+        # What it lacks may show too late: when it is opened, this broker may lead with it.
+        self.is_whole = self.is_whole and not self._counts_as_whole(image, index)
+
+    def _counts_as_whole(self, image: TopicImage, index: int) -> bool:
+        """At a start: whether others take what is here for all there is. Later, a log may well be new."""
+        state = image.partitions[index]
+        return not self._roles.may_play() and self._node in (*state.isr, *state.eligible)
 
     def _replica(self, image: TopicImage, config: TopicConfig, index: int, recovered: Recovered) -> Partition:
         state = image.partitions[index]
@@ -246,7 +274,7 @@ class Hosting:
         partition.gap = image.removed.get(index)
         partition.replica_count, partition.assured_count = len(state.replicas), state.assured
         if partition.replica_count > 1:
-            known = self._marks.of(image.id, index)
+            known = self._marks.of(image.id, index).committed(recovered.log.epochs)
             offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
             partition.note_committed(end_at(recovered.log, offset))
         return partition
@@ -254,7 +282,7 @@ class Hosting:
     async def save_high_watermarks(self) -> None:
         """How much of each replicated log is known to be committed, for the next start."""
         replicated = [one for one in self._table.partitions() if one.replica_count > 1]
-        marks = {(one.topic_id, one.index): one.high_watermark for one in replicated}
+        marks = {(one.topic_id, one.index): Mark.of(one.high_watermark, one.log.epochs) for one in replicated}
         if marks:
             await self._jobs.run(partial(self._marks.save, marks))
 
@@ -297,6 +325,7 @@ class Hosting:
         """Nothing begins on its files any more, and what has begun is done: the names may be another one's soon."""
         partition.lease.ended = partition.truncating = True
         await self._group_commit.quiet(partition)
+        partition.log.close(deleted=True)
 
     def empty_trash(self) -> None:
         self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
@@ -305,59 +334,50 @@ class Hosting:
         for partition in topic.partitions.values():
             await self._roles.let_go(partition)
 
-    async def reopen_failed(self) -> None:
-        """Open logs again that an I/O error took offline, scanned from their recovery points as after a crash."""
+    def failed_logs(self) -> set[Log]:
+        return {partition.log for partition in self._table.partitions() if partition.log.failed}
+
+    async def reopen_failed(self, logs: Collection[Log]) -> None:
+        """Open logs again that an I/O error took offline, scanned from their recovery points as after a crash.
+
+        Only `logs`, whose failure was told: another one may be taken for whole, and come back shorter.
+        """
         async with self._turn:
             for topic in self._table.topics():
                 for partition in list(topic.partitions.values()):
-                    is_busy = partition.sync_running or not partition.lease.is_free
-                    if partition.log.failed and not is_busy and not partition.truncating:
+                    if partition.log in logs:
                         await self._reopen(topic, partition)
 
     async def _reopen(self, topic: Topic, partition: Partition) -> None:
-        job = partial(
-            self._data_dir.open_partition,
-            topic.name,
-            topic.id,
-            partition.index,
-            topic.config,
-            first_offset=0 if partition.gap is None else partition.gap.end,
-            first_epoch=0 if partition.gap is None else partition.gap.epoch,
-            after_failure=True,
-        )
+        image = self._image.topics_by_id.get(topic.id)
+        if image is None or partition.index >= len(image.partitions) or is_earlier(partition, image):
+            return  # the next round takes it out of service
+        # Before anything is opened: the log that failed may still be led, or followed by an answer that is being taken
+        # over, which would change the files of the new one.
+        await self._roles.stand_aside(topic, partition)
+        self._hosted.pop(topic.id, None)
+        await self._group_commit.quiet(partition)
+        job = partial(open_one, self._data_dir, image, topic.config, partition.index, after_failure=True)
         try:
             recovered = await self._jobs.run(job, lease=partition.lease)
         except (StorageError, FileNotFoundError) as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
         if recovered.lost is not None:
-            tell_lost(topic.name, partition.index, recovered.lost)
+            tell_lost(topic.name, partition.index, recovered.lost, only_copy=partition.replica_count == 1)
         try:
             if self._decides_of_archive(topic, partition.index):
                 # Also where all seems well: progress that was checked against the old log may be on its way.
                 await self._progress.lower(topic.name, topic.id, {partition.index: recovered.log})
+            partition.replace_log(recovered.log)
         except PenstockError as error:
             recovered.log.close()
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
-        await self._roles.let_go(partition)
-        self._hosted.pop(topic.id, None)
-        try:
-            partition.replace_log(recovered.log)
-        except StorageError as error:
-            recovered.log.close()
-            log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
-            return
         log.warning("partition %s-%d is back online", topic.name, partition.index)
-        image = self._image.topics_by_id.get(topic.id)
-        if image is not None and topic.config.overrides != image.configs:
+        image = self._image.topics_by_id.get(topic.id, image)
+        if topic.config.overrides != image.configs:
             topic.configure(TopicConfig.resolve(image.configs, self._config))
-
-
-def _is_overstated(image: TopicImage, config: TopicConfig, partition: Partition) -> bool:
-    """Whether more is said to be archived of the log than it has."""
-    offset = config.archived_offset(image.id, partition.index)
-    return vouched(partition.log, offset, config.archived_epoch(partition.index)) < offset
 
 
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:

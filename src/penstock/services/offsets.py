@@ -4,15 +4,15 @@ What the loop knows (earliest, latest) is answered at once; a time is looked for
 in what is committed.
 """
 
-import asyncio
-from concurrent.futures import Executor
 from enum import IntEnum
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
+from penstock.services.openings import Openings
 
 
 class Spec(IntEnum):
@@ -37,18 +37,16 @@ _NO_EPOCH = -1
 
 
 class OffsetService:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, executor: Executor | None, table: PartitionTable
-    ) -> None:
-        self._loop = loop
-        self._executor = executor
+    def __init__(self, openings: Openings, table: PartitionTable) -> None:
+        self._openings = openings
         self._table = table
 
     async def find(self, topic: str, index: int, leader_epoch: int, timestamp: int) -> OffsetAnswer:
         """One partition's answer; ApiError when it is not served here or the client's epoch is not ours."""
         partition = self._led(topic, index, leader_epoch)
         log = partition.log
-        if timestamp < 0 and not knows_its_end(partition):
+        known = knows_its_end(partition)
+        if timestamp < 0 and not known:
             # A new leader does not know yet how much is committed; what it told would seem to go back.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         if timestamp == Spec.LATEST:
@@ -59,10 +57,11 @@ class OffsetService:
         if timestamp in {Spec.LATEST_TIERED, Spec.EARLIEST_PENDING_UPLOAD}:
             return NOTHING  # nothing is ever tiered here
         search = log.lookup(partition.readable)
-        job = (
-            search.latest if timestamp == Spec.MAX_TIMESTAMP else lambda: search.first_at_or_after(timestamp)
-        )
-        found = await self._loop.run_in_executor(self._executor, job)
+        at_time = partial(search.first_at_or_after, timestamp)
+        found = await self._openings.run(search.latest if timestamp == Spec.MAX_TIMESTAMP else at_time)
+        if found is None and not known:
+            # There may be something of that time in what it cannot show yet: told "nothing", a reader passes it over.
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         if found is None or found.offset < log.start_offset:
             return NOTHING
         return OffsetAnswer(found.timestamp, found.offset, _epoch_at(partition, found.offset))
@@ -72,11 +71,23 @@ class OffsetService:
         return log_end_of(self._table, topic, index)
 
     def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
-        """(epoch, the offset behind its last record), as OffsetForLeaderEpoch asks."""
+        """(epoch, the offset behind its last record), as a reader sees it who asks OffsetForLeaderEpoch."""
         partition = self._led(topic, index, current_epoch)
         found, end = self._end_of(partition, epoch)
         retirement = partition.retirement
         return found, end if retirement is None else min(end, retirement.limit)
+
+    def later_than_known(self, topic: str, index: int, epoch: int) -> Partition | None:
+        """A replicated partition led here, if a reader knows of a later leader epoch than we do."""
+        found = self._table.by_name.get(topic.encode())
+        here = None if found is None else found.partitions.get(index)
+        if here is None or not here.is_leader or here.leading is None or epoch <= here.leader_epoch:
+            return None
+        return here
+
+    def end_in_log(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
+        """The same for a follower, from which nothing is hidden."""
+        return self._end_of(self._led(topic, index, current_epoch), epoch)
 
     def _led(self, topic: str, index: int, epoch: int) -> Partition:
         """The partition, if it is led here in the epoch that the client knows."""
@@ -101,8 +112,8 @@ class OffsetService:
 
 
 def knows_its_end(partition: Partition) -> bool:
-    leading, retirement = partition.leading, partition.retirement
-    if leading is None or partition.high_watermark >= leading.epoch_start:
+    retirement = partition.retirement
+    if partition.knows_its_end:
         return True
     return retirement is not None and partition.readable.offset == retirement.limit
 

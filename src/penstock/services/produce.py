@@ -15,7 +15,7 @@ from penstock.records.batch import (
     validate_batch,
 )
 from penstock.records.builder import recompress
-from penstock.records.compression import Codec
+from penstock.records.compression import WHOLE, Codec, OpeningLimit
 from penstock.records.reader import KeylessRecords, verify_records
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
@@ -60,12 +60,13 @@ class ProduceService:
         """
         config = topic.config
         header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
-        if len(batch) != header.batch_length + 12:
-            batch = batch[: header.batch_length + 12]
-        if len(batch) > config.segment_bytes:
+        size = header.batch_length + 12
+        if len(batch) != size:
+            batch = batch[:size]
+        if size > config.segment_bytes:
             raise UnreadableBatch(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch has {len(batch)} bytes, a segment holds {config.segment_bytes}",
+                f"the batch has {size} bytes, a segment holds {config.segment_bytes}",
             )
         if header.attributes & _RARE_ATTRIBUTES:
             if header.attributes & TRANSACTIONAL_MASK:
@@ -88,21 +89,30 @@ class ProduceService:
         self.records += header.record_count
         return first, last, append_time
 
-    def open_batch(self, topic: Topic, index: int, batch: memoryview) -> memoryview:
+    def open_batch(
+        self, topic: Topic, index: int, batch: memoryview, limit: OpeningLimit = WHOLE
+    ) -> memoryview:
         """The batch as the topic wants it (`compression.type`, keys where it compacts). For a thread."""
         try:
-            return self._opened(topic.config, batch)
+            return self._opened(topic.config, batch, limit)
         except KeylessRecords as error:
             raise RefusedRecords.without_key(f"{topic.name}-{index}", error.indexes) from error
 
-    def _opened(self, config: TopicConfig, batch: memoryview) -> memoryview:
+    def _opened(self, config: TopicConfig, batch: memoryview, limit: OpeningLimit) -> memoryview:
         header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
+        limit.check_count(header.record_count)
         batch = batch[: header.batch_length + 12]
         wanted = _codec_of(config.compression_type, header.codec)
         if wanted == header.codec:
-            verify_records(batch, key_required=config.compacts)
+            verify_records(batch, key_required=config.compacts, limit_bytes=limit.size_bytes)
             return batch
-        anew = recompress(batch, wanted, _level_of(config, wanted), key_required=config.compacts)
+        anew = recompress(
+            batch,
+            wanted,
+            _level_of(config, wanted),
+            key_required=config.compacts,
+            limit_bytes=limit.size_bytes,
+        )
         if len(anew) > config.max_message_bytes:
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE)
         return memoryview(anew)

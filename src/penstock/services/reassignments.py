@@ -4,7 +4,9 @@ Messages are Kafka's, word for word: tools show them.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+from penstock.controller.care import REPLICAS_TO, without_wish
 from penstock.controller.controller import Controller
 from penstock.controller.election import NOBODY, World
 from penstock.controller.moves import begin, cancel, elect_unclean, is_moving, prefer
@@ -13,7 +15,7 @@ from penstock.controller.sight import checks_of, world_of
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import PartitionState
-from penstock.coordination.tree import Check
+from penstock.coordination.tree import Check, ConflictError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
@@ -48,7 +50,7 @@ class Reassignments:
             def decide(topic: Topic, number: int, world: World) -> PartitionState:
                 state = topic.partitions[number]
                 if target is None:
-                    return _cancelled(topic.name, number, state, world)
+                    return cancel(state)
                 image = self._metadata.image
                 check_replicas(target, {*image.brokers, *image.lives}, None)
                 if not may_change_factor and len(target) != len(state.replicas) - len(state.adding):
@@ -57,7 +59,7 @@ class Reassignments:
                         f"The replication factor is changed from {len(state.replicas) - len(state.adding)} to "
                         f"{len(target)}",
                     )
-                return begin(state, target, world)
+                return begin(state, target)
 
             return decide
 
@@ -66,8 +68,25 @@ class Reassignments:
             "Unable to find a topic named {topic}.",
             "Unable to find partition {topic}:{partition}.",
         )
+        await self._forget_wishes(
+            {
+                name
+                for (name, target), outcome in zip(wanted, outcomes, strict=True)
+                if target and outcome is None
+            }
+        )
         self._controller.wake()
         return outcomes
+
+    async def _forget_wishes(self, moved: set[Name]) -> None:
+        """Whoever says where replicas are to be has said how many there are to be."""
+        topics = self._metadata.image.topics
+        for name in sorted({topic for topic, _ in moved if topic in topics}):
+            if REPLICAS_TO in topics[name].configs:
+                with suppress(
+                    ConflictError
+                ):  # somebody changes the topic: the wish stays, and can be taken back
+                    await self._metadata.alter_topic_configs(name, without_wish)
 
     async def elect(self, wanted: Sequence[Name], kind: int) -> list[Outcome]:
         def decide(topic: Topic, number: int, world: World) -> PartitionState:
@@ -153,16 +172,3 @@ class Reassignments:
             else:
                 return outcomes
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too many others change the same partitions")
-
-
-def _cancelled(topic: str, number: int, state: PartitionState, world: World) -> PartitionState:
-    try:
-        return cancel(state, world)
-    except ApiError as error:
-        if error.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
-            raise
-        raise ApiError(
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"Unable to revert partition assignment for {topic}:{number} because it would require an unclean leader "
-            "election.",
-        ) from error

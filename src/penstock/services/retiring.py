@@ -10,7 +10,11 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.replication.inlet import (
+    UNKNOWN,
+    Close,
+    ask_anew,
     freeze,
     is_drained,
     is_retired,
@@ -20,7 +24,6 @@ from penstock.replication.inlet import (
 )
 from penstock.replication.table import PartitionTable
 from penstock.services.offsets import OffsetAnswer, check_exact_epoch
-from penstock.services.topic_names import INTERNAL_TOPICS
 
 # What the controller asks, where clients ask for times.
 QUESTIONS = frozenset({FREEZE, LOOK, CLOSE})
@@ -50,12 +53,21 @@ class RetiringService:
                 raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
             return OffsetAnswer(into, left_to_move(partition), partition.leader_epoch)
         retirement = retirement_of(partition)
+        if retirement.moved == UNKNOWN:
+            # Taken for written to, its grace would begin anew with every election.
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "how much of it is moved is not known yet")
         drained = is_drained(partition)
         # What is still to be moved counts as if it was written now.
         written_ms = retirement.written_ms if drained else now_ms
-        # A log that was lost may be written to below the limit. That is moved nowhere: readers have something left.
+        # A log that lost its end, and was not written to since, ends below the limit: readers have something left.
         is_over = drained and left_to_read(partition) >= retirement.limit
         if question == CLOSE and is_over and now_ms - written_ms >= config.retire_grace_ms:
+            if retirement.close is not Close.CONFIRMED:
+                # A target that lost its end while nobody wrote would be missed with the last copy.
+                ask_anew(retirement, Close.ASKED)
+                raise ApiError(
+                    ErrorCode.OFFSET_NOT_AVAILABLE, "the target is asked once more whether it has all"
+                )
             # What its end is now stays so: nobody can write any more.
             retirement.closed = True
             return OffsetAnswer(CLOSED, partition.log.end_offset, leader_epoch)

@@ -12,8 +12,9 @@ from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import StorageError
 from penstock.replication.fetchers import Fetchers
-from penstock.replication.inlet import retire, seal, thaw
+from penstock.replication.inlet import lead_anew, retire, seal, thaw
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
@@ -43,7 +44,7 @@ class Roles:
         self._image = image
         self._fetchers = fetchers
         self._keeper = keeper
-        self._may_play = may_play
+        self.may_play = may_play
         self.may_lead = may_lead
         self._changed = changed
         self.tells_at_once = tells_at_once
@@ -54,17 +55,17 @@ class Roles:
 
         If it may not, it keeps its role: who was asked knows of a later state of the topic, and comes again with that.
         """
-        while self._may_play():
+        while self.may_play():
             state = self._state(partition)
             if state is None or state.leader_epoch < partition.leader_epoch:
                 return
             self._retire(partition, state)
-            if state.leader == self._node and self.may_lead():
+            if state.leader == self._node and self._may_lead(partition, state):
                 if self._leads_already(partition, state):
                     self._learn(topic, partition, state)
                     return
                 await self._let_go(partition)
-                if self._state(partition) == state and self.may_lead():
+                if self._state(partition) == state and self._may_lead(partition, state):
                     if may_begin():
                         self._lead(topic, partition, state)
                     return
@@ -96,7 +97,7 @@ class Roles:
     def _stand_back(self, topic: Topic, partition: Partition, epoch: int) -> None:
         was_leader = partition.is_leader
         partition.stand_back(epoch)
-        topic.roles_changed()
+        topic.role_changed(partition)
         partition.wake_readers()
         if was_leader:
             self._changed(partition)
@@ -105,6 +106,14 @@ class Roles:
         """It is no replica any longer, and is on the list of the topic's partitions no more."""
         state = self._state(partition)
         self._stand_back(topic, partition, partition.leader_epoch if state is None else state.leader_epoch)
+        await self._let_go(partition)
+
+    async def stand_aside(self, topic: Topic, partition: Partition) -> None:
+        """Its log is to be opened again: it has no role until the metadata was looked at once more.
+
+        What it knows of its followers, and the epoch that it led, are of the log that failed.
+        """
+        self._stand_back(topic, partition, partition.leader_epoch)
         await self._let_go(partition)
 
     async def let_go(self, partition: Partition) -> None:
@@ -122,6 +131,12 @@ class Roles:
         if is_earlier(partition, image):
             return None  # the metadata speaks of another one by now; the next round opens that
         return image.partitions[partition.index]
+
+    def _may_lead(self, partition: Partition, state: PartitionState) -> bool:
+        """Nobody begins to with a log that is offline: followers would copy, and be in sync with, what may be gone when
+        it is opened again. The only replica may, for those who read."""
+        is_certain = not partition.log.failed or len(state.replicas) == 1
+        return self.may_lead() and (is_certain or self._leads_already(partition, state))
 
     def _leads_already(self, partition: Partition, state: PartitionState) -> bool:
         if not partition.is_leader or partition.leader_epoch != state.leader_epoch:
@@ -150,11 +165,16 @@ class Roles:
             leading = Leading(self._node, state, config.min_insync_replicas, end, self._loop.time())
             leading.lag_records_max = config.replica_lag_max_messages
             leading.tells_at_once = self.tells_at_once
-        partition.lead(state.leader_epoch, leading)
+        try:
+            partition.lead(state.leader_epoch, leading)
+        except StorageError:
+            # It is tried again: nothing may be half done.
+            self._stand_back(topic, partition, state.leader_epoch)
+            raise
         if partition.retirement is not None:
-            partition.retirement.closed = False
+            lead_anew(partition)
             seal(partition)
-        topic.roles_changed()
+        topic.role_changed(partition)
         partition.wake_readers()  # they came to a follower, or under another epoch
         self._changed(partition)
         if leading is not None:

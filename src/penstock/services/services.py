@@ -11,16 +11,16 @@ from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
-from penstock.services.controller_link import ControllerLink
 from penstock.services.coordinator.group_admin import GroupAdminService
+from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
-from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.deletions import DeletionService
 from penstock.services.disk_usage import DiskUsage
 from penstock.services.fetch import FetchService
 from penstock.services.hosting import Hosting
 from penstock.services.offsets import OffsetService
+from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
@@ -59,12 +59,12 @@ class Services:
     configs: ConfigService
     deletions: DeletionService
     disk_usage: DiskUsage
-    coordinator: CoordinatorRuntime
+    coordinator: GroupCoordinator
     memberships: MembershipService
     group_offsets: GroupOffsetService
     group_admin: GroupAdminService
     controller: Controller
-    controller_link: ControllerLink
+    controller_client: ControllerClient
     reassignments: Reassignments
     retiring: RetiringService
     relays: Relays

@@ -7,9 +7,6 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
 NAME_CHARS_MAX = 249
-# Topics the broker itself writes to: clients see them marked, and produce to them is refused.
-OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, "__transaction_state", "__share_group_state"})
 # The name of Kafka's metadata log. There is no such topic here, and tools that look for it must not find another.
 METADATA_LOG = "__cluster_metadata"
 

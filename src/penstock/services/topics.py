@@ -16,15 +16,17 @@ from penstock.config.broker import BrokerConfig
 from penstock.controller.sight import draining_in, places_of
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import MetadataStore, NewTopic
-from penstock.coordination.nodes import CONTROLLER_EPOCH
+from penstock.coordination.nodes import CONTROLLER_EPOCH, PartitionState
 from penstock.coordination.tree import ConflictError, ConnectionLostError, SessionExpiredError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError, StorageError
-from penstock.services.controller_link import ControllerLink
+from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.core.turns import give_way
 from penstock.services.created_topics import Created, CreatedTopic, create_elsewhere
+from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.topic_deletions import Deletion, TopicReference, choose_topics
-from penstock.services.topic_names import INTERNAL_TOPICS
 from penstock.services.topic_plans import (
+    PARTITIONS_PER_REQUEST_MAX,
     TopicPlan,
     TopicPlanner,
     WantedTopic,
@@ -36,8 +38,6 @@ log = logging.getLogger(__name__)
 
 # Against other processes only versions guard; each lost round is somebody else's progress, so few are enough.
 _ROUNDS_MAX = 5
-# Topics planned before others on the loop get their turn.
-_PLANNED_AT_ONCE = 50
 
 _Result = TypeVar("_Result")
 
@@ -58,10 +58,15 @@ class TopicService:
         metadata: MetadataStore,
         reconcile: Callable[[], Awaitable[None]],
         node_id: int,
-        link: ControllerLink | None = None,
+        controller: ControllerClient | None = None,
+        check_headroom: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """With a `link`, topics are created by whoever is controller."""
-        self._link = link
+        """With a `controller`, topics are created by whoever is controller.
+
+        `check_headroom` raises ApiError when this broker cannot take so many more partitions.
+        """
+        self._controller = controller
+        self._check_headroom = check_headroom
         self._metadata = metadata
         self._reconcile = reconcile
         self._node_id = node_id
@@ -79,8 +84,8 @@ class TopicService:
         validate_only: bool = False,
     ) -> Created:
         """What became of each name; names given twice are refused and come last."""
-        if self._link is not None and not self._link.is_here:
-            return await create_elsewhere(self._link, self._metadata, wanted, config, timeout_ms)
+        if self._controller is not None and not self._controller.is_here:
+            return await create_elsewhere(self._controller, self._metadata, wanted, config, timeout_ms)
         once, twice = _split([topic.name for topic in wanted])
         topics = [topic for topic in wanted if topic.name in once]
         results: dict[str, CreatedTopic | ApiError] = {}
@@ -93,6 +98,9 @@ class TopicService:
 
     async def create_automatically(self, names: Sequence[str], config: BrokerConfig) -> None:
         """Topics that were asked for but do not exist; what cannot be created stays unknown."""
+        if len(names) * config.num_partitions > PARTITIONS_PER_REQUEST_MAX:
+            log.warning("%d topics were asked for but are not created: too many at once", len(names))
+            return
         wanted = [WantedTopic(name) for name in names if name not in INTERNAL_TOPICS]
         if not wanted:
             return
@@ -112,6 +120,7 @@ class TopicService:
         async with self._turn:
             for _ in range(_ROUNDS_MAX):
                 results, plans = await self._plan(topics, config)
+                await self._check_room(*(plan.partitions for plan in plans))
                 if validate_only or not plans:
                     ids = {plan.name: self._metadata.random_id() for plan in plans}
                     break
@@ -144,13 +153,12 @@ class TopicService:
         planner = TopicPlanner(self._metadata.image, config, self._brokers())
         results: dict[str, CreatedTopic | ApiError] = {}
         plans = []
-        for number, topic in enumerate(topics, 1):
+        for number, topic in enumerate(topics):
+            await give_way(number)
             try:
                 plans.append(planner.plan(topic))
             except ApiError as error:
                 results[topic.name] = error
-            if number % _PLANNED_AT_ONCE == 0:
-                await asyncio.sleep(0)
         return results, plans
 
     # -- delete ----------------------------------------------------------------------------------------------
@@ -170,7 +178,7 @@ class TopicService:
             for topic in chosen:
                 error = None
                 try:
-                    await self._metadata.delete_topic(topic.name)
+                    await self._delete_one(topic)
                     deleted.append(topic.name)
                 except PenstockError as failure:
                     error = as_api_error(failure)
@@ -178,6 +186,18 @@ class TopicService:
         if deleted:
             await self._make_true()
         return results
+
+    async def _delete_one(self, topic: Topic) -> None:
+        for left in reversed(range(_ROUNDS_MAX)):
+            try:
+                await self._metadata.delete_topic(topic.name, topic.id)
+            except ConflictError as error:
+                if error.path == CONTROLLER_EPOCH:
+                    raise ApiError(ErrorCode.NOT_CONTROLLER) from error
+                if not left:
+                    raise
+            else:
+                return
 
     # -- more partitions -------------------------------------------------------------------------------------
 
@@ -207,6 +227,7 @@ class TopicService:
                     added = plan_added_partitions(
                         topic, more.count, more.assignments, self._brokers(), places_of(self._metadata.image)
                     )
+                    await self._check_room(added)
                     if not validate_only:
                         await self._metadata.create_partitions(name, added)
                     results[name] = None
@@ -230,6 +251,11 @@ class TopicService:
         leaving = {one.id for one in image.brokers.values() if one.stopping}
         known = {*image.brokers, self._node_id} - (leaving - {self._node_id})
         return sorted(known - {*draining_in(image)}) or sorted(known)
+
+    async def _check_room(self, *planned: Sequence[PartitionState]) -> None:
+        if self._check_headroom is not None:
+            here = (one for partitions in planned for one in partitions if self._node_id in one.replicas)
+            await self._check_headroom(sum(1 for _ in here))
 
     async def _make_true(self) -> None:
         """What is written will come true, at the next start at the latest: a disk that refuses undoes nothing."""

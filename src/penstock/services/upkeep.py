@@ -7,9 +7,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
+from penstock.core.descriptors import Descriptors
 from penstock.core.errors import PenstockError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 
 # How often `flush.ms` is looked at: it is a bound on what a crash may cost, not an appointment.
 _FLUSH_EVERY_SECONDS = 1.0
+# When too many files wait for a sync, those of so long are synced together.
+_RELIEF_SECONDS = 0.02
 
 # How long an offline log rests between two attempts to open it again.
 _OFFLINE_RETRY_SECONDS = 5.0
@@ -48,10 +52,15 @@ class Upkeep:
         table: PartitionTable,
         group_commit: GroupCommit,
         config: BrokerConfig,
+        descriptors: Descriptors,
         reopen: Callable[[], Awaitable[None]],
         open_missing: Callable[[], Awaitable[None]],
     ) -> None:
-        """`reopen` tries to bring back logs that an I/O error took offline, `open_missing` those that never opened."""
+        """`reopen` tries to bring back logs that an I/O error took offline, `open_missing` those that never opened.
+
+        `descriptors` tells when files must be synced, so that they can be closed and others be opened.
+        """
+        self._descriptors = descriptors
         self._reopen = reopen
         self._open_missing = open_missing
         self._loop = loop
@@ -61,6 +70,7 @@ class Upkeep:
         self._group_commit = group_commit
         self.config = config
         self._unsynced: dict[Partition, _Unsynced] = {}
+        self._relief: asyncio.TimerHandle | None = None
         self._deletions: dict[int, asyncio.TimerHandle] = {}
         self._deletion_last = 0
         self.deleted_bytes = 0
@@ -68,10 +78,16 @@ class Upkeep:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(endless(self._enforce_retention))
-            tasks.create_task(endless(self._flush_by_age))
-            tasks.create_task(endless(self._bring_back_offline_logs))
+        self._descriptors.on_pressed = self._relieve_soon
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(endless(self._enforce_retention))
+                tasks.create_task(endless(self._flush_by_age))
+                tasks.create_task(endless(self._bring_back_offline_logs))
+        finally:
+            self._descriptors.on_pressed = None
+            if self._relief is not None:
+                self._relief.cancel()
 
     async def _enforce_retention(self) -> None:
         await asyncio.sleep(self.config.log_initial_task_delay_ms / 1000)
@@ -132,8 +148,8 @@ class Upkeep:
             partition.log.start_offset,
         )
         self.deleted_bytes += deletion.size_bytes
-        await self._jobs.run(deletion.hide, lease=partition.lease)
-        self.unlink_later(deletion, config.file_delete_delay_ms)
+        if await self._jobs.run(partial(deletion.hide, partition.lease), lease=partition.lease):
+            self.unlink_later(deletion, config.file_delete_delay_ms)  # else it goes with the whole log
         return held
 
     def unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
@@ -153,19 +169,40 @@ class Upkeep:
             handle.cancel()
 
     async def _bring_back_offline_logs(self) -> None:
+        again = False
         while True:
             await asyncio.sleep(_OFFLINE_RETRY_SECONDS)
-            if any(partition.log.failed for partition in self._table.partitions()):
-                await self._reopen()
-            await self._open_missing()
+            try:
+                if again or any(partition.log.failed for partition in self._table.partitions()):
+                    await self._reopen()
+                await self._open_missing()
+                again = False
+            except PenstockError:  # a log that was opened could not be read, say: it may be another time
+                log.exception("not all that was offline could be brought back")
+                again = True
 
     async def _flush_by_age(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_EVERY_SECONDS)
+            if self._descriptors.pressed:
+                self._relieve_soon()
             for topic in self._table.topics():
                 for partition in topic.partitions.values():
                     if not partition.sync_before_ack:
                         self._flush_if_old(partition, topic.config.flush_ms)
+
+    def _relieve_soon(self) -> None:
+        if self._relief is None:
+            self._relief = self._loop.call_later(_RELIEF_SECONDS, self._relieve)
+
+    def _relieve(self) -> None:
+        """So many files wait for a sync that others could not be opened soon."""
+        self._relief = None
+        if self._descriptors.pressed:
+            for partition in self._table.partitions():
+                # Also where a full disk took nothing: until a sync its file stays open.
+                if partition.log.unsynced.last is not None:
+                    self._group_commit.request(partition)
 
     def _flush_if_old(self, partition: Partition, flush_ms: int) -> None:
         if not partition.log.unsynced_bytes:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from penstock.client.connect import reach
 from penstock.client.raw import RawClient, RawOptions
 from penstock.spark.filters import RowFilter, bounds_of
 from penstock.spark.planning import split
@@ -58,6 +59,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
+        reach(options.bootstrap)
         with RawClient(options.bootstrap, RawOptions.from_kafka(options.client)) as client:
             ranges, found = batch_ranges(client, options)
             ranges = bounds_of(client, self._filter, ranges, committed=options.committed)

@@ -2,10 +2,13 @@
 
 import os
 import shutil
+import subprocess
+from collections.abc import MutableMapping
 from importlib import metadata
 from pathlib import Path
 
-from penstock.spark.errors import JavaMissingError, PySparkVersionError
+from penstock.core.distribution import install
+from penstock.spark.errors import JavaMissingError, PySparkVersionError, WorkerPythonError
 
 # Admission control, AvailableNow and Arrow stream writers for Python sources came together in this one.
 PYSPARK_MIN = (4, 2)
@@ -19,7 +22,7 @@ def require_pyspark() -> None:
         found = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         raise PySparkVersionError(
-            f"PySpark is not installed: pip install 'penstock[spark]' (PySpark {wanted} or newer)"
+            f"PySpark is not installed: {install('spark')} (PySpark {wanted} or newer)"
         ) from None
     if _release(found) < PYSPARK_MIN:
         raise PySparkVersionError(
@@ -35,6 +38,28 @@ def _release(version: str) -> tuple[int, ...]:
             break
         numbers.append(int(part))
     return tuple(numbers)
+
+
+def prefer_own_python(environment: MutableMapping[str, str], executable: str) -> None:
+    """Let Spark run the Python that runs us. It takes `python3` of the PATH unless it is told; in a virtual environment
+    that is not activated that one has no Penstock, and Spark finds no source. The JVM reads it when it starts."""
+    if "PYSPARK_PYTHON" not in environment:
+        found = shutil.which("python3", path=environment.get("PATH"))
+        if found is None or Path(found) != Path(executable).with_name("python3"):
+            environment["PYSPARK_PYTHON"] = executable
+
+
+def require_penstock_in(python: str, executable: str) -> None:
+    """That the Python of Spark's workers has Penstock; asked of it only where it is another one than ours."""
+    found = shutil.which(python)
+    if found is None or Path(found).parent == Path(executable).parent:
+        return
+    done = subprocess.run([found, "-c", "import pyspark_penstock"], capture_output=True, check=False)
+    if done.returncode:
+        raise WorkerPythonError(
+            f"Spark's workers run {found}, which has no Penstock: import penstock.spark before the session is made, or "
+            f"set PYSPARK_PYTHON={executable}"
+        )
 
 
 def require_java(environment: dict[str, str] | None = None) -> None:

@@ -104,10 +104,12 @@ def served(
     """Partitions whose log begins behind where a reader stands, who misses nothing all the same.
 
     That is a partition which was retired, removed and grown again: what was written to it between the last offset that
-    readers saw and the first of the new log is in other partitions.
+    readers saw and the first of the new log is in other partitions. That it is served alone says nothing: a leader that
+    has come since `earliest` was asked for may not have deleted so much.
     """
     late = {at: begin for at, begin in begins.items() if at in earliest and begin < earliest[at]}
-    return {at for at, begin in late.items() if cluster.serves(at, begin)}
+    first = firsts(cluster, {at: earliest[at] for at in late})
+    return {at for at, begin in late.items() if first.get(at) == earliest[at] and cluster.serves(at, begin)}
 
 
 def firsts(cluster: Cluster, earliest: Mapping[TopicPartition, int]) -> Offsets:

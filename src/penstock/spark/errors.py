@@ -36,6 +36,10 @@ class JavaMissingError(SparkSourceError):
     """Spark runs on Java, and there is none to be found."""
 
 
+class WorkerPythonError(SparkSourceError):
+    """Spark runs a Python that has no Penstock."""
+
+
 # The last line of a Python traceback: a dotted class name of ours, then the message up to the end of its line.
 _OURS = re.compile(r"^\s*(?:[\w.]*:\s*)?penstock\.[\w.]+: (?P<message>.+)$", re.MULTILINE)
 

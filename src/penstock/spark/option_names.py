@@ -27,6 +27,8 @@ READ = (
     "isolation.level",
 )
 WRITE = ("topic", "includeHeaders")
+# Set by the archive alone: the leader epochs of what it wants, as {topic: {partition: [[epoch, end], ...]}}.
+EPOCHS = "penstock.epochs"
 
 # Settings of the machinery inside Spark's own source: queries that name them must run here unchanged.
 WITHOUT_EFFECT = (
@@ -55,7 +57,7 @@ REFUSED = {
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """An option that nobody reads is a mistake: say which one was probably meant."""
-    spellings = {name.lower(): name for name in (*known, *WITHOUT_EFFECT, *FROM_SPARK, BOOTSTRAP)}
+    spellings = {name.lower(): name for name in (*known, *WITHOUT_EFFECT, *FROM_SPARK, BOOTSTRAP, EPOCHS)}
     for name in given:
         lowered = name.lower()
         if lowered == "path":

@@ -4,6 +4,7 @@ The names and their meaning are those of Spark's own Kafka source (see its integ
 switching a query over is one word. What it would ignore or misread silently is an error here.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class ReadOptions:
     fail_on_data_loss: bool = True
     committed: bool = False
     client: dict[str, str] = field(default_factory=dict)
+    # Of these partitions only records of these leader epochs, each up to its end.
+    epochs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
         committed=_committed(options, client),
         client=client,
+        epochs=_epochs(options.get(names.EPOCHS, "{}")),
     )
+
+
+def _epochs(text: str) -> dict[TopicPartition, tuple[tuple[int, int], ...]]:
+    return {
+        TopicPartition(topic, int(partition)): tuple((epoch, end) for epoch, end in marks)
+        for topic, partitions in json.loads(text).items()
+        for partition, marks in partitions.items()
+    }
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:

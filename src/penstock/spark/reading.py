@@ -1,11 +1,12 @@
 """What a task does: one range of one partition, from whole record batches to Arrow, batch by batch."""
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import InputPartition
 
 from penstock.client.raw import (
@@ -17,8 +18,10 @@ from penstock.client.raw import (
     UnknownPartitionError,
     UnknownTopicError,
 )
+from penstock.records.batch import read_header
 from penstock.records.columns import Columns, decode_in_parts
 from penstock.records.compression import Unpacker
+from penstock.spark.errors import DataLossError
 from penstock.spark.loss import LossPolicy
 from penstock.spark.planning import Range
 from penstock.spark.schema import ARROW_HEADERS, ARROW_TYPES
@@ -26,6 +29,10 @@ from penstock.spark.schema import ARROW_HEADERS, ARROW_TYPES
 if TYPE_CHECKING:
     from penstock.spark.filters import RowFilter
     from penstock.spark.options import ReadOptions
+
+
+# The latest time, and the earliest with a minus, that Spark's microseconds can tell.
+_MS_MAX = (2**63 - 1) // 1000
 
 
 class RangePartition(InputPartition):
@@ -59,6 +66,9 @@ class RangeReader:
                 )
             except (UnknownTopicError, UnknownPartitionError):
                 loss.report(f"{part.at} was deleted while it was read up to offset {part.end}")
+            except _OtherEpochError as error:
+                # Part of it is read already: the archive, which asks for epochs, begins the whole range again.
+                raise DataLossError(str(error)) from error
             except OffsetOutOfRangeError as error:
                 # Retention was faster: what is left of the range begins where the log does now.
                 loss.report(
@@ -72,9 +82,12 @@ class RangeReader:
         with_headers = "headers" in self.schema.names
         wanted = None if topic_id is None else uuid.UUID(topic_id)
         unpacker = Unpacker()
+        epochs = self.options.epochs.get(part.at, ())
         for fetched in client.fetch(
             part.at, part.start, part.end, committed=self.options.committed, topic_id=wanted
         ):
+            if epochs:
+                check_epochs(fetched.records, part, epochs)
             for columns in decode_in_parts(
                 fetched.records,
                 first=part.start,
@@ -88,6 +101,27 @@ class RangeReader:
                     batch = self.keep.apply(batch)
                 if batch.num_rows:
                     yield batch
+
+
+class _OtherEpochError(Exception):
+    """A record of another leader than the one that was meant has an offset."""
+
+
+def check_epochs(records: memoryview, part: Range, epochs: Sequence[tuple[int, int]]) -> None:
+    """Every batch is of the epoch that is said to have its offsets: another leader may come at any time."""
+    position = 0
+    while position < len(records):
+        header = read_header(records, position)
+        position += header.size_bytes
+        if header.next_offset <= part.start or header.base_offset >= part.end:
+            continue
+        offset = max(header.base_offset, part.start)
+        wanted = next((epoch for epoch, end in epochs if offset < end), None)
+        if wanted is not None and header.leader_epoch != wanted:
+            raise _OtherEpochError(
+                f"{part.at} has at offset {offset} a record of leader epoch {header.leader_epoch}, not {wanted}: "
+                "it got another leader while it was read"
+            )
 
 
 def to_batch(columns: Columns, at: TopicPartition, schema: pa.Schema) -> pa.RecordBatch:
@@ -108,6 +142,9 @@ def to_batch(columns: Columns, at: TopicPartition, schema: pa.Schema) -> pa.Reco
 
 
 def _microseconds(milliseconds: pa.Int64Array) -> pa.TimestampArray:
-    # Unchecked on purpose: a producer may send any 64-bit number, and one mad clock must not stop a query.
+    """A producer may send any 64-bit number: one mad clock must not stop a query, nor become another time."""
+    edges = pc.min_max(milliseconds)
+    if len(milliseconds) and (edges["min"].as_py() < -_MS_MAX or edges["max"].as_py() > _MS_MAX):
+        milliseconds = pc.max_element_wise(pc.min_element_wise(milliseconds, _MS_MAX), -_MS_MAX)
     instants = milliseconds.cast(pa.timestamp("ms", tz="UTC"))
-    return instants.cast(ARROW_TYPES["timestamp"], safe=False)
+    return instants.cast(ARROW_TYPES["timestamp"])

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.spark.checks import require_java, require_pyspark
+from penstock.spark.checks import require_java, require_penstock_in, require_pyspark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +40,6 @@ def session(
     require_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - half a second, and only sessions need it
 
-    # Spark runs `python3` of the PATH unless told otherwise; in a virtual environment that is not activated that
-    # one has no Penstock, and Spark would not find the source. The JVM reads it when it starts.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = DEFAULTS | (LOCAL_DEFAULTS if master.startswith("local") else {}) | dict(config or {})
     builder = SparkSession.builder.appName(name).master(master)
@@ -57,4 +55,9 @@ def register(spark: "SparkSession") -> None:
     require_pyspark()
     from penstock.spark.source import PenstockSource  # noqa: PLC0415 - needs PySpark
 
+    context = getattr(spark, "_sc", None)  # a session of Spark Connect has none
+    if context is not None:
+        require_penstock_in(
+            context.getConf().get("spark.pyspark.python") or context.pythonExec, sys.executable
+        )
     spark.dataSource.register(PenstockSource)

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from penstock.client.connect import reach
 from penstock.client.raw import EARLIEST, LATEST, RawClient, RawOptions
 from penstock.spark.cluster import Found, edges, find, firsts, resolve, served
 from penstock.spark.loss import LossPolicy
@@ -76,6 +77,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin_at = StreamOffset.from_json(start)
         now = self._find()
         self._latest = self._latest_of(now)
+        if shorter := {at.topic for at, end in self._latest.items() if end < begin_at.at.get(at, 0)}:
+            # Perhaps only one who leads no more, and has not heard of it, says so.
+            self._cluster.hear_all(shorter)
+            now = self._find()
+            self._latest = self._latest_of(now)
         earliest = edges(self._cluster, fresh(begin_at, now), EARLIEST)
         left = gone(begin_at, now)
         ended = retired(begin_at, now, self._cluster.retirements(left) if left else {}, self._loss)
@@ -142,6 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _cluster(self) -> RawClient:
         if self._client is None:
+            reach(self._options.bootstrap)  # a wrong address is said at once, not after a minute
             self._client = RawClient(self._options.bootstrap, RawOptions.from_kafka(self._options.client))
         return self._client
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from penstock.client.connect import reach
 from penstock.client.raw import RawClient, RawOptions, TopicPartition, UnknownPartitionError
 from penstock.records.columns_encode import encode, partition_of
 from penstock.spark.errors import OptionError, SchemaError
@@ -49,6 +50,7 @@ def refuse_overwrite(overwrite: bool) -> None:
 class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: "WriteOptions", schema: "StructType") -> None:
         self._sink = Sink.of(options, schema)
+        reach(options.bootstrap)  # a wrong address is said before any task starts; a stream is more patient
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._sink.write(iterator)

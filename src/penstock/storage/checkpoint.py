@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.core.crc32c import crc32c
-from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
-from penstock.core.files import File, Files
+from penstock.core.errors import DiskFailedError, DiskFullError, ShortageError, StorageError
+from penstock.core.files import Files
 from penstock.storage import index as index_files
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import EpochHistory
@@ -22,6 +22,7 @@ from penstock.storage.layout import (
 )
 from penstock.storage.producers import ProducerCopy, ProducerState, dump_producers
 from penstock.storage.segment import Segment
+from penstock.storage.unsynced import Written
 
 # Producer snapshots a directory keeps: the newest, and one to fall back on.
 _SNAPSHOTS_KEPT = 2
@@ -63,6 +64,17 @@ class RecoveryPoint(NamedTuple):
             return cls(**numbers, owner=str(fields.get("owner", "")))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"unreadable recovery point: {error}") from error
+
+
+def epochs_below(files: Files, directory: Path, point: RecoveryPoint) -> EpochHistory:
+    """The saved epochs, as far as the point vouches for them.
+
+    The file may be ahead: it is written before a point that is moved on, and stays behind one that is moved back.
+    """
+    epochs = EpochHistory.parse(files.read(directory / EPOCHS_FILE))
+    epochs.forget_after(point.epoch)
+    epochs.truncate_from(point.offset + 1)
+    return epochs
 
 
 def owner_of(topic_id: bytes, partition: int) -> str:
@@ -188,20 +200,20 @@ class Checkpoint(NamedTuple):
 class SyncJob:
     """Makes what a log had written when the job was made durable. One job of a log at a time."""
 
-    __slots__ = ("_data_files", "_directory", "_files", "checkpoint", "checkpointed", "end")
+    __slots__ = ("_directory", "_files", "checkpoint", "checkpointed", "end", "written")
 
     def __init__(
         self,
         files: Files,
+        directory: Path,
         end: LogEnd,
-        data_files: list[File],
-        directory: Path | None,
+        written: Written,
         checkpoint: Checkpoint | None,
     ) -> None:
         self._files = files
+        self._directory = directory
         self.end = end  # what is durable when the job is done
-        self._data_files = data_files
-        self._directory = directory  # to be synced too, because it has new names
+        self.written = written
         self.checkpoint = checkpoint
         self.checkpointed = False
 
@@ -211,15 +223,16 @@ class SyncJob:
             try:
                 self.checkpoint.write()
                 self.checkpointed = True
-            except DiskFullError:
+            except ShortageError:
                 # The data is durable, and the old recovery point still holds: only a restart would take longer.
                 self.checkpointed = False
 
     def sync_data(self) -> None:
+        """TooManyFilesError: nothing has happened, and it is to be done again."""
         try:
-            for file in self._data_files:
+            for file in self.written.files:
                 file.sync()
-            if self._directory is not None:
+            if self.written.names:
                 self._files.sync_dir(self._directory)
         except DiskFullError as error:
             # Space was promised when the bytes were written; now they may be gone from memory, too.

@@ -22,10 +22,22 @@ class Cleaned(NamedTuple):
     # Below it tombstones may be missing that once were there: a copy that ends before it may have missed them, and keep
     # what they deleted. It may be ahead, and is never behind.
     tombstones: int = 0
+    # Records below it may have taken earlier ones with them, in a round that was perhaps never finished: whoever has to
+    # give them up lacks what they took. It may be ahead, and is never behind.
+    went_by: int = 0
 
     def cut(self, end_offset: int) -> "Cleaned":
         """What is left of it in a log that ends there."""
-        return self._replace(offset=min(self.offset, end_offset))
+        return self._replace(
+            offset=min(self.offset, end_offset), went_by=min(max(self.went_by, self.offset), end_offset)
+        )
+
+    def going_by(self, end_offset: int) -> "Cleaned":
+        return self._replace(went_by=max(self.went_by, self.offset, end_offset))
+
+    def lacks(self, end_offset: int) -> bool:
+        """Whether a log that is cut there may lack values for the sake of what was cut."""
+        return end_offset < max(self.went_by, self.offset)
 
     def without_tombstones(self, end_offset: int) -> "Cleaned":
         return self._replace(tombstones=max(self.tombstones, end_offset))
@@ -42,9 +54,10 @@ def load_cleaned(files: Files, directory: Path, end_offset: int) -> Cleaned:
         text, _, checksum = files.read(directory / CLEANER_FILE).rpartition(b"crc32c ")
         version, *values = map(int, text.split())
         if int(checksum, 16) == crc32c(text) and version == _FILE_VERSION:
-            return Cleaned(*values)
+            known = Cleaned(*values)
+            return known if len(values) == len(known) else known.going_by(end_offset)  # an earlier version's
     except FileNotFoundError:
         return Cleaned()
     except (ValueError, TypeError, StorageError):
         pass
-    return Cleaned(tombstones=end_offset)
+    return Cleaned(tombstones=end_offset, went_by=end_offset)

@@ -18,7 +18,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.core.errors import ApiError, StorageError
+from penstock.core.errors import ApiError
 from penstock.core.files import File, Files
 from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, check_batch
 from penstock.records.filtering import Walked, emptied, walk, without
@@ -30,6 +30,7 @@ from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import CLEANED, LOG, OFFSET_INDEX, segment_name
 from penstock.storage.offset_map import OffsetMap
 from penstock.storage.retention import SegmentSummary
+from penstock.storage.segment import DamagedSegmentError
 
 _INDEX_ENTRY_BYTES = 8
 # What is written goes to the disk in pieces of this size: a gigabyte at once would make every producer's sync wait.
@@ -38,10 +39,6 @@ _SYNC_EVERY_BYTES = 256 * 1024
 _IO_BYTES_MIN = 64 * 1024
 
 Pace = Callable[[int], None]
-
-
-class DamagedSegmentError(StorageError):
-    """A sealed segment does not hold whole, sound batches: it is left as it is."""
 
 
 class CleanedSegment(NamedTuple):

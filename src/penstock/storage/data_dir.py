@@ -8,41 +8,35 @@ with tells the two apart.
 """
 
 import json
+import logging
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from penstock.core.errors import StorageError
+from penstock.core.errors import ShortageError, StorageError
 from penstock.core.files import Files, Lock
 from penstock.storage.checkpoint import owner_of
+from penstock.storage.data_format import CLEAN_FILE, LOCK_FILE, Identity, read_identity, write_identity
 from penstock.storage.layout import (
     CLEANER_FILE,
+    DRAFT,
     LOG,
     PARTITION_FILE,
     parse_partition_dir,
     partition_dir,
     topics_dir,
 )
+from penstock.storage.new_log import lay_out
 from penstock.storage.recovered import Recovered
-from penstock.storage.recovery import lay_out, open_log
+from penstock.storage.recovery import open_log
 from penstock.storage.settings import LogSettings
 
-_LOCK_FILE = ".lock"
-_IDENTITY_FILE = "identity.json"
-_CLEAN_FILE = "clean-shutdown"
+log = logging.getLogger(__name__)
+
 # From so many new partitions on, syncing the whole file system is cheaper than syncing each.
 _SYNC_ALL_FROM = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who this directory belongs to; a broker that finds another cluster's or node's refuses to start."""
-
-    cluster_id: str
-    node_id: int
-    directory_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +55,39 @@ class DataDir:
         self.was_clean = False
 
     def open(self) -> None:
-        """Take the directory for this process and note how the last one left it."""
+        """Take the directory for this process and note how the last one left it. Blocks."""
         files = self.files
-        is_new = not files.exists(topics_dir(self.path))
         files.make_dirs(topics_dir(self.path))
-        self._lock = files.lock(self.path / _LOCK_FILE)
-        mark = self.path / _CLEAN_FILE
+        self._lock = files.lock(self.path / LOCK_FILE)
+        mark = self.path / CLEAN_FILE
         self.was_clean = files.exists(mark)
         files.unlink(mark)
         # Of versions that kept one for all logs: now each has its own, and nobody shall read the old words again.
         files.unlink(self.path / CLEANER_FILE)
-        if self.was_clean or is_new:
+        if self.was_clean:
             files.sync_dir(self.path)
-        if is_new:
-            files.sync_dir(self.path.parent)
+        else:
+            # Whoever was killed here may have left names that only the page cache knows: a mark that is not removed for
+            # good would vouch for what is written now, and directories (this one, too) that are not there for good
+            # would take it with them.
+            files.sync_all(self.path)
 
     def close(self, *, clean: bool) -> None:
         """Give it back; `clean` vouches that every log was synced and checkpointed up to its end."""
         if clean:
             self.files.sync_all(self.path)
-            self.files.write_atomically(self.path / _CLEAN_FILE, b"clean\n")
+            self.files.write_atomically(self.path / CLEAN_FILE, b"clean\n")
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def identity(self, node_id: int, cluster_id: str) -> Identity:
         """The directory's identity, made up the first time; a broker of another one must not use it."""
-        path = self.path / _IDENTITY_FILE
         try:
-            fields = json.loads(self.files.read(path))
-            found = Identity(str(fields["cluster_id"]), int(fields["node_id"]), str(fields["directory_id"]))
+            found = read_identity(self.files, self.path)
         except FileNotFoundError:
             found = Identity(cluster_id, node_id, _random_id(self._rng))
-            text = json.dumps({name: getattr(found, name) for name in Identity.__slots__})
-            self.files.write_atomically(path, text.encode() + b"\n")
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{path} is unreadable: {error}; restore it, or use another data dir"
-            ) from error
+            write_identity(self.files, self.path, found)
         if found.cluster_id != cluster_id:
             raise StorageError(
                 f"{self.path} belongs to cluster {found.cluster_id}, not {cluster_id}: use another data dir"
@@ -121,12 +110,14 @@ class DataDir:
         first_offset: int = 0,
         first_epoch: int = 0,
         after_failure: bool = False,
+        only_copy: bool = False,
     ) -> Recovered:
         """The partition's log, recovered, or made new from `first_offset` on. Blocks.
 
         No record of it has a leader epoch below `first_epoch`: what is here of an earlier partition of the same number,
         which is gone, goes first. If it cannot go, nothing is opened.
-        `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`.
+        `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`, also for
+        `only_copy`.
         """
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
@@ -143,8 +134,10 @@ class DataDir:
             directory,
             settings,
             rewrite_tail=after_failure,
+            names_last=not after_failure,
             first_offset=first_offset,
             owner=owner_of(topic_id, index),
+            only_copy=only_copy,
         )
         if owner is not None:
             recovered = opened()
@@ -163,18 +156,29 @@ class DataDir:
         self.files.sync_dir(directory.parent.parent)
         return opened()
 
+    def absent(self, topic: str, indexes: Iterable[int]) -> set[int]:
+        """Which of these partitions have nothing here."""
+        return {index for index in indexes if not self.files.exists(partition_dir(self.path, topic, index))}
+
     def lay_out(self, topic: str, topic_id: bytes, indexes: Iterable[int]) -> None:
-        """Before `open_partition` of many new partitions: one sync of the file system instead of six for each."""
+        """Before `open_partition` of many new partitions: two syncs of the file system instead of six for each.
+
+        Whose a directory is, is said in a file that has its name when it is durable: a start
+        after a kill goes by it, and after a power cut then, an empty one would disown what was written meanwhile.
+        """
         directories = [(index, partition_dir(self.path, topic, index)) for index in indexes]
         new = [(index, path) for index, path in directories if not self.files.exists(path)]
         if len(new) < _SYNC_ALL_FROM:
             return
         for index, path in new:
             self.files.make_dirs(path)
-            file = self.files.open(path / PARTITION_FILE, create=True)
+            file = self.files.open(path / (PARTITION_FILE + DRAFT), create=True)
             file.pwrite(_ownership(topic, topic_id, index, first_epoch=0), 0)
             file.close()
             lay_out(self.files, path, owner_of(topic_id, index))
+        self.files.sync_all(self.path)
+        for _, path in new:
+            self.files.rename(path / (PARTITION_FILE + DRAFT), path / PARTITION_FILE)
         self.files.sync_all(self.path)
 
     def _clear(self, directory: Path, topic: str, index: int) -> None:
@@ -207,15 +211,22 @@ class DataDir:
         self.files.sync_dir(directory.parent)
 
     def quarantine_strays(self, known: set[tuple[str, int]]) -> list[str]:
-        """Move aside every partition directory that the metadata does not mention; returns their names."""
+        """Move aside every partition directory that the metadata does not mention; returns their names.
+
+        One that cannot be moved is in nobody's way before a partition of its name is opened, which looks whose it is.
+        """
         moved = []
         for topic in self.files.list_dir(topics_dir(self.path)):
             for name in self.files.list_dir(topics_dir(self.path) / topic):
                 index = parse_partition_dir(name)
                 if index is not None and (topic, index) not in known:
                     directory = partition_dir(self.path, topic, index)
-                    owner = self._owner(directory)
-                    self._quarantine(directory, topic, index, owner.topic_id if owner else "unknown")
+                    try:
+                        owner = self._owner(directory)
+                        self._quarantine(directory, topic, index, owner.topic_id if owner else "unknown")
+                    except StorageError as error:
+                        log.error("%s-%d, which is not kept here, stays where it is: %s", topic, index, error)  # noqa: TRY400
+                        continue
                     moved.append(f"{topic}-{index}")
         return moved
 
@@ -223,13 +234,24 @@ class DataDir:
         """Take a deleted topic out of sight; `empty_trash` does the rest."""
         directory = topics_dir(self.path) / topic
         if self.files.exists(directory):
-            self._move(directory, self.path / "trash", f"{topic}-{topic_id.hex()}")
+            self._throw_away(directory, f"{topic}-{topic_id.hex()}")
 
     def discard_partition(self, topic: str, topic_id: bytes, index: int) -> None:
         """As `discard_topic`, for a replica that moved elsewhere."""
         directory = partition_dir(self.path, topic, index)
         if self.files.exists(directory):
-            self._move(directory, self.path / "trash", f"{topic}-{topic_id.hex()}-{index}")
+            self._throw_away(directory, f"{topic}-{topic_id.hex()}-{index}")
+
+    def _throw_away(self, directory: Path, name: str) -> None:
+        try:
+            self._move(directory, self.path / "trash", name)
+        except ShortageError:  # a full disk, where this is what makes room: then all of it goes right here
+            if self.files.exists(directory):
+                # Nobody's before the first of it goes: the rest would look like a log that begins late, or has a hole.
+                self.files.unlink(directory / PARTITION_FILE)
+                self.files.sync_dir(directory)
+                self.files.remove_tree(directory)
+            self.files.sync_dir(directory.parent)
 
     def empty_trash(self) -> None:
         """What deleted partitions left behind. Unlinking big files takes long: for a thread.

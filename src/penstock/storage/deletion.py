@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.files import Files
+from penstock.core.lease import Lease
 from penstock.storage.layout import START, parse_segment_name, segment_name
 from penstock.storage.segment import Segment
 
@@ -38,14 +39,18 @@ class Deletion(NamedTuple):
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
 
-    def hide(self) -> None:
+    def hide(self, lease: Lease | None = None) -> bool:
         """Rename the files, oldest first and each durably: a power cut must not leave a hole in the row.
 
-        This takes no space, so it works on a full disk, where it is needed most.
+        This takes no space, so it works on a full disk, where it is needed most. Whoever waits to remove the whole log
+        does not wait for each of many segments: False, then.
         """
         for segment in self.segments:
+            if lease is not None and lease.ended:
+                return False
             segment.rename_deleted()
             self.files.sync_dir(self.directory)
+        return True
 
     def unlink(self) -> None:
         """Call it `file.delete.delay.ms` later. A restart does it too."""

@@ -1,9 +1,16 @@
 """Which leader epoch wrote which offsets: a short ascending list of (epoch, first offset written under it).
 
-The list can be rebuilt from the batches themselves, since each carries its epoch; the file spares that scan.
+Each batch carries its epoch, so where no batch is missing the list can be rebuilt from them. Compaction may take the
+first records of an epoch, or all: then only a list tells where it began. Too late a start is a loss: whoever returns
+with records of the epoch before, which nobody else has, would be told to keep them. So a follower that comes to a gap
+asks its leader, and what it is told is in the file before any record behind the gap is in the log.
+
+An epoch has one leader and so one start, and one history before it: wherever a list has the epoch of a batch, what that
+list says of the epochs before is true of the batch, too.
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 
 from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
@@ -14,18 +21,15 @@ _FILE_VERSION = 0
 
 
 class EpochHistory:
-    __slots__ = ("_epochs", "_starts")
+    __slots__ = ("_epochs", "_starts", "latest")
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self.latest = UNKNOWN_EPOCH  # the last of them, at hand for every append
 
     def __len__(self) -> int:
         return len(self._epochs)
-
-    @property
-    def latest(self) -> int:
-        return self._epochs[-1] if self._epochs else UNKNOWN_EPOCH
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
@@ -36,10 +40,33 @@ class EpochHistory:
             return
         # Entries that begin at or behind this offset wrote nothing that is still there.
         while self._starts and self._starts[-1] >= start_offset:
-            self._starts.pop()
-            self._epochs.pop()
+            self._pop()
         self._epochs.append(epoch)
         self._starts.append(start_offset)
+        self.latest = epoch
+
+    def _pop(self) -> None:
+        self._starts.pop()
+        self._epochs.pop()
+        self.latest = self._epochs[-1] if self._epochs else UNKNOWN_EPOCH
+
+    def cross_gap(self, told: Sequence[tuple[int, int]], epoch: int, gap: range) -> bool:
+        """A batch of `epoch` comes next, behind a gap: note where it and those before it began, by a list of them all.
+
+        False: the list knows nothing of that epoch.
+        """
+        if all(known != epoch for known, _ in told):
+            return False
+        for known, start in told:
+            if known <= epoch:
+                self.assign(known, min(max(start, gap.start), gap.stop))
+        return True
+
+    def copy(self) -> "EpochHistory":
+        made = EpochHistory()
+        made._epochs, made._starts = list(self._epochs), list(self._starts)
+        made.latest = self.latest
+        return made
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """(the largest known epoch at or below `epoch`, where the next one begins), as OffsetForLeaderEpoch asks."""
@@ -60,22 +87,25 @@ class EpochHistory:
     def truncate_from(self, offset: int) -> None:
         """The log now ends at `offset`."""
         while self._starts and self._starts[-1] >= offset:
-            self._starts.pop()
-            self._epochs.pop()
+            self._pop()
 
     def forget_after(self, epoch: int) -> None:
         """Nothing that later epochs wrote is known to be there."""
         while self._epochs and self._epochs[-1] > epoch:
-            self._starts.pop()
-            self._epochs.pop()
+            self._pop()
 
     def advance_start(self, offset: int) -> None:
-        """The log now starts at `offset`: the epoch that holds it begins there, older ones are gone."""
-        at = bisect_right(self._starts, offset) - 1
+        """The log now starts at `offset`: of what was before only the last record's epoch is still known.
+
+        That one tells of which log this is the rest: without it a log that begins where another one ends, with records
+        of a later epoch, would seem to be its continuation.
+        """
+        before = offset - 1
+        at = bisect_right(self._starts, before) - 1
         if at > 0:
             del self._starts[:at], self._epochs[:at]
         if at >= 0:
-            self._starts[0] = offset
+            self._starts[0] = before
 
     def dump(self) -> bytes:
         lines = [str(_FILE_VERSION), str(len(self._epochs))]
@@ -97,6 +127,7 @@ class EpochHistory:
             for epoch, start in pairs:
                 history._epochs.append(epoch)
                 history._starts.append(start)
+                history.latest = epoch
         except ValueError as error:
             raise StorageError(f"unreadable leader-epoch checkpoint: {error}") from error
         return history

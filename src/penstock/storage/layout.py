@@ -11,6 +11,10 @@
     *.cleaned.log, .index, …        being written by compaction: removed when the log is opened
     <base>-<end>.swap               a compacted segment about to take the place of those from base to end; a start
                                     that finds it finishes the exchange
+    <end>-<base>.gap                empty; its name says that the segment at base comes next behind the records that end
+                                    there: a gap that is too wide for one segment
+    00000000000000000000.anew       empty; its name says that nothing here is of use, and the log begins at that offset:
+                                    a start that finds it throws away what is left
     *.damaged                       set aside by a recovery that could not tell what is right; never served
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, and where the log starts
@@ -31,6 +35,8 @@ DRAFT = ".tmp"
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+GAP = ".gap"
+ANEW = ".anew"
 PARTITION_FILE = "partition.json"
 EPOCHS_FILE = "leader-epoch-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point"
@@ -49,17 +55,17 @@ def parse_segment_name(name: str, suffix: str) -> int | None:
     return int(stem) if stem != name and len(stem) == 20 and stem.isdigit() else None
 
 
-def swap_name(base_offset: int, end_offset: int) -> str:
-    return f"{base_offset:020d}-{end_offset:020d}{SWAP}"
+def range_name(first: int, end: int, suffix: str) -> str:
+    return f"{first:020d}-{end:020d}{suffix}"
 
 
-def parse_swap_name(name: str) -> tuple[int, int] | None:
-    """The offsets in the name of a swap file, the second excluded; None for any other name."""
-    stem = name.removesuffix(SWAP)
-    base, _, end = stem.partition("-")
-    if stem == name or not (len(base) == len(end) == 20 and base.isdigit() and end.isdigit()):
+def parse_range_name(name: str, suffix: str) -> tuple[int, int] | None:
+    """The offsets in the name of a swap file or a gap, the second excluded; None for any other name."""
+    stem = name.removesuffix(suffix)
+    first, _, end = stem.partition("-")
+    if stem == name or not (len(first) == len(end) == 20 and first.isdigit() and end.isdigit()):
         return None
-    return int(base), int(end)
+    return int(first), int(end)
 
 
 def topics_dir(data_dir: Path) -> Path:

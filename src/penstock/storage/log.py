@@ -11,9 +11,10 @@ so that nothing before the recovery point ever needs to be looked at again after
 """
 
 from pathlib import Path
+from typing import Any
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, DiskFullError, StorageError
+from penstock.core.errors import ApiError, DiskFullError, ShortageError, StorageError
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
@@ -25,19 +26,29 @@ from penstock.storage.producers import AppendedBatch, ProducerState
 from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, Segment, Slice
 from penstock.storage.segment_row import SegmentRow
-from penstock.storage.settings import LogSettings, roll_after_ms
+from penstock.storage.settings import LogSettings, index_entries_max, roll_after_ms
 from penstock.storage.truncation import Truncation
+from penstock.storage.unsynced import Unsynced
 
+_new_tuple: Any = tuple.__new__  # without a call in Python
 # A crash costs at most the scan of this much: a fraction of a second.
 CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024
 # What a batch costs a scan besides its bytes, in bytes: small batches must not make a restart slow.
 SCAN_COST_PER_BATCH = 512
-_INDEX_ENTRY_BYTES = 8
 # A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
 HELD_BATCH_BYTES_MAX = 16 * 1024
 
 
 class Log:
+    # Without slots, each of so many attributes would take longer to reach.
+    __slots__ = (
+        "__weakref__", "_active", "_active_since_ms", "_checkpoint_due", "_cost_since_checkpoint",
+        "_epochs_saved", "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_point",
+        "_roll_after_ms", "_row", "_segment_bytes", "_settings", "cleaned", "cuts", "directory",
+        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "saving",
+        "start_offset", "synced_end", "unsynced", "unsynced_bytes",
+    )  # fmt: skip
+
     def __init__(
         self,
         files: Files,
@@ -53,33 +64,25 @@ class Log:
         unscanned_cost: int = 0,
         owner: str = "",
     ) -> None:
-        self.files = files
-        self.directory = directory
-        self.owner = owner
+        self.files, self.directory, self.owner = files, directory, owner
         self._row = SegmentRow(segments)
         self._active = segments[-1]  # the row's, at hand for the hot path
-        self.start_offset = start_offset
-        self.end_offset = end_offset
-        self.epochs = epochs
-        self.producers = producers
+        self.start_offset, self.end_offset = start_offset, end_offset
+        self.epochs, self.producers = epochs, producers
         self.synced_end = self.end()
-        self._unsynced: list[Segment] = []  # segments with bytes that no finished sync covers, oldest first
-        self._new_names = False  # the directory has entries that are not durable yet
+        self.unsynced = Unsynced(files.descriptors)
         self.unsynced_bytes = 0
         self._point = point  # the last durable one
-        self._cost_since_checkpoint = unscanned_cost
-        self._checkpoint_due = False
+        self._cost_since_checkpoint, self._checkpoint_due = unscanned_cost, False
         self._epochs_saved: bytes | None = None
         self._active_since_ms: int | None = None
         self._index_is_full = False
         self._held = bytearray()  # batches that were appended but not written yet, and where they go
         self._held_at = 0
-        self.failed = False
-        self.saving = False  # whether a checkpoint is being written
+        self.failed = self.saving = False  # the second: whether a checkpoint is being written
         self.cleaned = Cleaned()
         self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
-        # How often its end was cut off: what was read of it before may be another record's by now.
-        self.cuts = 0
+        self.cuts = 0  # of its end: what was read of it before one may be another record's by now
         self.settings = settings
 
     # -- what it is ----------------------------------------------------------------------------------------
@@ -93,12 +96,11 @@ class Log:
         self._settings = settings
         self._segment_bytes = settings.segment_bytes
         self._index_interval_bytes = settings.index_interval_bytes
-        self._index_entries_max = max(settings.segment_index_bytes // _INDEX_ENTRY_BYTES, 1)
         self._roll_after_ms = roll_after_ms(settings, self._active.stem)
 
     def end(self) -> LogEnd:
-        active = self._active
-        return LogEnd(self.end_offset, active.base_offset, active.size)
+        end: LogEnd = _new_tuple(LogEnd, (self.end_offset, self._active.base_offset, self._active.size))
+        return end
 
     @property
     def active(self) -> Segment:
@@ -112,10 +114,11 @@ class Log:
     def size_bytes(self) -> int:
         return self._row.size_bytes
 
-    def close(self) -> None:
-        """Give the files back; answers still being sent from them keep them open in their own way."""
+    def close(self, *, deleted: bool = False) -> None:
+        """Open no file again. In another log they may grow: answers that wait with them end, unless `deleted`."""
+        self.unsynced.clear()
         for segment in self.segments:
-            segment.file.close()
+            segment.let_go() if deleted else segment.close()
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -131,10 +134,17 @@ class Log:
         active = self._active
         size = len(batch)
         offset = self.end_offset
-        is_far = offset + header.last_offset_delta - active.base_offset > RELATIVE_OFFSET_MAX
-        is_full = active.size and (active.size + size > self._segment_bytes or self._index_is_full)
-        if is_far or is_full or (active.size and self._active_is_old(header, now_ms)):
+        last = offset + header.last_offset_delta
+        position = active.size
+        is_full = position and (position + size > self._segment_bytes or self._index_is_full)
+        is_far = last - active.base_offset > RELATIVE_OFFSET_MAX
+        if is_full or is_far or (position and self._active_is_old(header, now_ms)):
             active = self.roll(now_ms)
+        if self.unsynced.last is not active:
+            try:
+                self.unsynced.add(active)
+            except StorageError as error:
+                raise self._write_failed(None, error) from error
         stamp(batch, 0, offset, leader_epoch)
         if hold and size <= HELD_BATCH_BYTES_MAX:
             if not self._held:
@@ -150,13 +160,11 @@ class Log:
         if leader_epoch > self.epochs.latest:
             self.epochs.assign(leader_epoch, offset)
         active.appended(header, offset, size, self._index_interval_bytes)
-        self.end_offset = offset + header.last_offset_delta + 1
+        self.end_offset = last + 1
         if header.producer_id >= 0:
             self.producers.record(header, offset)
         self.unsynced_bytes += size
         self._cost_since_checkpoint += size + SCAN_COST_PER_BATCH
-        if not self._unsynced or self._unsynced[-1] is not active:
-            self._unsynced.append(active)
         return offset
 
     def write_out(self) -> None:
@@ -169,7 +177,7 @@ class Log:
         try:
             self._active.file.pwrite(held, self._held_at)
         except StorageError as error:
-            self.failed = True
+            self.sync_failed()
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def skip_to(self, header: BatchHeader, now_ms: int) -> None:
@@ -205,12 +213,7 @@ class Log:
         if not sealed.size and self.end_offset - sealed.base_offset <= RELATIVE_OFFSET_MAX:
             return sealed
         try:
-            segment = Segment.create(self.files, self.directory, self.end_offset)
-            if not sealed.size:
-                self.files.unlink(sealed.paths()[0])  # a restart removes its indexes
-        except FileNotFoundError as error:
-            self.failed = True  # the directory was taken away from under us
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{error} is gone") from error
+            segment = sealed.followed_by(self.end_offset)
         except StorageError as error:
             raise self._write_failed(None, error) from error
         self._row.add(segment)
@@ -218,18 +221,18 @@ class Log:
         self._active_since_ms = now_ms
         self._index_is_full = False
         self._roll_after_ms = roll_after_ms(self._settings, segment.stem)
-        self._new_names = self._checkpoint_due = True
+        self.unsynced.names = self._checkpoint_due = True
         return segment
 
     def _write_failed(self, active: Segment | None, error: StorageError) -> ApiError:
-        """A full disk heals by itself; after anything else only a scan can tell what is there."""
-        if not isinstance(error, DiskFullError):
-            self.failed = True
-        elif active is not None:
+        """A shortage heals by itself; after anything else only a scan can tell what is there."""
+        if not isinstance(error, ShortageError):
+            self.sync_failed()
+        elif active is not None and isinstance(error, DiskFullError):
             try:
                 active.file.truncate(active.size)  # a piece of the batch may have made it
             except StorageError:
-                self.failed = True
+                self.sync_failed()
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     # -- making it durable ---------------------------------------------------------------------------------
@@ -242,33 +245,23 @@ class Log:
     def is_checkpointed(self) -> bool:
         """Whether a restart would find everything in place already, so that a clean stop has nothing to write."""
         point = self._point
-        return (
-            point is not None
-            and (point.offset, point.segment, point.position) == self.end()
-            and point.start_offset == self.start_offset
-            and not self._checkpoint_due
-        )
+        if point is None or self._checkpoint_due:
+            return False
+        place = point.offset, point.segment, point.position
+        return place == self.end() and point.start_offset == self.start_offset
 
     def sync_job(self, *, checkpoint: bool = False) -> SyncJob:
         """Everything written so far, to be made durable in a thread; report back with `synced`."""
         self.write_out()
         end = self.end()
-        job = SyncJob(
-            self.files,
-            end,
-            [segment.file for segment in self._unsynced],
-            self.directory if self._new_names else None,
-            Checkpoint.of(self, end, self._point, self._epochs_saved) if checkpoint else None,
-        )
-        self._unsynced = []
-        self._new_names = False
-        self.unsynced_bytes = 0
-        self.saving = checkpoint
+        point = Checkpoint.of(self, end, self._point, self._epochs_saved) if checkpoint else None
+        job = SyncJob(self.files, self.directory, end, self.unsynced.take(self.unsynced_bytes), point)
+        self.unsynced_bytes, self.saving = 0, checkpoint
         if checkpoint:
             self._cost_since_checkpoint = 0
             self._checkpoint_due = False
         # Looked at here, because syncs come often enough to keep the index bounded, and appends cannot spare the time.
-        self._index_is_full = len(self._active.indexed()) >= self._index_entries_max
+        self._index_is_full = len(self._active.indexed()) >= index_entries_max(self._settings)
         return job
 
     def synced(self, job: SyncJob) -> None:
@@ -280,9 +273,18 @@ class Log:
         elif job.checkpoint is not None:
             self._checkpoint_due = True  # the disk was full: try again with the next sync
 
+    def sync_undone(self, job: SyncJob) -> None:
+        """It could not even begin, for want of a descriptor: what it was to cover waits for the next one."""
+        self.saving = False
+        if not self.failed:
+            self.unsynced.put_back(job.written)
+        self.unsynced_bytes += job.written.size_bytes
+        self._checkpoint_due = self._checkpoint_due or job.checkpoint is not None
+
     def sync_failed(self) -> None:
-        """After a failed fsync the kernel may have dropped the pages: only a scan from the recovery point helps."""
+        """The kernel may have dropped pages: only a scan from the recovery point helps, which writes them once more."""
         self.failed = True
+        self.unsynced.clear()  # of these files nobody waits for an error any more
 
     def _checkpointed(self, checkpoint: Checkpoint | None) -> None:
         assert checkpoint is not None
@@ -299,7 +301,7 @@ class Log:
         The first batch may begin before `offset`; clients skip what they did not ask for. Raises ColdRead when
         finding the place would have to wait for the disk.
         """
-        if offset >= limit.offset:
+        if offset >= limit.offset or (size_max <= 0 and not at_least_one):
             return None
         return self._row.read(offset, size_max, limit, at_least_one=at_least_one)
 
@@ -352,7 +354,7 @@ class Log:
     def remove_segments(self, count: int) -> list[Segment]:
         """Take the oldest `count` sealed segments out of the log; the caller deletes their files."""
         removed = self._row.remove_first(count)
-        self._unsynced = [segment for segment in self._unsynced if segment not in removed]
+        self.unsynced.leave_out(removed)
         if removed:
             self.advance_start(self.segments[0].base_offset)
         return removed
@@ -373,10 +375,12 @@ class Log:
         if offset >= self.end_offset:
             return None
         assert not any(segment.pinned for segment in self.segments), "compaction is to be stopped before"
-        unsynced = [segment.file for segment in self._unsynced]
-        return Truncation(
-            self.files, self.directory, list(self.segments), offset, self._point, self.cleaned, unsynced
-        )
+        known = self._point, self.cleaned, self.epochs.copy(), self.unsynced.files()
+        job = Truncation(self.files, self.directory, list(self.segments), offset, *known)
+        job.known = self.producers.copy()
+        if not self.size_bytes:  # nothing that they wrote goes, but for what is written again
+            job.producers = self.producers.below(offset)
+        return job
 
     def truncated(self, done: Truncation) -> None:
         if done.last is not None:
@@ -392,6 +396,5 @@ class Log:
         self.cuts += 1
         self._epochs_saved = None
         self._checkpoint_due = True
-        self._unsynced = []
-        self._new_names = self._index_is_full = False
-        self.unsynced_bytes = 0
+        self.unsynced.clear()
+        self.unsynced_bytes, self._index_is_full = 0, False

@@ -1,5 +1,6 @@
 """Finding records by time over a whole log, as ListOffsets asks: jobs for threads, since they read from the disk."""
 
+from penstock.records.compression import WHOLE, OpeningLimit
 from penstock.records.lookup import TimestampedOffset, first_at_or_after, max_timestamp_record
 from penstock.records.reader import read_records
 from penstock.storage.checkpoint import LogEnd
@@ -17,7 +18,7 @@ class TimeLookup:
         self._start_offset = start_offset
         self._limit = limit
 
-    def first_at_or_after(self, timestamp: int) -> TimestampedOffset | None:
+    def first_at_or_after(self, timestamp: int, limit: OpeningLimit = WHOLE) -> TimestampedOffset | None:
         """The first record, in offset order, whose timestamp is not below `timestamp`. Blocks."""
         for segment in self._segments:
             segment.load_times()
@@ -28,32 +29,32 @@ class TimeLookup:
                 if header.max_timestamp < timestamp or header.last_offset < self._start_offset:
                     continue
                 batch = segment.read_batch(at)
-                found = first_at_or_after(batch, timestamp, from_offset=self._start_offset)
+                found = first_at_or_after(batch, timestamp, from_offset=self._start_offset, limit=limit)
                 if found is not None:
                     return found
         return None
 
-    def latest(self) -> TimestampedOffset | None:
+    def latest(self, limit: OpeningLimit = WHOLE) -> TimestampedOffset | None:
         """The first record that carries the largest timestamp. Blocks."""
         best, best_segment = NO_TIMESTAMP, None
         for segment in self._segments:
             timestamp = self._max_timestamp(segment)
             if timestamp > best:
                 best, best_segment = timestamp, segment
-        found = None if best_segment is None else self._first_with(best, best_segment)
-        cut = self._latest_of_cut_batch()
+        found = None if best_segment is None else self._first_with(best, best_segment, limit)
+        cut = self._latest_of_cut_batch(limit)
         if cut is not None and (found is None or cut.timestamp >= found.timestamp):
             return cut
         return found
 
-    def _first_with(self, timestamp: int, segment: Segment) -> TimestampedOffset | None:
+    def _first_with(self, timestamp: int, segment: Segment, limit: OpeningLimit) -> TimestampedOffset | None:
         position = _index_of(segment).before_timestamp(timestamp)
         for at, header in segment.walk(position, self._end_of(segment), wait=True):
             if header.max_timestamp == timestamp and header.base_offset >= self._start_offset:
-                return max_timestamp_record(segment.read_batch(at))
+                return max_timestamp_record(segment.read_batch(at), limit=limit)
         return None
 
-    def _latest_of_cut_batch(self) -> TimestampedOffset | None:
+    def _latest_of_cut_batch(self, limit: OpeningLimit) -> TimestampedOffset | None:
         """Of the batch that the log's start cuts in two: its header still speaks of records that are gone."""
         start = self._start_offset
         for segment in reversed(self._segments):
@@ -65,7 +66,9 @@ class TimeLookup:
                 if header.base_offset >= start:
                     break
                 if header.last_offset >= start:
-                    left = [one for one in read_records(segment.read_batch(at)) if one.offset >= start]
+                    limit.check_count(header.record_count)
+                    records = read_records(segment.read_batch(at), limit_bytes=limit.size_bytes)
+                    left = [record for record in records if record.offset >= start]
                     latest = max(left, key=lambda one: one.timestamp, default=None)
                     return None if latest is None else TimestampedOffset(latest.offset, latest.timestamp)
             break

@@ -2,20 +2,23 @@
 
 from pathlib import Path
 
-from penstock.core.errors import StorageError
+from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import Files
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.layout import (
     CLEANER_FILE,
     DELETED,
     DRAFT,
+    GAP,
     LOG,
     OFFSET_INDEX,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
     START,
     TIME_INDEX,
+    parse_range_name,
     parse_segment_name,
+    range_name,
     segment_name,
 )
 
@@ -28,8 +31,11 @@ class DirectoryNames:
         self._directory = directory
         self.bases: list[int] = []
         self.starts: list[int] = []
+        # Before a segment: where the records before it end, and it begins.
+        self.gaps: list[tuple[int, int]] = []
         self._snapshots: list[int] = []
         self._has_point = False
+        self.is_foreign = False  # another log's files were written here
         self.has_cleaned = False
         indexes: list[tuple[int, str]] = []
         for name in files.list_dir(directory):
@@ -45,6 +51,8 @@ class DirectoryNames:
                 self.starts.append(base)
             elif (base := parse_segment_name(name, SNAPSHOT)) is not None:
                 self._snapshots.append(base)
+            elif (gap := parse_range_name(name, GAP)) is not None:
+                self.gaps.append(gap)
             elif name.endswith((OFFSET_INDEX, TIME_INDEX)):
                 suffix = name[name.rindex(".") :]
                 if (base := parse_segment_name(name, suffix)) is not None:
@@ -52,23 +60,32 @@ class DirectoryNames:
         for base, name in indexes:
             if base not in self.bases:
                 files.unlink(directory / name)
+        for gap in self.gaps:
+            if gap[1] not in self.bases and gap[1] not in dict(self.gaps):  # nor does another one begin there
+                files.unlink(directory / range_name(*gap, GAP))
 
     def recovery_point(self, owner: str) -> RecoveryPoint | None:
-        """None where there is none to go by: it cannot be read, or is that of another log."""
+        """None where there is none to go by: it is damaged, or that of another log.
+
+        DiskError when it cannot be read just now: without it a log that begins anew would be the old one again.
+        """
         if not self._has_point:
             return None
         try:
             point = RecoveryPoint.parse(self._files.read(self._directory / RECOVERY_POINT_FILE))
+        except DiskError:
+            raise
         except StorageError:
             return None
         if point.owner and owner and point.owner != owner:
             # Somebody wrote into a directory that was not theirs any more; the start mark came with it.
+            self.is_foreign = True
             self.starts = [start for start in self.starts if start != point.start_offset]
             return None
         return point
 
-    def drop_snapshots_behind(self, offset: int) -> None:
-        """Those may tell of records that a power cut has taken back."""
+    def drop_snapshots(self, *, below: int = 0, behind: int = -1, but: int | None = None) -> None:
+        """Those may tell of records that a power cut has taken back, or of another log, which was here before."""
         for base in self._snapshots:
-            if base > offset:
+            if (base > behind and base != but) or base < below:
                 self._files.unlink(self._directory / segment_name(base, SNAPSHOT))

@@ -8,7 +8,9 @@ Relays (`records.relay`) are producers of another kind: one place in the source'
 while the source is there, and only the broker itself writes as one.
 """
 
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from heapq import nsmallest
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class under a module's naming
 from typing import NamedTuple
@@ -19,6 +21,7 @@ from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import (
     RELAY_IDS,
+    Relayed,
     RelayPlace,
     producer_fields,
     relay_place,
@@ -26,6 +29,7 @@ from penstock.records.relay import (
 )
 
 BATCHES_KEPT = 5  # max.in.flight.requests.per.connection of idempotent clients
+EPOCHS_KEPT = 8  # of a relay's source: as many uncleanly elected leaders may have parted from each other
 _SEQUENCE_MAX = 0x7FFFFFFF
 
 
@@ -35,6 +39,10 @@ class AppendedBatch(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
+
+
+_NOWHERE = AppendedBatch(0, 0, -1, -1, -1)
+_NOTHING_MOVED = RelayPlace(-1, -1)
 
 
 class ProducerCopy(NamedTuple):
@@ -57,14 +65,35 @@ class ProducerEntry:
 class RelayWord:
     """The last word of a relay: how far it has moved the source's records, and which of ours say so."""
 
-    __slots__ = ("batch", "committed_at", "place", "quiet_since_ms")
+    __slots__ = ("batch", "committed_at", "earlier", "place", "quiet_since_ms")
 
-    def __init__(self, place: RelayPlace, batch: AppendedBatch, committed_at: int | None = None) -> None:
+    def __init__(
+        self,
+        place: RelayPlace,
+        batch: AppendedBatch,
+        committed_at: int | None = None,
+        earlier: tuple[RelayPlace, ...] = (),
+    ) -> None:
         self.place = place
+        # How far the logs of earlier leader epochs were moved, and are part of the latest; the oldest first.
+        self.earlier = earlier
         self.batch = batch
         # Where the latest of its words stands that is known to be committed: this one, or one before it.
         self.committed_at = committed_at
         self.quiet_since_ms = -1
+
+    def places(self) -> tuple[RelayPlace, ...]:
+        """The latest first."""
+        return (self.place, *reversed(self.earlier))
+
+    def before(self, moved: Relayed) -> tuple[RelayPlace, ...]:
+        """What is earlier, once `moved` is the latest: it may go on from further back than this one came."""
+        if moved.epoch <= self.place.epoch:
+            return self.earlier
+        places = [
+            RelayPlace(one.epoch, min(one.distance, moved.first - 1)) for one in (*self.earlier, self.place)
+        ]
+        return tuple(one for one in places if one.distance >= 0)[-EPOCHS_KEPT:]
 
     def is_committed(self, high_watermark: int) -> bool:
         """Whether no fail-over takes it back any more: only then is what was moved the target's."""
@@ -118,10 +147,8 @@ class ProducerState:
         """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""
         moved = relayed_by(header)
         word = self.relays.get(moved.source)
-        if word is None:
-            return None
-        known = word.place
-        if moved.place <= known:
+        known = _NOTHING_MOVED if word is None else word.place
+        if word is not None and moved.place <= known:
             return word.batch
         if moved.skips:
             return None
@@ -147,6 +174,8 @@ class ProducerState:
             entry.batches.clear()
         entry.last_timestamp = header.max_timestamp
         entry.quiet_since_ms = -1
+        if header.base_sequence < 0:
+            return  # written for it by a coordinator: says nothing of what it sends next
         entry.batches.append(
             AppendedBatch(
                 header.base_sequence,
@@ -169,8 +198,11 @@ class ProducerState:
             header.max_timestamp,
         )
         before = self.relays.get(moved.source)
-        committed_at = None if before is None else before.committed_at
-        self.relays[moved.source] = RelayWord(moved.place, batch, committed_at)
+        if before is None:
+            self.relays[moved.source] = RelayWord(moved.place, batch)
+        else:
+            known = before.committed_at, before.before(moved)
+            self.relays[moved.source] = RelayWord(moved.place, batch, *known)
 
     def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[int] = ()) -> None:
         """Forget producers that wrote nothing for so long; these `relays` are kept, others are over.
@@ -200,21 +232,47 @@ class ProducerState:
         self.relays.clear()
 
     def copy(self) -> list[ProducerCopy]:
-        """For `dump_producers` in a thread, and for DescribeProducers; relays look like producers of one batch."""
+        """For `dump_producers` in a thread, and for DescribeProducers.
+
+        Relays look like producers of one batch, one for each of the source's leader epochs, the latest of them last.
+        """
         copies = [
             ProducerCopy(producer_id, entry.epoch, entry.last_timestamp, tuple(entry.batches))
             for producer_id, entry in self._entries.items()
         ]
         for source, word in self.relays.items():
-            producer_id, epoch, last = producer_fields(source, *word.place)
-            batch = word.batch._replace(last_sequence=last)
-            copies.append(ProducerCopy(producer_id, epoch, batch.timestamp, (batch,)))
+            for place in (*word.earlier, word.place):
+                producer_id, epoch, last = producer_fields(source, *place)
+                batch = word.batch if place is word.place else _NOWHERE
+                batch = batch._replace(last_sequence=last)
+                copies.append(ProducerCopy(producer_id, epoch, batch.timestamp, (batch,)))
         return copies
 
-    @classmethod
-    def parse(cls, data: bytes) -> "ProducerState":
-        """From `dump_producers`; StorageError when it is damaged."""
-        state = cls()
+    def copy_below(self, offset: int, first_id: int, count: int) -> list[ProducerCopy]:
+        """Up to so many, from an id on, by what they wrote below `offset`: whoever reads on from there knows them all.
+
+        What is forgotten of that, because five batches came after it, would be forgotten there as well.
+        """
+        found = _below(self.copy(), offset)
+        return nsmallest(count, (one for one in found if one.producer_id >= first_id))
+
+    def below(self, offset: int) -> "ProducerState":
+        """As it would be if nothing had been written from `offset` on."""
+        return ProducerState.parse(dump_producers(self.copy_below(offset, _FIRST_ID, sys.maxsize)))
+
+    def recall(self, known: Iterable[ProducerCopy], offset: int) -> None:
+        """What clients are known to have done below `offset`, where the log does not tell any more."""
+        for one in _below(known, offset):
+            entry, batches = self._entries.get(one.producer_id), one.batches
+            if one.producer_id >= RELAY_IDS or (
+                entry is not None and entry.batches[-1].last_offset >= batches[-1].last_offset
+            ):
+                continue
+            entry = self._entries[one.producer_id] = ProducerEntry(one.epoch)
+            entry.batches, entry.last_timestamp = list(batches), one.last_timestamp
+
+    def load(self, data: bytes) -> None:
+        """Add what `dump_producers` made; StorageError when it is damaged."""
         try:
             checksum, count = _HEAD.unpack_from(data)
             if checksum != crc32c(memoryview(data)[_CHECKSUM_BYTES:]):
@@ -227,15 +285,23 @@ class ProducerState:
                     batch = AppendedBatch._make(_BATCH.unpack_from(data, at))
                     at += _BATCH.size
                     source, place = relay_place(producer_id, epoch, batch.last_sequence)
-                    state.relays[source] = RelayWord(place, batch)
+                    before = self.relays.get(source)
+                    earlier = () if before is None else (*before.earlier, before.place)
+                    self.relays[source] = RelayWord(place, batch, earlier=earlier)
                     continue
-                entry = state._entries[producer_id] = ProducerEntry(epoch)
+                entry = self._entries[producer_id] = ProducerEntry(epoch)
                 entry.last_timestamp = last_timestamp
                 for _ in range(batches):
                     entry.batches.append(AppendedBatch._make(_BATCH.unpack_from(data, at)))
                     at += _BATCH.size
         except StructError as error:
             raise StorageError(f"unreadable producer snapshot: {error}") from error
+
+    @classmethod
+    def parse(cls, data: bytes) -> "ProducerState":
+        """From `dump_producers`; StorageError when it is damaged."""
+        state = cls()
+        state.load(data)
         return state
 
 
@@ -245,6 +311,15 @@ _HEAD = Struct(">II")
 _PRODUCER = Struct(">qhqB")
 _BATCH = Struct(">iiqqq")
 _CHECKSUM_BYTES = 4
+_FIRST_ID = -(2**63)
+
+
+def _below(producers: Iterable[ProducerCopy], offset: int) -> Iterator[ProducerCopy]:
+    """By what they wrote there; without those that wrote nothing."""
+    for one in producers:
+        batches = tuple(batch for batch in one.batches if batch.last_offset < offset)
+        if batches:
+            yield one._replace(batches=batches, last_timestamp=batches[-1].timestamp)
 
 
 def dump_producers(producers: list[ProducerCopy]) -> bytes:

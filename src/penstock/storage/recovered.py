@@ -14,6 +14,8 @@ class Recovered(NamedTuple):
     set_aside: list[str]  # files that could not be right, under their new names
     # Offsets that were durable and are gone, the second not included: somebody took files, or the disk lied.
     lost: tuple[int, int] | None = None
+    # No recovery point was there, as for a new log: if there was one before, nothing tells how long that was.
+    unvouched: bool = False
 
 
 def held_against(
@@ -24,6 +26,8 @@ def held_against(
     `empty`: no segment was there. The new log then begins behind the point, which does not bring anything back.
     """
     if point is None:
+        return recovered._replace(unvouched=True)
+    if recovered.lost is not None:
         return recovered
     begin = max([point.start_offset, *starts])
     if not empty:

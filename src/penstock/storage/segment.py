@@ -1,16 +1,32 @@
-"""One segment: a file of record batches, and where in it an offset or a time is to be found."""
+"""One segment: a file of record batches, and where in it an offset or a time is to be found.
+
+Its file is open while it is used, and may be closed in between (`core.descriptors`). It is opened again by its name, so
+whoever takes a name from a segment says so first: `rename_deleted` goes from one name to the other with both in hand,
+and `shut` ends it, for a name that another file may have from now on. `close` ends also what others read from it: the
+file may become another log's, and grow.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.errors import StorageError
 from penstock.core.files import File, Files
-from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
+from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, header_at
 from penstock.storage import index as index_files
 from penstock.storage.index import SegmentIndex
-from penstock.storage.layout import DELETED, LOG, OFFSET_INDEX, TIME_INDEX, segment_name
+from penstock.storage.layout import (
+    DELETED,
+    DRAFT,
+    GAP,
+    LOG,
+    OFFSET_INDEX,
+    TIME_INDEX,
+    range_name,
+    segment_name,
+)
 
 NO_TIMESTAMP = -1
 # Walking headers reads ahead this much at once: a stretch between two index entries fits as a rule.
@@ -20,6 +36,14 @@ _REBUILT_INTERVAL_BYTES = 4096
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF
 # Ends of earlier answers whose place a segment remembers: as many readers can follow the tail without a search.
 _ENDS_KEPT = 16
+# What its names may end with, while it is in the log.
+_IN_PLACE: tuple[str, ...] = ("",)
+# Each has a hidden name of its own: the one that compaction puts in its place may be hidden before it is unlinked.
+_hidden_numbers = count()
+
+
+class DamagedSegmentError(StorageError):
+    """It does not hold whole, sound batches where it should: it is left as it is."""
 
 
 class ColdRead(Exception):  # noqa: N818 - not an error: the bytes are on disk but not in memory
@@ -40,25 +64,36 @@ class Slice(NamedTuple):
 
 class Segment:
     __slots__ = (
+        "__weakref__",
         "_ends",
         "_files",
+        "_is_closed",
+        "_is_shut",
+        "_suffixes",
         "base_offset",
         "directory",
-        "file",
         "first_timestamp",
+        "former",
+        "handle",
         "index",
         "max_timestamp",
         "next_entry_at",
         "pinned",
         "size",
         "times_known",
+        "unsynced",
+        "used",
     )
 
-    def __init__(self, files: Files, directory: Path, base_offset: int, file: File, size: int) -> None:
+    def __init__(self, files: Files, directory: Path, base_offset: int, size: int) -> None:
         self._files = files
         self.directory = directory
         self.base_offset = base_offset
-        self.file = file
+        self.handle: File | None = None
+        self.former: tuple[Callable[[], File | None], ...] = ()
+        self.used = self.unsynced = False  # for `core.descriptors`
+        self._suffixes = _IN_PLACE  # of the names that its file may have
+        self._is_shut = self._is_closed = False
         self.size = size
         self.index: SegmentIndex | None = None
         self.first_timestamp = NO_TIMESTAMP
@@ -72,15 +107,38 @@ class Segment:
     @classmethod
     def create(cls, files: Files, directory: Path, base_offset: int) -> "Segment":
         """A new, empty one. StorageError when there are records under its name: nobody may take them for nothing."""
-        path = directory / segment_name(base_offset, LOG)
-        file = files.open(path, create=True)
+        segment = cls(files, directory, base_offset, 0)
+        path = segment.paths()[0]
+        try:
+            file = files.descriptors.open(segment, partial(files.open, path, create=True))
+        except FileNotFoundError as error:  # the directory was taken away from under us
+            raise StorageError(f"{error} is gone") from error
         if size := file.size():
-            file.close()
+            segment.shut()
             raise StorageError(f"{path} was to be made new, and has {size} bytes")
-        segment = cls(files, directory, base_offset, file, 0)
         segment.index = SegmentIndex(base_offset)
         segment.times_known = True
         return segment
+
+    def followed_by(self, base_offset: int) -> "Segment":
+        """The next one of its log, made new. One that is empty goes: its offsets did not reach so far."""
+        segment = Segment.create(self._files, self.directory, base_offset)
+        if not self.size:
+            # Recovery takes no segment behind a hole, but for one that this name tells of.
+            gap = range_name(self.base_offset, base_offset, GAP)
+            self._files.open(self.directory / gap, create=True).close()
+            self.shut()
+            self._files.unlink(self.paths()[0])  # a restart removes its indexes
+        return segment
+
+    def emptied(self) -> "Segment":
+        """An empty one under its name, in another file: whoever still reads from this one does not see it grow."""
+        self.shut()
+        path = self.paths()[0]
+        draft = path.with_name(path.name + DRAFT)
+        self._files.open(draft, create=True).close()
+        self._files.rename(draft, path)
+        return Segment.create(self._files, self.directory, self.base_offset)
 
     @property
     def stem(self) -> Path:
@@ -88,6 +146,59 @@ class Segment:
 
     def paths(self) -> list[Path]:
         return [self.stem.with_name(self.stem.name + suffix) for suffix in (LOG, OFFSET_INDEX, TIME_INDEX)]
+
+    # -- its file ------------------------------------------------------------------------------------------
+
+    @property
+    def file(self) -> File:
+        """To be worked with at once, or kept by whoever works with it for longer. Opening it may wait for the disk."""
+        handle = self.handle
+        return self.open() if handle is None else handle
+
+    def open(self) -> File:
+        file = self._files.descriptors.open(self, self._opened)
+        if self._is_closed:  # meanwhile
+            self.close()
+        return file
+
+    def _opened(self) -> File:
+        path = self.paths()[0]
+        while not self._is_shut:
+            suffixes = self._suffixes
+            for suffix in suffixes:
+                try:
+                    file = self._files.open(path.with_name(path.name + suffix))
+                except FileNotFoundError:
+                    continue
+                # Looked at behind the opening: a name is another's only after it has been taken from this one.
+                if suffix in self._suffixes and not self._is_shut:
+                    return file
+            if suffixes is self._suffixes:
+                break
+        raise StorageError(f"{path} is gone")
+
+    def _at_hand(self) -> File:
+        """For the loop: ColdRead when it has to be opened first."""
+        handle = self.handle
+        if handle is None:
+            raise ColdRead(self.open)
+        self.used = True
+        return handle
+
+    def shut(self) -> None:
+        """It is never opened again; whoever has its file goes on with that."""
+        self._is_shut = True
+        self._files.descriptors.forget(self)
+
+    def let_go(self) -> None:
+        """As `shut`, and it has no file itself."""
+        self.shut()
+        self.handle = None
+
+    def close(self) -> None:
+        """Nobody reads from its file any more, nor from one that it had before: answers that wait end."""
+        self._is_shut = self._is_closed = True
+        self._files.descriptors.revoke(self)
 
     # -- growing and shrinking -----------------------------------------------------------------------------
 
@@ -115,14 +226,19 @@ class Segment:
         self._ends = {}
 
     def rename_deleted(self) -> None:
-        """Out of the log's sight: a restart removes what carries this name. Open files stay readable."""
+        """Out of the log's sight: a restart removes what carries this name. It stays readable."""
+        hidden = self._suffixes[-1] or f".{next(_hidden_numbers)}{DELETED}"
+        self._suffixes = ("", hidden)
         for path in self.paths():
             if self._files.exists(path):
-                self._files.rename(path, path.with_name(path.name + DELETED))
+                self._files.rename(path, path.with_name(path.name + hidden))
+        self._suffixes = (hidden,)
 
     def unlink_deleted(self) -> None:
-        for path in self.paths():
-            self._files.unlink(path.with_name(path.name + DELETED))
+        self.shut()
+        if hidden := self._suffixes[-1]:
+            for path in self.paths():
+                self._files.unlink(path.with_name(path.name + hidden))
 
     # -- the index -----------------------------------------------------------------------------------------
 
@@ -192,18 +308,20 @@ class Segment:
                 chunk = self._read(position, min(_WALK_BYTES, end - position), wait=wait)
                 if len(chunk) < HEADER_BYTES:
                     return
-            header = BatchHeader._make(HEADER.unpack_from(chunk, position - chunk_at))
-            if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+            header = header_at(chunk, position - chunk_at)
+            length = header.batch_length
+            if length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
                 return
             yield position, header
-            position += header.size_bytes
+            position += length + LOG_OVERHEAD_BYTES
 
     def _read(self, position: int, size: int, *, wait: bool) -> bytes:
         if wait:
             return self.file.pread(size, position)
-        data = self.file.pread_cached(size, position)
+        file = self._at_hand()
+        data = file.pread_cached(size, position)
         if data is None:
-            raise ColdRead(partial(self.file.pread, size, position))
+            raise ColdRead(partial(file.pread, size, position))
         return data
 
     def locate(self, offset: int, end: int) -> int | None:
@@ -229,20 +347,26 @@ class Segment:
 
     def slice_from(self, position: int, end: int, size_max: int, *, at_least_one: bool) -> Slice | None:
         """As many whole batches as fit into `size_max`, from `position` and below `end`."""
+        file = self.handle  # as `_at_hand`: the hot path
+        if file is None:
+            raise ColdRead(self.open)
+        self.used = True
         if end - position <= size_max:
-            return Slice(self.file, position, end - position)
+            return Slice(file, position, end - position)
         stop = self.indexed().floor_position(position + size_max)
         if stop <= position:  # batches larger than the limit, or a limit finer than the index
             stop = position
             for at, header in self.walk(position, end, wait=False):
-                if at + header.size_bytes - position > size_max and not (at_least_one and at == position):
+                behind = at + header.size_bytes
+                if behind - position > size_max and not (at_least_one and at == position):
                     break
-                stop = at + header.size_bytes
+                stop = behind
                 if stop - position >= size_max:
                     break
-        return Slice(self.file, position, stop - position) if stop > position else None
+        return Slice(file, position, stop - position) if stop > position else None
 
     def read_batch(self, position: int) -> bytes:
         """One whole batch; may wait for the disk, so call it from a thread."""
-        header = HEADER.unpack(self.file.pread(HEADER_BYTES, position))
-        return self.file.pread(header[1] + LOG_OVERHEAD_BYTES, position)
+        file = self.file
+        header = HEADER.unpack(file.pread(HEADER_BYTES, position))
+        return file.pread(header[1] + LOG_OVERHEAD_BYTES, position)

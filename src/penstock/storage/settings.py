@@ -5,6 +5,8 @@ from typing import Protocol
 
 from penstock.core.crc32c import crc32c
 
+_INDEX_ENTRY_BYTES = 8
+
 
 class LogSettings(Protocol):
     """What a log needs to know of its topic's configuration."""
@@ -21,6 +23,10 @@ class LogSettings(Protocol):
     def index_interval_bytes(self) -> int: ...
     @property
     def compacts(self) -> bool: ...
+
+
+def index_entries_max(settings: LogSettings) -> int:
+    return max(settings.segment_index_bytes // _INDEX_ENTRY_BYTES, 1)
 
 
 def roll_after_ms(settings: LogSettings, stem: Path) -> int:

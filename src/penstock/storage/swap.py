@@ -10,7 +10,8 @@ did, and a segment that came back would bring back records whose tombstones are 
 segment has its name, for an index of another file would lead readers into the middle of batches; the new index may get
 lost, since a missing one is made anew.
 
-Readers that are in the old segments go on reading: their files stay open, and their indexes stay in memory (`pinned`).
+Readers that are in the old segments go on reading: their files are found under both names, and their indexes stay in
+memory (`pinned`).
 """
 
 from pathlib import Path
@@ -19,7 +20,7 @@ from penstock.core.files import Files
 from penstock.storage import index as index_files
 from penstock.storage.cleaning import CleanedSegment, cleaned_stem
 from penstock.storage.deletion import Deletion
-from penstock.storage.layout import CLEANED, LOG, parse_swap_name, segment_name, swap_name
+from penstock.storage.layout import CLEANED, LOG, SWAP, parse_range_name, range_name, segment_name
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 
@@ -59,7 +60,7 @@ class SegmentSwap:
             if segment.index is None:
                 segment.load_index(replacing=True)
         stem = cleaned_stem(directory, cleaned.base_offset)
-        swap = directory / swap_name(cleaned.base_offset, cleaned.end_offset)
+        swap = directory / range_name(cleaned.base_offset, cleaned.end_offset, SWAP)
         files.rename(stem.with_name(stem.name + LOG), swap)
         self.committed = True
         files.sync_dir(directory)
@@ -73,7 +74,7 @@ class SegmentSwap:
             index = stem.with_name(stem.name + suffix)
             if files.exists(index):
                 files.rename(index, directory / segment_name(cleaned.base_offset, suffix))
-        self._segment = Segment(files, directory, cleaned.base_offset, files.open(path), cleaned.size_bytes)
+        self._segment = Segment(files, directory, cleaned.base_offset, cleaned.size_bytes)
         self._segment.max_timestamp = cleaned.max_timestamp
         self._segment.times_known = True
 
@@ -101,7 +102,7 @@ def finish_swaps(files: Files, directory: Path) -> None:
     discard_cleaned(files, directory)
     names = files.list_dir(directory)
     for name in names:
-        swap = parse_swap_name(name)
+        swap = parse_range_name(name, SWAP)
         if swap is None:
             continue
         base_offset, end_offset = swap

@@ -10,25 +10,28 @@ The log goes on in a new one, and of the old one such an answer gets what it was
 """
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.core.errors import StorageError
+from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import File, Files
-from penstock.storage.checkpoint import LogEnd, RecoveryPoint
+from penstock.records.batch import BatchHeader
+from penstock.storage.checkpoint import LogEnd, RecoveryPoint, epochs_below
 from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
 from penstock.storage.deletion import StartJob
-from penstock.storage.epochs import UNKNOWN_EPOCH
+from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
-    DRAFT,
+    GAP,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
     START,
+    parse_range_name,
     parse_segment_name,
     segment_name,
 )
-from penstock.storage.producers import ProducerState, dump_producers
-from penstock.storage.segment import Segment
+from penstock.storage.producers import ProducerCopy, ProducerState, dump_producers
+from penstock.storage.segment import DamagedSegmentError, Segment
 
 
 class Truncation:
@@ -36,7 +39,7 @@ class Truncation:
 
     __slots__ = (
         "_directory",
-        "_epoch",
+        "_epochs",
         "_files",
         "_gone",
         "_next_base",
@@ -46,6 +49,7 @@ class Truncation:
         "end",
         "index",
         "kept",
+        "known",
         "last",
         "max_timestamp",
         "point",
@@ -60,20 +64,21 @@ class Truncation:
         offset: int,
         point: RecoveryPoint | None,
         cleaned: Cleaned,
+        epochs: EpochHistory,
         unsynced: list[File],
     ) -> None:
         self._files = files
         self._directory = directory
         self._offset = offset
         self._unsynced = unsynced
-        self._epoch = UNKNOWN_EPOCH  # of the last batch that stays
+        self.known: list[ProducerCopy] = []  # what producers have done by now
+        self._epochs = epochs
         self.point = point
         self.cleaned = cleaned
         keep = bisect_right([segment.base_offset for segment in segments], offset)
         self.kept, self._gone = segments[:keep], segments[keep:]
-        self.last = (
-            self.kept[-1] if self.kept else None
-        )  # where the new end lies; None: in a file made for it
+        # Where the new end lies; None: in a file made for it.
+        self.last = self.kept[-1] if self.kept else None
         # Where the next segment begins: as far as a scan from the recovery point comes. Right behind the last batch
         # that stays; or at the end, which may lie behind a gap, where the point says so.
         self._next_base = offset
@@ -83,11 +88,14 @@ class Truncation:
         self.producers = ProducerState()
 
     def run(self) -> None:
+        """DamagedSegmentError: where the new end lies cannot be told, and nothing has changed."""
         self._find_end()
+        # Retention and compaction may have taken what they wrote, and a cut that goes deep all snapshots before it.
+        self.producers.recall(self.known, self.end.offset)
         self._lower_recovery_point()
-        self._lower_start()
         self._lower_cleaned()
         self._cut()
+        self._lower_start()
 
     def _find_end(self) -> None:
         last = self.last
@@ -97,7 +105,7 @@ class Truncation:
         self.index = last.index_up_to(last.size)[0] if last.index is None else last.index.copy()
         _, position = self.index.floor(self._offset)
         first_gone = None
-        for at, header in last.walk(position, last.size, wait=True):
+        for at, header in _batches(last, position, last.size):
             position = at
             if header.last_offset >= self._offset:
                 first_gone = header
@@ -106,12 +114,9 @@ class Truncation:
         end_offset = min(self._offset, first_gone.base_offset) if first_gone else self._offset
         self.index.truncate(position)
         indexed_to, self.max_timestamp = self.index.before_position(position)
-        for _, header in last.walk(indexed_to, position, wait=True):
+        for _, header in _batches(last, indexed_to, position):
             self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-            self._epoch = header.leader_epoch
             self._next_base = header.next_offset
-        if not position and len(self.kept) > 1:
-            self._epoch = _last_epoch(self.kept[-2])
         self.end = LogEnd(end_offset, last.base_offset, position)
         self.producers = self._producers_at_end()
 
@@ -122,7 +127,7 @@ class Truncation:
             is_last = segment is self.kept[-1]
             if not is_last and self.kept[number + 1].base_offset <= known_to:
                 continue
-            for _, header in segment.walk(0, self.end.position if is_last else segment.size, wait=True):
+            for _, header in _batches(segment, 0, self.end.position if is_last else segment.size):
                 if header.base_offset >= known_to and header.producer_id >= 0:
                     state.record(header, header.base_offset)
         return state
@@ -131,22 +136,36 @@ class Truncation:
         offsets = (parse_segment_name(name, SNAPSHOT) for name in self._files.list_dir(self._directory))
         for offset in sorted((o for o in offsets if o is not None and o <= self.end.offset), reverse=True):
             try:
-                return ProducerState.parse(
+                state = ProducerState.parse(
                     self._files.read(self._directory / segment_name(offset, SNAPSHOT))
-                ), offset
+                )
+            except DiskError:
+                raise
             except (StorageError, FileNotFoundError):
                 continue
+            if offset < self.kept[0].base_offset:
+                # Producers may have written more before the log begins, and would be refused for ever.
+                state.forget_clients()
+            return state, offset
         return ProducerState(), -1
 
     def _lower_recovery_point(self) -> None:
-        if self.point is None or self.point.offset <= self.end.offset:
+        if self.last is None:
+            self.kept = [Segment.create(self._files, self._directory, self.end.offset)]
+            self._files.sync_dir(self._directory)  # the point names it
+        if self.point is None:
+            return
+        if self.point.offset <= self.end.offset:
+            # It may stand in a gap itself, behind all batches that stay.
+            self._next_base = max(self._next_base, self.point.offset)
             return
         self._next_base = self.end.offset
         producers = self.producers.copy()
         if producers:
             path = self._directory / segment_name(self.end.offset, SNAPSHOT)
             self._files.write_atomically(path, dump_producers(producers))
-        # The epoch file may stay ahead of the point: a restart forgets the epochs behind it.
+        # The epoch file may stay ahead of the point: a restart forgets the epochs behind it. It keeps the last one that
+        # began before the cut, also where no batch of it is left.
         self.point = self.point._replace(
             start_offset=min(self.point.start_offset, self.end.offset),
             offset=self.end.offset,
@@ -155,12 +174,27 @@ class Truncation:
             index_entries=len(self.index),
             max_timestamp=self.max_timestamp,
             producers=len(producers),
-            epoch=self._epoch,
+            epoch=self._epoch_before_end(self.point),
         )
         self._files.write_atomically(self._directory / RECOVERY_POINT_FILE, self.point.dump())
 
+    def _epoch_before_end(self, point: RecoveryPoint) -> int:
+        """By the file, where memory no longer knows: a restart may find an earlier start than the one here."""
+        known = self._epochs.epoch_at(self.end.offset - 1)
+        if known != UNKNOWN_EPOCH or point.epoch == UNKNOWN_EPOCH or self.last is None:
+            return known
+        try:
+            return epochs_below(self._files, self._directory, point).epoch_at(self.end.offset - 1)
+        except DiskError:
+            raise
+        except (StorageError, FileNotFoundError):
+            return known
+
     def _lower_start(self) -> None:
-        """A start behind the end would make a restart take the log for empty: move the mark before anything goes."""
+        """Cut to before its start, the log is empty, as a restart takes it that finds a start behind the end.
+
+        So the mark goes when the records have gone: with a lower one a restart would show those that were deleted.
+        """
         starts = self._names_behind_end(START)
         if starts:
             StartJob(self._files, self._directory, self.end.offset).run()
@@ -185,36 +219,42 @@ class Truncation:
     def _cut(self) -> None:
         for name in self._names_behind_end(SNAPSHOT):
             self._files.unlink(self._directory / name)
+        for name in self._files.list_dir(self._directory):
+            if (gap := parse_range_name(name, GAP)) is not None and gap[1] > self.end.offset:
+                self._files.unlink(self._directory / name)
         for segment in reversed(self._gone):
+            segment.shut()
             for path in segment.paths():
                 self._files.unlink(path)
         last = self.last
-        if last is None:
-            self.kept = [Segment.create(self._files, self._directory, self.end.offset)]
-        elif last.file.size() > self.end.position:
+        if last is not None and last.file.size() > self.end.position:
             self._cut_last(last)
+        elif (
+            self.end.position and self._gone
+        ):  # which it may have begun when this one was cut, in the same gap
+            self.kept.append(Segment.create(self._files, self._directory, self._next_base))
         for file in (*self._unsynced, self.kept[-1].file):
             file.sync()
         self._files.sync_dir(self._directory)
 
     def _cut_last(self, last: Segment) -> None:
         if self.end.position:
-            last.file.truncate(self.end.position)
-            last.file.sync()
+            file = last.file
+            file.truncate(self.end.position)
+            file.sync()
             self.kept.append(Segment.create(self._files, self._directory, self._next_base))
             return
-        # Nothing of it stays but its name: an empty file takes its place.
-        path = last.paths()[0]
-        draft = path.with_name(path.name + DRAFT)
-        self._files.open(draft, create=True).close()
-        self._files.rename(draft, path)
-        self.kept[-1] = Segment.create(self._files, self._directory, last.base_offset)
+        self.kept[-1] = last.emptied()  # nothing of it stays but its name
         self.last = None
 
 
-def _last_epoch(segment: Segment) -> int:
-    index = segment.index_up_to(segment.size)[0] if segment.index is None else segment.index
-    epoch = UNKNOWN_EPOCH
-    for _, header in segment.walk(index.before_position(segment.size)[0], segment.size, wait=True):
-        epoch = header.leader_epoch
-    return epoch
+def _batches(segment: Segment, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """As `walk`, but all of them: where a damaged one ends the walk early, what lies behind it is not gone."""
+    next_offset = segment.base_offset
+    for at, header in segment.walk(position, end, wait=True):
+        if header.base_offset < next_offset or header.last_offset < header.base_offset:
+            break
+        yield at, header
+        position, next_offset = at + header.size_bytes, header.next_offset
+    if position != end:
+        raise DamagedSegmentError(f"{segment.paths()[0]}: no whole batch at byte {position}")

@@ -5,7 +5,7 @@
     with broker() as penstock:
         producer = Producer({"bootstrap.servers": penstock.bootstrap})
 
-`cluster` gives several brokers on a ZooKeeper of their own (it needs Java and `penstock[cluster,spark]`).
+`cluster` gives several brokers on a ZooKeeper of their own (it needs Java and the extras cluster and spark).
 
 With pytest, the fixture `penstock_broker` gives the same, one broker for the whole test session.
 """

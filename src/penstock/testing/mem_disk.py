@@ -2,7 +2,8 @@
 
 Bytes: an inode has its current bytes, the bytes that are safe on the platter, and the list of changes
 between the two. `sync` applies the changes to the safe bytes. A sync that fails forgets them instead:
-the kernel marks such pages clean, so a later sync succeeds without them and only a power cut shows it.
+the kernel marks such pages clean, so a later sync succeeds without them and only a power cut shows it
+(ext4), or whoever reads next, where the pages are dropped at once (XFS, btrfs).
 
 Names: directories have current entries and safe entries. What lies between is a journal of operations,
 each of which sets or removes one or two names at once; `sync_dir` makes the operations durable that
@@ -55,8 +56,12 @@ class Inode:
             apply_change(self.safe, change)
         self.unsynced.clear()
 
-    def fail_sync(self) -> None:
-        self.unsynced.clear()
+    def fail_sync(self, drops: random.Random | None = None) -> None:
+        """The pages count as clean; or, by `drops`, what is read from now on is what reached the disk."""
+        if drops is None:
+            self.unsynced.clear()
+        else:
+            self.power_cut(drops)
 
     def power_cut(self, rng: random.Random) -> None:
         survived = bytearray(self.safe)
@@ -215,9 +220,8 @@ class Disk:
             return self._journal[: rng.randint(0, len(self._journal))]
         needed: set[tuple[int, str]] = set()
         survivors: list[Operation] = []
-        for operation in reversed(
-            self._journal
-        ):  # without one, each may survive or not, with what it builds on
+        # Without one, each may survive or not, with what it builds on.
+        for operation in reversed(self._journal):
             names = {(id(change.directory), change.name) for change in operation}
             if rng.random() < 0.5 or names & needed:
                 needed |= names

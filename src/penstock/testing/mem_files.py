@@ -11,30 +11,25 @@ in executor jobs, whose time the simulated loop decides (`SimLoop.slow_down`).
 """
 
 import fnmatch
+import itertools
 import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.core.errors import DiskFailedError, DiskFullError
+from penstock.core.descriptors import Descriptors, Shares
+from penstock.core.errors import DiskFailedError, DiskFullError, TooManyFilesError
 from penstock.core.files import Buffer, LockedError
 from penstock.testing.mem_disk import Change, Directory, Disk, Inode, NameChange, Node
 from penstock.testing.sim_steps import may_stop_here
 
 COLD_CHUNK_BYTES = 64 * 1024
 UNLIMITED_BYTES = 1 << 40
+UNLIMITED_FILES = 1 << 20
 
-OPERATIONS = (
-    "open",
-    "read",
-    "write",
-    "sync",
-    "truncate",
-    "rename",
-    "unlink",
-    "list",
-    "make_dirs",
-    "sync_dir",
-)
+_CONTENT = ("open", "read", "write", "sync", "truncate")
+_NAMES = ("rename", "unlink", "list", "make_dirs", "sync_dir")
+OPERATIONS = (*_CONTENT, *_NAMES)
+_numbers = itertools.count()
 
 
 class StaleFileError(RuntimeError):
@@ -53,10 +48,21 @@ class MemFile:
         self._files = files
         self._inode: Inode | None = inode
         self.path = path
+        self._is_revoked = False
+        self._number = next(_numbers)
+        files.descriptors.live.add(self._number)
+
+    def revoke(self) -> None:
+        self._is_revoked = True
+
+    def __del__(self) -> None:
+        self._files.descriptors.live.discard(self._number)
 
     def _open_inode(self, operation: str) -> Inode:
         if self._inode is None:
             raise StaleFileError(f"{self.path}: the file is closed")
+        if self._is_revoked:  # no bug: an answer may be sent from a log that was closed meanwhile
+            raise DiskFailedError(f"{self.path}: Bad file descriptor")
         self._files.enter(operation, self.path)
         return self._inode
 
@@ -78,8 +84,6 @@ class MemFile:
             raise DiskFullError(f"{self.path}: No space left on device")
 
     def pread(self, size: int, offset: int) -> bytes:
-        if self._inode is None:  # no bug: an answer may be sent from a log that was closed meanwhile
-            raise DiskFailedError(f"{self.path}: Bad file descriptor")
         inode = self._open_inode("read")
         self._files.warm(inode, size, offset)
         return bytes(inode.content[offset : offset + size])
@@ -99,10 +103,12 @@ class MemFile:
     def sync(self) -> None:
         if self._inode is None:
             raise StaleFileError(f"{self.path}: the file is closed")
+        if self._is_revoked:
+            raise DiskFailedError(f"{self.path}: Bad file descriptor")
         try:
             self._files.enter("sync", self.path)
         except DiskFailedError:
-            self._inode.fail_sync()
+            self._inode.fail_sync(self._files.drops)
             raise
         self._inode.sync()
 
@@ -112,6 +118,7 @@ class MemFile:
     def close(self) -> None:
         self._open_inode("close")
         self._inode = None
+        self._files.descriptors.live.discard(self._number)
 
 
 class MemLock:
@@ -132,6 +139,11 @@ class MemFiles:
         self._faults: list[_Fault] = []
         self._capacity_bytes: int | None = None
         self.cold_chance = cold_chance
+        self.drops_pages = False  # whether a sync that fails takes along what it did not write
+        self.descriptors = Descriptors(Shares(UNLIMITED_FILES, UNLIMITED_FILES))
+        self.inodes_left = UNLIMITED_FILES  # as told, not as used
+        self.open_max = UNLIMITED_FILES  # what the process may have open, whoever opens it
+        self.short_in = 0  # the operation of that number that needs a descriptor, from here on, finds none
 
     # -- what can happen to the machine -------------------------------------------------------------
 
@@ -142,6 +154,8 @@ class MemFiles:
         successor._rng = self._rng
         successor._faults = self._faults
         successor._capacity_bytes = self._capacity_bytes
+        successor.drops_pages = self.drops_pages
+        successor.limit_files(self.descriptors.files_max, self.open_max)
         return successor
 
     def crash(self, rng: random.Random) -> "MemFiles":
@@ -155,6 +169,10 @@ class MemFiles:
 
     def make_room(self) -> None:
         self._capacity_bytes = None
+
+    def limit_files(self, files_max: int, open_max: int = UNLIMITED_FILES) -> None:
+        """As many may segments have open, and all together."""
+        self.descriptors.files_max, self.open_max = files_max, open_max
 
     def fail_next(self, operation: str, pattern: str = "*", *, count: int = 1) -> None:
         """The next `count` such operations on paths like the pattern raise `DiskFailedError`."""
@@ -184,6 +202,10 @@ class MemFiles:
                     self._faults.remove(fault)
                 raise DiskFailedError(f"{path}: Input/output error")
 
+    @property
+    def drops(self) -> random.Random | None:
+        return self._rng if self.drops_pages else None
+
     def bytes_that_fit(self, inode: Inode, size: int, offset: int) -> int:
         if self._capacity_bytes is None:
             return size
@@ -211,10 +233,19 @@ class MemFiles:
 
     def open(self, path: Path, *, create: bool = False) -> MemFile:
         self.enter("open", path)
+        self._take_descriptor(path)
         return MemFile(self, path, self._open_inode(path, create=create))
+
+    def _take_descriptor(self, path: Path) -> None:
+        self.short_in -= 1
+        if len(self.descriptors.live) >= self.open_max:
+            self.descriptors.close_some()
+        if not self.short_in or len(self.descriptors.live) >= self.open_max:
+            raise TooManyFilesError(f"{path}: Too many open files")
 
     def read(self, path: Path) -> bytes:
         self.enter("read", path)
+        self._take_descriptor(path)
         return bytes(self._open_inode(path).content)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
@@ -236,6 +267,7 @@ class MemFiles:
 
     def list_dir(self, path: Path) -> list[str]:
         self.enter("list", path)
+        self._take_descriptor(path)
         node = self._disk.find(path)
         if node is None:
             return []
@@ -244,14 +276,18 @@ class MemFiles:
         return sorted(node.entries)
 
     def make_dirs(self, path: Path) -> None:
+        """All names first, then their syncs: whoever is killed in between leaves directories that may go again."""
         self.enter("make_dirs", path)
+        made = []
         for directory in (*reversed(path.parents), path):
             node = self._disk.find(directory)
             if isinstance(node, Inode):
                 raise DiskFailedError(f"{directory}: Not a directory")
             if node is None:
                 self._disk.change_names(NameChange(self._parent(directory), directory.name, Directory()))
-                self._disk.sync_directory(self._parent(directory))
+                made.append(directory)
+        for directory in reversed(made):
+            self.sync_dir(directory.parent)
 
     def rename(self, source: Path, target: Path) -> None:
         self.enter("rename", source)
@@ -297,6 +333,7 @@ class MemFiles:
 
     def sync_dir(self, path: Path) -> None:
         self.enter("sync_dir", path)
+        self._take_descriptor(path)
         node = self._disk.find(path)
         if node is None:
             raise FileNotFoundError(str(path))
@@ -311,7 +348,7 @@ class MemFiles:
             self.enter("sync", path)
         except DiskFailedError:
             for inode in self._disk.inodes():
-                inode.fail_sync()
+                inode.fail_sync(self.drops)
             raise
         self._disk.sync_all()
 
@@ -320,6 +357,10 @@ class MemFiles:
         if self._disk.find(path) is None:
             raise FileNotFoundError(str(path))
         return max(0, self.total_bytes(path) - self._disk.used_bytes())
+
+    def free_inodes(self, path: Path) -> int:
+        self.enter("free", path)
+        return self.inodes_left
 
     def total_bytes(self, path: Path) -> int:
         self.enter("free", path)

@@ -1,4 +1,4 @@
-"""The pytest fixture users get with `pip install penstock`: a real broker, once per test session."""
+"""The pytest fixture users get with the package: a real broker, once per test session."""
 
 from typing import TYPE_CHECKING
 

@@ -18,6 +18,8 @@ from penstock.testing.sim_loop import SimLoop
 PORT = 9092
 # As short as real ones may be; ten seconds of silence would make every story long.
 SESSION_SECONDS = 1.0
+# So few that segments are closed and opened again all the time.
+_FILES_MAX = 16
 # How long a process that could not start rests before it is started again.
 _RESTART_SECONDS = 0.3
 
@@ -39,6 +41,7 @@ class SimBroker:
         self._settings = {"log.dirs": "/data", "penstock.idle.poll.us": "0", **(settings or {})}
         disk_seed = loop.seed if store is None else loop.random(f"{name}/disk").getrandbits(32)
         self.files = MemFiles(disk_seed, cold_chance=0.05)
+        self.files.limit_files(_FILES_MAX)
         self.store = store or MemoryStore()
         self.clock = SimClock(loop)
         self.broker: Broker | None = None

@@ -36,6 +36,7 @@ class SimExecutor:
         self._loop = loop
         self._rng = rng
         self._pools: dict[tuple[Host, Executor | None], _Pool] = {}
+        self.running: dict[_Job, None] = {}  # jobs that occupy a worker
         self.in_thread = False
         self.step_chance = 0.0  # that a job stops at a file operation
         self._stepped: dict[Stepped, None] = {}
@@ -50,6 +51,11 @@ class SimExecutor:
         job = _Job(self, self._loop, pool, function, args)
         pool.submit(job)
         return job.future
+
+    def quicken(self, host: Host) -> None:
+        host.slowness = 1
+        for job in [job for job in self.running if job.future.host is host]:
+            job.hurry()
 
     def step_by_seed(self) -> None:
         """In one story of three, jobs run in steps."""
@@ -74,6 +80,7 @@ class SimExecutor:
         for job in self._stepped:
             job.bury()
         self._stepped.clear()
+        self.running.clear()
 
     def plan(self, host: Host) -> tuple[float, bool]:
         """How long the next job takes, and whether its function runs at the start of that time."""
@@ -120,6 +127,8 @@ class _Job:
         self._function = function
         self._args = args
         self._steps: Stepped | None = None
+        self._next: tuple[asyncio.TimerHandle, Callable[[], None]] | None = None
+        self._slowness = 1.0  # with which that is planned
         self._result: Any = None
         self._error: BaseException | None = None
         self.future = loop.create_future()
@@ -129,27 +138,40 @@ class _Job:
         if self.future.cancelled():  # a job that has not begun can still be taken back
             self._pool.on_job_end()
             return
+        self._executor.running[self] = None
         seconds, early = self._executor.plan(self.future.host)
         if self._executor.step_chance:
             self._steps = self._executor.stepped(self._call)
-            self._loop.call_later(0 if early else seconds, self._step)
+            self._call_later(0 if early else seconds, self._step)
             return
         if early:
             self._run()
-        self._loop.call_later(seconds, self._finish if early else self._run_and_finish)
+        self._call_later(seconds, self._finish if early else self._run_and_finish)
+
+    def _call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._slowness = self.future.host.slowness
+        self._next = self._loop.call_later(seconds, callback, context=self.context), callback
+
+    def hurry(self) -> None:
+        if self._next is not None and self._slowness > 1:
+            timer, callback = self._next
+            timer.cancel()
+            self._call_later(max(timer.when() - self._loop.time(), 0) / self._slowness, callback)
 
     def _step(self) -> None:
         assert self._steps is not None
         self._executor.resume(self._steps)
         ended = self._steps.ended
         seconds, _ = self._executor.plan(self.future.host)
-        self._loop.call_later(seconds, self._finish if ended else self._step)
+        self._call_later(seconds, self._finish if ended else self._step)
 
     def _run_and_finish(self) -> None:
         self._run()
         self._finish()
 
     def _finish(self) -> None:
+        del self._executor.running[self]
+        self._next = None  # it refers back here: a cycle, and what the job has would stay
         self._pool.on_job_end()
         if self.future.cancelled():
             return

@@ -1,9 +1,8 @@
 """An event loop on virtual time, driven by a seed: the production classes run on it unchanged.
 
 - Time jumps to the next timer when nothing is ready; every callback costs a microsecond.
-- Each simulated process (`Host`) has its own ready queue. Within one process `call_soon` is first in,
-  first out, as asyncio promises; which process runs next, and which of two timers due at the same time
-  fires first, is decided by the seed.
+- Each simulated process (`Host`) has its own ready queue. Within one process `call_soon` is first in, first out, as
+  asyncio promises; which process runs next, and which of two timers due together fires first, the seed decides.
 - Nothing real happens: connections live in `SimNetwork`, executor jobs are delayed callbacks.
 - Everything that runs goes into `trace_hash`, so two runs of one seed can be compared.
 - An exception that reaches the loop's handler ends the run: a simulation has no log to lose it in.
@@ -131,8 +130,12 @@ class SimLoop(UnsupportedCalls):
             self._ready.pause(host, resume=resume)
 
     def slow_down(self, name: str, factor: float) -> None:
-        """Multiply the time of that process's executor jobs: a slow disk."""
+        """Multiply the time of that process's executor jobs that begin from now on: a slow disk."""
         self.host(name).slowness = factor
+
+    def quicken(self, name: str) -> None:
+        """Its disk is as quick as any, and soon ends also what it is at."""
+        self.executor.quicken(self.host(name))
 
     @property
     def trace_hash(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.core.distribution import install
 from penstock.core.errors import PenstockError
 from penstock.testing.child import Child
 
@@ -154,5 +155,5 @@ def find_java() -> str:
 def _class_path() -> str:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ZooKeeperStartError("ZooKeeper's jars come with PySpark: pip install 'penstock[spark]'")
+        raise ZooKeeperStartError(f"ZooKeeper's jars come with PySpark: {install('spark')}")
     return str(Path(spec.origin).parent / "jars" / "*")

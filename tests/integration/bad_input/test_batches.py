@@ -50,6 +50,10 @@ def both(*changes: Change) -> Change:
     return change
 
 
+def counted(count: int) -> Change:
+    return both(put(">i", COUNT_AT, count), put(">i", LAST_DELTA_AT, count - 1))
+
+
 def doubled(batch: bytearray) -> None:
     batch += bytes(batch)
 
@@ -78,6 +82,11 @@ REFUSED: dict[str, tuple[Change, E, bool]] = {
     "count 0": (put(">i", COUNT_AT, 0), E.INVALID_RECORD, True),
     "count negative": (put(">i", COUNT_AT, -3), E.INVALID_RECORD, True),
     "count of 2^31 - 1": (put(">i", COUNT_AT, 0x7FFFFFFF), E.INVALID_RECORD, True),
+    "2^31 - 1 records, consistently": (counted(0x7FFFFFFF), E.INVALID_RECORD, True),
+    "more records than fit": (counted(20), E.INVALID_RECORD, True),
+    "2^31 - 1 compressed records": (
+        both(put(">h", ATTRIBUTES_AT, 4), counted(0x7FFFFFFF)), E.INVALID_RECORD, True
+    ),
     "last delta too large": (put(">i", LAST_DELTA_AT, 9), E.INVALID_RECORD, True),
     "last delta negative": (put(">i", LAST_DELTA_AT, -1), E.INVALID_RECORD, True),
     "base offset set": (put(">q", 0, 5), E.INVALID_RECORD, True),

@@ -44,6 +44,7 @@ SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "offsets.topic.num.
 LASTING = {**SETTINGS, "zookeeper.session.timeout.ms": "30000"}
 
 _numbers = itertools.count()
+_ASK_AGAIN = (KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Cluster:
         self._ask(lambda: self.admin.delete_topics([name])[name], KafkaError.UNKNOWN_TOPIC_OR_PART)
 
     def _ask(self, begin: Callable[[], Future[None]], done: int) -> None:
-        """Again, as long as ZooKeeper cannot be reached; `done` says that an earlier request was carried out."""
+        """Again, while ZooKeeper or the controller is away; `done` says that an earlier request was carried out."""
 
         def is_done() -> bool:
             nonlocal first
@@ -102,7 +103,7 @@ class Cluster:
                 code = error.args[0].code()
                 if code == done and not first:
                     return True
-                if code not in (KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT):
+                if code not in _ASK_AGAIN:
                     raise
                 first = False
                 return False

@@ -45,6 +45,12 @@ def test_a_detached_cluster_is_seen_used_and_stopped(place: str) -> None:
     os.kill(found["brokers"][0]["pid"], signal.SIGKILL)
     wait_until(lambda: _pids(place)[0] is None, "the killed broker is seen as gone")
     assert "ZooKeeper on port" in penstock("cluster", "status", "--data-dir", place).out
+    completed = penstock(*up)
+    assert completed.json["bootstrap"] == bootstrap
+    assert [_pids(place)[0] != found["brokers"][0]["pid"], _pids(place)[1]] == [
+        True,
+        found["brokers"][1]["pid"],
+    ]
 
     assert penstock("cluster", "down", "--data-dir", place).code == 0
     for pid in (found["brokers"][1]["pid"], found["zookeeper"]["pid"]):

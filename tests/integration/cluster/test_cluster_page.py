@@ -69,6 +69,9 @@ class Page:
         assert process.stdout is not None
         assert any("; ready after " in line for line in process.stdout), command
 
+    def check_all_ended(self) -> None:
+        assert [one.wait(30) for one in self._brokers] == [0] * len(self._brokers)
+
     def stop_brokers(self) -> None:
         for one in self._brokers:
             one.terminate()
@@ -95,9 +98,9 @@ def test_the_page_is_true(page: Page) -> None:
             if kind == "sh brokers":
                 page.start(command)
                 continue
-            if command.startswith("penstock cluster down"):
-                page.stop_brokers()
             said[command] = page.run(command)
+            if command.startswith("penstock cluster down"):
+                page.check_all_ended()
     assert said["penstock broker-admin list"].count("in service") == 2
     assert "drained" in said["penstock broker-admin list"]
     assert "0 under-replicated, 0 offline" in said["penstock status"]

@@ -341,3 +341,20 @@ def test_admin_shows_and_moves_groups(cluster: Cluster, new_topic: NewTopic) -> 
     admin.delete_group(topic)
     with pytest.raises(ClientError, match=f"there is no group {topic}"):
         admin.describe_group(topic)
+
+
+@pytest.mark.parametrize("began", [True, False], ids=["a group that has read", "a new one"])
+def test_a_partition_added_after_a_reset_is_read_from_its_first_message(
+    cluster: Cluster, new_topic: NewTopic, began: bool
+) -> None:
+    """Also where reading begins at the end: all that is in it came since the group had its place."""
+    topic, admin = new_topic(1), Admin(cluster.bootstrap)
+    if began:
+        with Consumer(cluster.bootstrap, topic, group=topic, start="latest") as consumer:
+            wait_until(lambda: consumer.receive(0.1) is None and consumer.joined, "it has joined")
+    admin.reset_offsets(topic, topic, "latest")
+    admin.add_partitions(topic, 2)
+    fill(cluster, topic, ["1"], partition=1)
+    with Consumer(cluster.bootstrap, topic, group=topic, start="latest") as consumer:
+        fill(cluster, topic, ["2"], partition=0)
+        assert sorted(numbers(some(consumer, 2))) == [1, 2]

@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from tests.integration.commands import environment
+from tests.integration.commands import environment, penstock
 from tests.integration.sdk.conftest import Cluster
 
 ROOT = Path(__file__).parents[3]
@@ -28,14 +28,28 @@ def test_the_tutorial_runs_as_written(cluster: Cluster) -> None:
         assert re.fullmatch(pattern, out.getvalue()), f"{code}\nprints\n{out.getvalue()}"
 
 
-def test_the_readme_tour_runs_as_written(cluster: Cluster) -> None:
+def test_the_readme_tour_runs_as_written_and_once_more(cluster: Cluster) -> None:
     readme = (ROOT / "README.md").read_text()
     found = re.search(
-        r"^```python sdk\n(.*?)^```\n+It prints `(.*?)` and `(.*?)`", readme, re.MULTILINE | re.DOTALL
+        r"^```python sdk\n(.*?)^```\n+It prints `(.*?)` and `(.*?)`.*?^```sh sdk\n(.*?)^```",
+        readme,
+        re.MULTILINE | re.DOTALL,
     )
     assert found is not None
     code = found[1].replace("127.0.0.1:9092", cluster.bootstrap)
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment()
-    )
-    assert (done.returncode, done.stdout.splitlines()) == (0, [found[2], found[3]]), done.stderr
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment()
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    def letters() -> str:
+        command = found[4].strip().removeprefix(".venv/bin/penstock ")  # type: ignore[index]
+        return penstock(*command.split(), bootstrap=cluster.bootstrap).out
+
+    assert run() == [found[2], found[3]]
+    assert "nobody owes a negative amount" in letters(), "the dead letter that it announces is there"
+    assert run()[1] == found[3]
+    assert letters().count("nobody owes a negative amount") == 2

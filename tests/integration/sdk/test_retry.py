@@ -245,6 +245,8 @@ def test_dead_letters_on_the_command_line(cluster: Cluster, new_topic: NewTopic)
         "dead_letters": f"{topic}.{group_of(topic)}.dlq",
         "waiting": 3,
         "replayed": 0,
+        "retrying": 0,
+        "due_ms": None,
     } in listed
     shown = penstock(
         "dlq", "show", topic, "--group", group_of(topic), "--json", bootstrap=cluster.bootstrap
@@ -291,3 +293,35 @@ def test_a_replay_that_cannot_deliver_says_so_and_marks_nothing(
         assert sum(one.result() for one in done) >= 5
     assert [one.waiting for one in box.all() if one.topic == topic] == [0]
     assert [one.latest for one in admin.describe(topic).partitions] >= [10]
+
+
+def test_showing_dead_letters_ends_also_when_retention_was_faster(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(1)
+    Admin(cluster.bootstrap).create(f"{topic}.g.dlq", partitions=2)
+    with Producer(cluster.bootstrap) as producer:
+        producer.send(f"{topic}.g.dlq", b"dead", partition=0).result()
+    box = DeadLetterBox(cluster.bootstrap)
+    monkeypatch.setattr(box, "_left", lambda *_: {0: (0, 3), 1: (0, 2)})  # as it was a moment ago
+    assert [message.value for message in box.messages(topic, "g")] == [b"dead"]
+
+
+def test_a_large_message_is_retried_and_what_waits_is_kept(cluster: Cluster, new_topic: NewTopic) -> None:
+    """Whatever the broker's defaults for topics are."""
+    topic = new_topic(1)
+    admin = Admin(cluster.bootstrap)
+    admin.alter_configs(topic, {"max.message.bytes": "5000000"})
+    send(cluster, topic, ["x" * 4_900_000])
+    retry = Retry(attempts=2, backoff="100ms")
+    tries = []
+    with Consumer(cluster.bootstrap, topic, group=group_of(topic), retry=retry) as consumer:
+        for message in consumer:
+            with consumer.handling(message):
+                tries.append(message.attempt)
+                if message.attempt == 2:
+                    break
+                raise ValueError("no")
+    assert tries == [1, 2]
+    for kind in ("retry", "dlq"):
+        assert admin.own_configs(f"{topic}.{group_of(topic)}.{kind}")["retention.ms"] == "-1"

@@ -12,9 +12,10 @@ from tests.integration.spark.test_stream_retired import SETTINGS, SHORT, grown
 
 from penstock import Admin, Producer
 from penstock.client.raw import TopicPartition
+from penstock.spark.pipelines.archive.lines import Line
 from penstock.spark.pipelines.archive.planning import Gap, Plan, plan
 from penstock.spark.pipelines.archive.source import Source, id_of
-from penstock.spark.pipelines.archive.standing import standing
+from penstock.spark.pipelines.archive.standing import Held, standing
 from penstock.spark.planning import Range
 from penstock.testing import BrokerProcess, broker
 
@@ -31,7 +32,8 @@ def running() -> Iterator[BrokerProcess]:
 def planned(source: Source, archived: dict[TopicPartition, int]) -> Plan:
     found, _ = source.find()
     logs = source.logs(found.values())
-    stands = standing(source, logs, archived, {at: [(0, end)] for at, end in archived.items()})
+    held = {at: Held(Line([(0, end)], marks=[(0, end)])) for at, end in archived.items()}
+    stands = standing(source, logs, held)
     return plan(logs, archived, {name: id_of(info) for name, info in found.items()}, standing=stands)
 
 

@@ -82,7 +82,7 @@ def test_a_running_query_is_listed_and_ends_on_ctrl_c(topics: Topics, tmp_path: 
 
 
 def test_a_query_that_is_wrong_is_one_line(topics: Topics) -> None:
-    done = penstock("pipeline", "sql", "SELECT id FROM t WHERE (", *LOCAL, bootstrap=topics.bootstrap)
+    done = penstock("pipeline", "sql", "SELECT id FROM range(1) WHERE (", *LOCAL, bootstrap=topics.bootstrap)
     assert done.code == 1
     assert "(line 1, column " in done.said()
 
@@ -110,9 +110,18 @@ def test_no_broker_is_said_before_spark_starts() -> None:
     assert "127.0.0.1:1" in done.said()
 
 
+def test_a_topic_that_is_not_there_is_said_before_spark_starts(
+    running: BrokerProcess, tmp_path: Path
+) -> None:
+    """There is no Java that it could start with."""
+    no_java = {"JAVA_HOME": str(tmp_path)}
+    done = penstock("pipeline", "sql", "SELECT * FROM ordres", bootstrap=running.bootstrap, extra=no_java)
+    assert (done.code, "there is no topic ordres" in done.said()) == (1, True)
+
+
 def test_no_java(running: BrokerProcess, tmp_path: Path) -> None:
     extra = {"PATH": str(tmp_path), "JAVA_HOME": ""}
-    done = penstock("pipeline", "sql", "SELECT * FROM t", bootstrap=running.bootstrap, extra=extra)
+    done = penstock("pipeline", "sql", "SELECT * FROM range(1)", bootstrap=running.bootstrap, extra=extra)
     assert done.code == 1
     assert "Spark needs Java" in done.said()
 

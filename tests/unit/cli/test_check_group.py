@@ -7,6 +7,7 @@ import pytest
 from penstock.cli.check_group import group_findings
 from penstock.cli.findings import Finding, Level
 from penstock.cli.group_watch import Watch
+from penstock.client.admin import Retries
 from penstock.client.group_info import GroupInfo, GroupOffset, MemberInfo
 
 SECONDS = 2.0
@@ -159,3 +160,35 @@ def test_lag_in_one_partition() -> None:
 def test_deleted_topics_are_told() -> None:
     same = look([], [], "empty", deleted_topics=("gone",))
     assert "gone was deleted" in one(findings(same, same), "topics").found
+
+
+def test_what_was_never_read_counts_and_is_no_skew() -> None:
+    """As after the README's tour: a hundred messages of one partition are read, and none of the others."""
+    same = look(
+        [], [offset(0, None, 338, None), offset(1, 100, 324, None), offset(2, None, 338, None)], "empty"
+    )
+    found = findings(same, same)
+    assert same.lag == 900
+    assert "900 offsets wait" in one(found, "members").found
+    said = one(found, "never read").found
+    assert said == "nothing of orders[0], orders[2] was ever read: 676 offsets, all of it counted as lag"
+    assert not [finding for finding in found if finding.check == "skew"]
+
+
+def test_a_first_commit_is_progress() -> None:
+    before = look([member("a", 0)], [offset(0, None, 100, "a", earliest=20)])
+    after = look([member("a", 0)], [offset(0, 60, 100, "a", earliest=20)])
+    assert one(findings(before, after), "lag").found.startswith("40, catches up: 0/s written, 20/s read")
+
+
+def test_what_waits_for_its_retry_makes_nobody_stuck() -> None:
+    waiting = GroupOffset("orders.billing.retry", 0, 5, 7, "a")
+    same = look([member("a", 0)], [offset(0, 10, 10, "a"), waiting])
+    assert (same.lag, same.retrying) == (0, 2)
+    found = group_findings(Watch((same, same), SECONDS), [Retries("orders", waiting.topic, 2, None)])
+    assert {finding.level for finding in found} == {Level.OK}
+    long_ago = group_findings(Watch((same, same), SECONDS), [Retries("orders", waiting.topic, 2, 1000)])
+    assert (one(long_ago, "retries").level, "due since" in one(long_ago, "retries").found) == (
+        Level.WARN,
+        True,
+    )

@@ -7,7 +7,9 @@ import pytest
 from penstock.cli.errors import CommandError
 from penstock.cli.moves import Emptying, share_for
 from penstock.cli.topic_replicas import planned
+from penstock.cli.verify import _print as print_verdicts
 from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place, Replicas
+from penstock.client.replica_verify import Verdict
 
 
 def broker(
@@ -84,3 +86,40 @@ def test_those_on_their_way_do_not_count_as_missing() -> None:
     moving = Replicas(1, (1, 2, 3), (1, 2), adding=(3,))
     assert not moving.is_under_replicated
     assert cluster(moving).moving == {FIRST: moving}
+
+
+def test_a_broker_is_not_empty_while_it_has_a_partition_that_metadata_hides() -> None:
+    retired = Place("orders", 7)
+    found = cluster(led(1, 2), sizes={3: {retired: 500}})
+    assert found.on(3) == [retired]
+    emptying = Emptying(3)
+    assert emptying.progress(found) == (0, 500)
+    assert emptying.progress(cluster(led(1, 2))) == (500, 500)
+
+
+def test_internal_topics_that_lack_replicas_are_told_until_they_have_them() -> None:
+    def lacking(one: Replicas, brokers: int = 3) -> dict[str, tuple[int, int]]:
+        wanted = {"__consumer_offsets": 3}
+        partitions = {Place("__consumer_offsets", 0): led(1, 2, 3), Place("__consumer_offsets", 1): one}
+        found = replace(cluster(brokers=brokers), partitions=partitions, wanted_replicas=wanted)
+        return dict(found.incomplete)
+
+    assert lacking(led(1, 2)) == {"__consumer_offsets": (2, 3)}
+    on_its_way = Replicas(1, (1, 2, 3), (1, 2), adding=(3,))
+    assert lacking(on_its_way) == {"__consumer_offsets": (2, 3)}
+    assert lacking(led(1, 2, 3)) == {}
+    assert lacking(led(1, 2), brokers=2) == {}, "there is no third broker that could be missed"
+    assert cluster(led(1)).incomplete == {}, "somebody chose that"
+
+
+def test_verify_says_one_line_for_a_broker_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    verdicts = [Verdict(Place("orders", number)) for number in range(3)]
+    for one in verdicts:
+        one.unread[2] = "it is dead"
+    verdicts[0].unread[3] = "it is dead"
+    print_verdicts(verdicts)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "could not be read" in line]
+    assert lines == [
+        "broker 2 could not be read: it is dead (orders-0 and 2 more partitions)",
+        "broker 3 could not be read: it is dead (orders-0)",
+    ]

@@ -67,6 +67,16 @@ def test_unreadable_identity_and_a_file_in_the_way_fail(tmp_path: Path) -> None:
     assert "--data-dir" in finding.advice
 
 
+def test_a_directory_of_somebody_else_or_of_a_newer_format_fails(tmp_path: Path) -> None:
+    assert check_data._state(tmp_path).level is Level.OK
+    (tmp_path / "notes.txt").write_text("mine")
+    found = check_data._state(tmp_path)
+    assert (found.level, found.advice) == (Level.FAIL, "name one that is new or empty")
+    (tmp_path / "identity.json").write_text('{"format": 99}')
+    found = check_data._state(tmp_path)
+    assert (found.level, "has format 99" in found.found) == (Level.FAIL, True)
+
+
 def test_quarantine_content_is_named(tmp_path: Path) -> None:
     assert check_data._quarantine(tmp_path).level is Level.OK
     (tmp_path / "quarantine" / "orders-0-abc.0").mkdir(parents=True)

@@ -1,6 +1,7 @@
 """How a start is prepared: addresses, settings, and what is checked before anything is touched."""
 
 import os
+import pwd
 import resource
 from pathlib import Path
 
@@ -8,7 +9,14 @@ import pytest
 
 from penstock.cli.errors import CommandError, WrongUseError
 from penstock.cli.options import parse_pairs
-from penstock.cli.start import Endpoint, load_config, parse_endpoint, prepare_data_dir, raise_file_limit
+from penstock.cli.start import (
+    Endpoint,
+    load_config,
+    parse_endpoint,
+    permission_advice,
+    prepare_data_dir,
+    raise_file_limit,
+)
 from penstock.config.settings import Source
 
 
@@ -46,6 +54,11 @@ def test_named_address_is_what_the_broker_describes() -> None:
     assert config.listeners == ("PLAINTEXT://[::1]:1234",)
 
 
+def test_two_addresses_that_contradict_each_other_are_wrong_use() -> None:
+    with pytest.raises(WrongUseError, match="give one address"):
+        load_config({"listeners": "SASL_SSL://host:1"}, Endpoint("127.0.0.1", 9092))
+
+
 def test_listens_on_this_machine_alone_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_LISTENERS", raising=False)
     config, endpoint = load_config({}, None)
@@ -79,7 +92,7 @@ def test_data_dir_without_write_permission_says_what_to_do(
 def test_data_dir_is_new_once(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
     assert prepare_data_dir(path)
-    (path / "something").touch()
+    (path / "topics").mkdir()
     assert not prepare_data_dir(path)
 
 
@@ -91,3 +104,12 @@ def test_file_limit_is_raised_to_what_the_system_allows() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_only_its_owner_is_told_to_change_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert permission_advice(tmp_path) == f"give yourself write permission (chmod u+rwx {tmp_path})"
+    owner = pwd.getpwuid(tmp_path.stat().st_uid).pw_name
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    assert permission_advice(tmp_path).startswith(f"it belongs to {owner}: run the broker as {owner}")

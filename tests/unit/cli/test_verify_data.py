@@ -135,3 +135,16 @@ def test_what_a_kill_tore_off_is_fine(tmp_path: Path) -> None:
         file.write_bytes((first + batch(2))[:size])
         assert wrong(tmp_path, clean=False) == ""
         assert wrong(tmp_path) != ""
+
+
+def test_whole_batches_far_behind_the_damage_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read in pieces: the first whole batch may lie in the next one."""
+    batches = [batch(offset) for offset in range(0, 12, 2)]
+    monkeypatch.setattr("penstock.cli.verify_data._PIECE_BYTES", 3 * len(batches[0]))
+    (file,) = lay_out(tmp_path, batches)
+    flip(file, 3 * len(batches[0]) - 1)
+    assert "offset 4 or later" in wrong(tmp_path, clean=False)
+    file.write_bytes(file.read_bytes()[: 3 * len(batches[0])] + bytes(5000))
+    assert wrong(tmp_path, clean=False) == "", "torn off at the end"

@@ -10,7 +10,7 @@ at the end, and some keep the order of keys: there, nothing is handed out before
 has ended.
 """
 
-from collections import Counter
+import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import timedelta
@@ -18,56 +18,49 @@ from random import Random
 from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException
+from tests.unit.client.consumer_checks import GROUP, PARTITIONS, TOPIC, Checks
 from tests.unit.client.interrupting import Interruption
+from tests.unit.client.raising import slip
 from tests.unit.client.scripted import Broker, RawConsumer, Stored
 
-from penstock.client import retry_headers
 from penstock.client.consumer import Consumer
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.retry import Retry
 from penstock.client.window import Where
 
-TOPIC, GROUP = "orders", "billing"
-_PARTITIONS = 2
+_PARTITIONS_MAX = 4
 _STEPS = 150
 _QUIET_ROUNDS = 12
 _TROUBLE = (ClientError, KafkaException, KeyboardInterrupt)
-_PASSED_ON = [("penstock-origin", b"elsewhere/0/7"), ("penstock-failures", b"1")]
-
-Spot = tuple[str, int, int]
+_PASSED_ON = [("penstock-origin", b"orders/0/7"), ("penstock-failures", b"1")]
 
 
-class Violation(AssertionError):  # noqa: N818 - as the other checkers call it
-    """A promise was broken."""
-
-
-class Story:
+class Story(Checks):
     def __init__(self, seed: int, broker: Broker, delivery: Literal["at-least-once", "at-most-once"]) -> None:
+        super().__init__(broker, ahead=delivery == "at-most-once")
         self._random = Random(seed)
-        self._broker = broker
-        self._ahead = delivery == "at-most-once"
         self._options: dict[str, Any] = {"delivery": delivery, "batch_messages": 5}
         self._plain = seed % 2 == 0  # rare meetings of rebalances and commits need many plain steps
         self._by_key = not self._ahead and not self._plain and self._random.random() < 0.4
+        attempts = self._random.choice([1, 2, 3]) if self._by_key else 3
         if not self._ahead:
             self._options |= {
-                "retry": Retry(attempts=3, backoff="20s", ordered_by_key=self._by_key),
+                "retry": Retry(attempts, backoff="20s", ordered_by_key=self._by_key),
                 "commit_every": self._random.choice([0, 1]),
             }
-        self._at_end = not self._by_key and not self._plain and self._random.random() < 0.3
+        # At-most-once, what is lost there is excused: stories without are worth more.
+        self._in_rebalances = not self._ahead or self._random.random() < 0.5
+        self._at_end = not self._by_key and not self._plain and self._random.random() < 0.6
         if self._at_end:
             self._options["start"] = self._random.choice(["latest", timedelta(0)])
-        self._done: set[Spot] = set()
-        self._begun: Counter[Spot] = Counter()
         self._away: set[Where] = set()
-        self._others: dict[Where, int] = {}  # what another member has committed last
-        self._excused = False
-        self._begins: dict[Where, int] = {}  # where a partition without a commit was begun last
+        self._troubles = 0
+        self._begun_at: dict[Where, int] = {}  # how much trouble there had been then
         self._fuse: tuple[int, BaseException] | None = None
         self._ctrl_c: Interruption | None = None
         self._patience = 0
-        broker.make(TOPIC, _PARTITIONS)
+        broker.make(TOPIC, PARTITIONS)
         broker.on_commit = self._committed
         broker.fault = self._fault
         self._send(6)
@@ -84,7 +77,9 @@ class Story:
         for _ in range(count):
             headers = _PASSED_ON if self._random.random() < 0.2 else []
             key = self._random.choice([b"a", b"b", b"c"]) if self._by_key else None
-            self._broker.append((TOPIC, self._random.randrange(_PARTITIONS)), b"x", key, list(headers))
+            self._broker.append(
+                (TOPIC, self._random.choice(self._broker.partitions(TOPIC))), b"x", key, list(headers)
+            )
 
     def _open(self) -> None:
         self._consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), **self._options)
@@ -93,8 +88,17 @@ class Story:
         self._raw.on_begin = self._begin
 
     def _begin(self, place: Where, offset: int) -> None:
-        if self._at_end and place not in self._broker.committed:
+        """The group begins there once and for all, unless something keeps it from committing that."""
+        if not self._at_end or place in self._broker.committed:
+            return
+        if place[1] >= PARTITIONS and self._group_began():
+            return
+        if self._begun_at.get(place) != self._troubles:
             self._begins[place] = offset
+            self._begun_at[place] = self._troubles
+
+    def _group_began(self) -> bool:
+        return any(topic == TOPIC for topic, _ in self._broker.committed)
 
     def _places(self) -> list[Where]:
         return [place for place in self._broker.logs if place[0] in self._raw.topics]
@@ -103,6 +107,7 @@ class Story:
         if self._patience and (call, done) == ("poll", False):
             self._patience -= 1
             if not self._patience:
+                self._troubles += 1
                 raise KeyboardInterrupt
         if self._fuse is None:
             return
@@ -113,81 +118,29 @@ class Story:
             self._fuse = (left - 1, error)
             return
         self._fuse = None
-        self._excused |= self._raw.rebalancing
+        self._interrupted()
         raise error
 
     def _may_interrupt(self) -> bool:
-        """At-most-once, a rebalance that is interrupted may give back too much."""
-        return not (self._ahead and self._raw.rebalancing)
+        return self._in_rebalances or self._raw.rebalancing != "revoke"
 
-    # What must be true
-
-    def _committed(self, place: Where, offset: int) -> None:
-        if offset < self._others.get(place, 0):
-            raise Violation(f"{place} is set back to {offset} behind another member")
-        if self._ahead:
-            return
-        for stored in self._broker.logs[place][self._begins.get(place, 0) : offset]:
-            if not self._is_safe(stored):
-                raise Violation(f"{place} is committed at {offset}, and {stored.number} is nowhere")
-
-    def _is_safe(self, stored: Stored) -> bool:
-        if (*stored.at, stored.number) in self._done:
-            return True
-        origin, failures = _told(stored)
-        later = (_told(one) for place in self._kept() for one in self._broker.logs[place])
-        parked = stored.topic() == TOPIC  # behind its key: it is there without having failed
-        return any(known == origin and (count > failures or parked) for known, count in later)
-
-    def _kept(self) -> list[Where]:
-        """Where failed messages are found again: in the topics that this flow reads or lays them aside in."""
-        names = (f"{TOPIC}.{GROUP}.retry", f"{TOPIC}.{GROUP}.dlq")
-        return [place for place in self._broker.logs if place[0] in names]
-
-    def _ended(self) -> set[Spot]:
-        ended = {_told(self._broker.logs[topic, index][number])[0] for topic, index, number in self._done}
-        return ended | {
-            _told(one)[0]
-            for place in self._kept()
-            if place[0].endswith(".dlq")
-            for one in self._broker.logs[place]
-        }
-
-    def _check_order(self, message: Message) -> None:
-        topic, index, number = message.origin
-        earlier = {
-            (topic, index, one.number)
-            for one in self._broker.logs[topic, index][:number]
-            if one.key() == message.key
-        }
-        if earlier - self._ended():
-            raise Violation(f"{message!r} of {number} is handed out before {sorted(earlier - self._ended())}")
-
-    def _check_end(self) -> None:
-        ended = self._ended()
-        for index in range(_PARTITIONS):
-            for stored in self._broker.logs[TOPIC, index][self._begins.get((TOPIC, index), 0) :]:
-                spot = (TOPIC, index, stored.number)
-                if self._ahead:
-                    if not self._begun[spot] and not self._excused:
-                        raise Violation(f"{spot} was never handed out")
-                elif spot not in ended:
-                    raise Violation(f"{spot} was never worked on")
+    def _interrupted(self) -> None:
+        self._troubles += 1
+        self._again.clear()
+        self._excused |= self._raw.rebalancing == "revoke"
 
     # The application
 
     def _work(self, messages: list[Message]) -> None:
         for message in messages:
             spot = (message.topic, message.partition, message.offset)
-            self._begun[spot] += 1
-            if self._ahead and self._begun[spot] > 1:
-                raise Violation(f"{spot} was handed out twice")
+            self._handed_out(spot)
             if self._by_key:
                 self._check_order(message)
             # Asking for more says that all were done: it goes through them whatever is raised.
             with suppress(*_TROUBLE), self._consumer.handling(message):
                 if not self._ahead and self._random.random() < self._failing:
-                    raise ValueError("no")
+                    raise slip(message.offset)
                 self._done.add(spot)
 
     _failing = 0.3
@@ -248,9 +201,14 @@ class Story:
         if owned and not self._ahead:
             place = self._random.choice(owned)
             self._others.pop(place, None)  # it wants to go back
-            self._consumer.seek(
-                *place, self._random.randrange(self._broker.committed.get(place, (0, ""))[0] + 1)
-            )
+            first = self._broker.starts.get(place, 0)
+            seen, here = self._seen_to(place), self._consumer._reader.window._reached
+            if place not in here:  # by an earlier life: to go further than that had committed would skip some
+                seen = min(seen, self._broker.committed.get(place, (0, ""))[0])
+            to = self._random.randrange(first, max(first, seen) + 1)
+            self._raw.end_commits()  # what was sent before it was asked for again may pass it
+            self._consumer.seek(*place, "earliest" if to == first else to)
+            self._asked_again(place, to)
 
     # What befalls it
 
@@ -266,8 +224,14 @@ class Story:
 
     def _trouble(self) -> None:
         """One of the next calls raises."""
-        if self._random.random() < 0.5:
-            self._ctrl_c = Interruption(self._random.randrange(300), self._may_interrupt)
+        kind = self._random.random()
+        if kind < 0.35:
+            self._ctrl_c = Interruption(self._random.randrange(300), self._may_interrupt, self._interrupted)
+            return
+        if kind < 0.6 and self._in_rebalances:
+            self._rebalance()
+            moment = self._random.randrange(100)
+            self._ctrl_c = Interruption(moment, lambda: self._raw.rebalancing, self._interrupted)
             return
         timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
         error = KeyboardInterrupt() if self._random.random() < 0.6 else timed_out
@@ -276,6 +240,7 @@ class Story:
     def _refuse(self) -> None:
         wanted = self._random.random() < 0.5
         self._broker.refuse = lambda topic: wanted and topic != TOPIC
+        self._broker.forget_answer = [] if wanted else [f"{TOPIC}.{GROUP}.retry"]
 
     def _rebalance(self) -> None:
         if self._raw.queue:
@@ -287,10 +252,12 @@ class Story:
             self._raw.queue.append(("assign", sorted(self._away)))
             self._away = set()
             return
-        kind = self._random.choice(["revoke", "revoke", "lost"])
+        kind = self._random.choice(["revoke", "revoke", "revoke" if self._ahead and self._at_end else "lost"])
         gone = [place for place in sorted(self._raw.positions) if self._random.random() < 0.5]
         if gone:
             self._excused |= kind == "lost"
+            if kind == "lost":
+                self._again.clear()
             self._raw.queue.append((kind, gone))
             self._away = set(gone)
 
@@ -303,15 +270,38 @@ class Story:
     def _another_member(self) -> None:
         """Works on what is away, and commits it."""
         for place in sorted(self._away - self._raw.positions.keys()):
-            first = self._broker.committed.get(place, (0, ""))[0]
+            first, note = self._broker.committed.get(place, (None, self._note()))
+            if first is None:
+                first = self._begins.get(place, 0)
+                if self._at_end and place[0] == TOPIC and (place[1] < PARTITIONS or not self._group_began()):
+                    first = len(self._broker.logs[place])
+                    self._begin(place, first)
+                self._broker.commit(place, first, note)
+            first = max(first, self._broker.starts.get(place, 0))
             for stored in self._broker.logs[place][first : first + 3]:
                 spot = (*place, stored.number)
-                self._begun[spot] += 1
-                if self._ahead and self._begun[spot] > 1:
-                    raise Violation(f"{spot} was handed out twice")
+                self._handed_out(spot)
                 self._done.add(spot)
-                self._broker.commit(place, stored.number + 1, "")
+                self._broker.commit(place, stored.number + 1, note)
                 self._others[place] = stored.number + 1
+
+    def _note(self) -> str:
+        """What members of the group tell each other with their commits."""
+        noted = (text for (topic, _), (_, text) in self._broker.committed.items() if topic == TOPIC and text)
+        return next(noted, json.dumps({"began_with": len(self._broker.partitions(TOPIC))}))
+
+    def _grow(self) -> None:
+        """The group notices later."""
+        count = len(self._broker.partitions(TOPIC))
+        if count < _PARTITIONS_MAX:
+            self._broker.make(TOPIC, count + 1)
+            self._away.add((TOPIC, count))
+
+    def _expire(self) -> None:
+        """Retention takes some messages, read or not."""
+        place = self._random.choice(sorted(self._places()))
+        end = len(self._broker.logs[place])
+        self._retain(place, self._random.randrange(self._broker.starts.get(place, 0), end + 1))
 
     def _end_commits(self) -> None:
         self._raw.end_commits(self._random.choice([None, None, KafkaError.REQUEST_TIMED_OUT]))
@@ -328,6 +318,7 @@ class Story:
         self._reopen()
 
     def _reopen(self) -> None:
+        self._again.clear()
         self._fuse = None
         self._open()
 
@@ -339,14 +330,23 @@ class Story:
             self._commit: 4, self._pause: 3, self._resume: 4,
             self._seek_back: 2, self._wait: 6, self._more: 6, self._error: 4, self._trouble: 8, self._refuse: 3,
             self._rebalance: 6, self._another_member: 9, self._end_commits: 2, self._close: 2, self._crash: 1,
+            self._grow: 1, self._expire: 1,
         }  # fmt: skip
         if self._ahead:
             del steps[self._crash]  # what is lost is excused: stories without are worth more
         if self._plain:
             del steps[self._loop], steps[self._batch], steps[self._table]
             steps[self._receive] = 30
+        if self._at_end and self._ahead:
+            steps |= {
+                self._rebalance: 20,
+                self._more: 12,
+                self._trouble: 1,
+            }  # it moves before it has read anything
+        elif self._at_end:
+            steps |= {self._close: 6, self._more: 12, self._trouble: 12}  # it begins often
         if self._by_key:
-            del steps[self._seek_back], steps[self._another_member]  # they keep no order
+            del steps[self._seek_back], steps[self._another_member], steps[self._expire]  # they keep no order
         for step in self._random.choices(list(steps), list(steps.values()), k=_STEPS):
             self._dare(step)
         self._settle()
@@ -355,11 +355,12 @@ class Story:
     def _dare(self, step: Callable[[], None]) -> None:
         with suppress(*_TROUBLE):
             step()
+        self._raw.begun &= self._consumer._reader._beginning._at.keys()  # an end that it never heard of
 
     def _settle(self) -> None:
         """All is well again; what waits is worked off."""
         self._fuse, self._ctrl_c, self._failing = None, None, 0.0
-        self._broker.refuse = lambda _: False
+        self._broker.refuse, self._broker.forget_answer = lambda _: False, []
         if self._by_key:
             self._rebalance_all(self._places())
         elif self._away:
@@ -369,17 +370,10 @@ class Story:
         quiet = 0
         while quiet < _QUIET_ROUNDS:
             before = sum(self._begun.values())
+            if self._by_key and self._raw.positions.keys() != set(self._places()):
+                self._rebalance_all(self._places())  # the retry topic has grown behind its source
             self._dare(self._receive)
             self._dare(self._end_commits)
             quiet = 0 if sum(self._begun.values()) > before else quiet + 1
             self._broker.clock.now += 25
         self._consumer.close()
-
-
-def _told(stored: Stored) -> tuple[Spot, int]:
-    """Where a message came from, and how often it had failed when it was stored there."""
-    if stored.topic() == TOPIC:
-        return (TOPIC, stored.partition(), stored.number), 0
-    origin = retry_headers.origin(stored.headers())
-    assert origin is not None
-    return origin, retry_headers.failures(stored.headers())

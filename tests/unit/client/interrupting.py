@@ -5,6 +5,8 @@ round: nowhere else. So these are the moments, counted over the code of one pack
 """
 
 import dis
+import gc
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,23 +16,34 @@ from typing import Any
 _PACKAGE = "penstock/client/"
 _CALLS = {dis.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX") if name in dis.opmap}
 _LOOKS = _CALLS | {number for name, number in dis.opmap.items() if name.startswith("JUMP_BACKWARD")}
+# A handler begins: the call before has not returned but raised, and nobody looks then. Raised from here, CPython 3.11
+# would not leave the handler, and no Ctrl-C could come any more.
+_RAISED = dis.opmap["PUSH_EXC_INFO"]
 
 
 class Interruption:
-    def __init__(self, left: int, may_come: Callable[[], bool] = lambda: True) -> None:
-        """`left` moments at which it may come pass before it does."""
-        self.left = left
+    def __init__(
+        self,
+        left: int,
+        may_come: Callable[[], object] = lambda: True,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`left` moments at which it may come pass before it does; `then` is told when it comes."""
+        self.moment = self.left = left
         self._may_come = may_come
+        self._then = then
         self.came = False
         self._last: dict[FrameType, int] = {}  # the instruction before
 
     @contextmanager
     def armed(self) -> Iterator[None]:
+        gc.disable()  # coroutines that another test left behind would be ended, and interrupted, here
         sys.settrace(None if self.came else self._begin)
         try:
             yield
         finally:
             sys.settrace(None)
+            gc.enable()
             self._last.clear()
 
     def _begin(self, frame: FrameType, event: str, _: object) -> Any:
@@ -48,8 +61,8 @@ class Interruption:
                 self._last.pop(frame.f_back, None)
         elif event == "opcode":
             before = self._last.get(frame)
-            self._last[frame] = frame.f_code.co_code[frame.f_lasti]
-            if before in _LOOKS:
+            self._last[frame] = now = frame.f_code.co_code[frame.f_lasti]
+            if before in _LOOKS and now != _RAISED:
                 self._moment()
         return self._go_on
 
@@ -61,4 +74,12 @@ class Interruption:
         if self.left < 0 and not self.came:
             self.came = True
             sys.settrace(None)
-            raise KeyboardInterrupt
+            self._then()
+            _interrupt()
+
+
+def _interrupt() -> None:
+    """As CPython would: whoever handles the signal now decides whether it is raised here."""
+    handler = signal.getsignal(signal.SIGINT)
+    assert callable(handler)
+    handler(signal.SIGINT, None)

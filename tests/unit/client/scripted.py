@@ -5,7 +5,7 @@ What the model needs to be true of librdkafka, and is (2.x):
 - what it has given away it does not give again, unless somebody seeks or the partition is assigned anew;
 - a partition that was paused stays so when it leaves and comes back;
 - an exception that comes out of a poll destroys the message that the poll had in hand;
-- commits of a member that does not own the partition any more are refused.
+- commits of an earlier generation are refused; those of the present one are taken for any partition.
 
 Every call may be told to raise, before it has done its work or after. Messages, errors, rebalances and the ends of
 asynchronous commits come in the order in which the story queues them.
@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
+from tests.unit.client.scripted_sdk import Admin, Producer
 
 from penstock.client.errors import ClientError
 from penstock.client.window import Where
@@ -35,6 +36,7 @@ class Stored:
     name: bytes | None = None
     told: tuple[Header, ...] = ()
     wrong: KafkaError | None = None
+    at_ms: int = 0
 
     def topic(self) -> str:
         return self.at[0]
@@ -52,10 +54,15 @@ class Stored:
         return self.name
 
     def headers(self) -> list[Header]:
-        return [(name, value.encode() if isinstance(value, str) else value) for name, value in self.told]
+        if any(isinstance(name, bytes) for name, _ in self.told):  # a name that is not UTF-8
+            raise SystemError("headers returned a result with an exception set")
+        return list(self.told)
+
+    def set_headers(self, _: list[Header]) -> None:
+        object.__setattr__(self, "told", ())
 
     def timestamp(self) -> tuple[int, int]:
-        return 1, 0
+        return 1, self.at_ms
 
     def error(self) -> KafkaError | None:
         return self.wrong
@@ -85,11 +92,16 @@ class Broker:
     clock: Clock = field(default_factory=Clock)
     logs: dict[Where, list[Stored]] = field(default_factory=dict)
     committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    starts: dict[Where, int] = field(default_factory=dict)  # what retention has left begins there
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
+    # The next message to each is taken, and nobody is told.
+    forget_answer: list[str] = field(default_factory=list)
     unready: bool = False  # asked for commits, it does not answer
     unreadable: bool = False  # asked for commits, it answers with an error for each partition
+    retires: bool = True  # knows how to retire partitions
     silent: bool = False  # asked for messages, it has none
     consumer: "RawConsumer | None" = None
 
@@ -99,7 +111,8 @@ class Broker:
 
     def append(self, place: Where, data: bytes, key: bytes | None, headers: list[Header]) -> int:
         log = self.logs[place]
-        log.append(Stored(place, len(log), data, key, tuple(headers)))
+        told = tuple((name, value.encode() if isinstance(value, str) else value) for name, value in headers)
+        log.append(Stored(place, len(log), data, key, told, at_ms=self.clock.time_ns() // 1_000_000))
         return len(log) - 1
 
     def partitions(self, topic: str) -> list[int]:
@@ -109,6 +122,8 @@ class Broker:
         return found
 
     def commit(self, place: Where, offset: int, metadata: str) -> None:
+        if len(metadata.encode()) > 4096:
+            raise KafkaException(KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE))
         self.committed[place] = (offset, metadata)
         self.on_commit(place, offset)
 
@@ -124,10 +139,11 @@ class RawConsumer:
         self.paused: set[Where] = set()
         self.queue: deque[tuple[str, Any]] = deque()
         self.late: list[tuple[dict[Where, int], list[TopicPartition]]] = []
-        self._times: dict[Where, int] = {}  # how often each was assigned: commits from before are refused
-        self.closed = self.rebalancing = False
+        self._times: dict[Where, int] = {}  # how often each came or went: commits from before are refused
+        self.closed = False
+        self.rebalancing = ""  # which callback runs
         self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # the end, first asked for
-        self._begun: set[Where] = set()
+        self.begun: set[Where] = set()
 
     def _step(self, call: str, done: bool) -> None:
         self._broker.fault(call, done)
@@ -148,7 +164,10 @@ class RawConsumer:
         for one in partitions:
             place = (one.topic, one.partition)
             self._times[place] = self._times.get(place, 0) + 1
-            logical = {OFFSET_BEGINNING: 0, OFFSET_END: len(self._broker.logs[place])}
+            logical = {
+                OFFSET_BEGINNING: self._broker.starts.get(place, 0),
+                OFFSET_END: len(self._broker.logs[place]),
+            }
             start = logical.get(one.offset, one.offset)
             self.positions[place] = self._start(place) if start < 0 else start
 
@@ -158,18 +177,19 @@ class RawConsumer:
 
     def _rebalance(self, kind: str, places: list[Where]) -> None:
         partitions = [TopicPartition(*place) for place in places]
-        self.rebalancing = True
-        self._begun.difference_update(places)
+        self.rebalancing = kind
+        self.begun.difference_update(places)
         try:
             self._callbacks[f"on_{kind}"](self, partitions)
         finally:
-            self.rebalancing = False
+            self.rebalancing = ""
             # confluent-kafka does it for a callback that has not.
             if kind == "assign":
                 self.incremental_assign([one for one in partitions if _place(one) not in self.positions])
             else:
                 for place in places:
                     self.positions.pop(place, None)
+                    self._times[place] = self._times.get(place, 0) + 1
 
     # Messages
 
@@ -206,19 +226,40 @@ class RawConsumer:
                 self._settings["on_commit"](*what)
             else:
                 self._rebalance(kind, what)
-        for place, at in self.positions.items():
+        for place in self.positions:
+            at = self.positions[place] = self._reset(place, self.positions[place])
             log = [] if self._broker.silent else self._broker.logs[place]
             if place not in self.paused and at < len(log):
                 self.positions[place] = at + 1
                 return log[at]
         return None
 
+    def _reset(self, place: Where, at: int) -> int:
+        """Where retention has overtaken a position, librdkafka goes by its setting."""
+        if at >= self._broker.starts.get(place, 0):
+            return at
+        latest = self._settings.get("auto.offset.reset") == "latest"
+        return len(self._broker.logs[place]) if latest else self._broker.starts[place]
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        del timeout
+        self._step("list_topics", False)
+        topics: dict[str, Any] = {}
+        for name, index in self._broker.logs:
+            if topic in (None, name):
+                topics.setdefault(name, SimpleNamespace(partitions={})).partitions[index] = None
+        return SimpleNamespace(topics=topics)
+
+    def assignment(self) -> list[TopicPartition]:
+        self._step("assignment", False)
+        return [TopicPartition(*place) for place in self.positions]
+
     def seek(self, one: TopicPartition) -> None:
         self._step("seek", False)
         place = _place(one)
         if place not in self.positions:
             raise KafkaException(KafkaError(KafkaError._STATE))
-        logical = {-1: len(self._broker.logs[place]), -2: 0}
+        logical = {-1: len(self._broker.logs[place]), -2: self._broker.starts.get(place, 0)}
         self.positions[place] = logical.get(one.offset, one.offset)
         self._step("seek", True)
 
@@ -243,8 +284,6 @@ class RawConsumer:
         return offsets
 
     def _apply(self, offsets: list[TopicPartition]) -> None:
-        if any(_place(one) not in self.positions for one in offsets):
-            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
         for one in offsets:
             self._broker.commit(_place(one), one.offset, one.metadata or "")
 
@@ -288,14 +327,14 @@ class RawConsumer:
             # Messages are of the epoch: nothing is later. -1 asks for the end as a number.
             at = len(self._broker.logs[_place(one)]) if one.offset == OFFSET_END else OFFSET_END
             found.append(TopicPartition(one.topic, one.partition, 0 if one.offset == 0 else at))
-            if one.offset == OFFSET_END and _place(one) not in self._begun:
-                self._begun.add(_place(one))
+            if one.offset == OFFSET_END and _place(one) not in self.begun:
+                self.begun.add(_place(one))
                 self.on_begin(_place(one), at)
         return found
 
     def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         del timeout
-        return 0, len(self._broker.logs[_place(one)])
+        return self._broker.starts.get(_place(one), 0), len(self._broker.logs[_place(one)])
 
     def close(self) -> None:
         if self.closed:
@@ -309,66 +348,25 @@ def _place(one: TopicPartition) -> Where:
     return one.topic, one.partition
 
 
-class Delivery:
-    def __init__(self, error: ClientError | None) -> None:
-        self._error = error
-
-    def exception(self) -> ClientError | None:
-        return self._error
-
-    def result(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-
-class Producer:
-    """The SDK's own producer, as far as retries use it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def partitions(self, topic: str) -> int:
-        self._broker.fault("partitions", False)
-        return len(self._broker.partitions(topic))
-
-    def pass_on(
-        self, topic: str, value: bytes, key: bytes | None, partition: int, headers: list[Header]
-    ) -> Delivery:
-        self._broker.fault("produce", False)
-        if self._broker.refuse(topic):
-            return Delivery(ClientError(f"{topic} does not take it"))
-        self._broker.append((topic, max(0, partition)), value, key, headers)
-        self._broker.fault("produce", True)
-        return Delivery(None)
-
-    def close(self) -> None:
-        pass
-
-
-class Admin:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-
-    def partition_indexes(self, topic: str) -> list[int]:
-        return self._broker.partitions(topic)
-
-    def create(self, topic: str, *, partitions: int) -> None:
-        if (topic, 0) in self._broker.logs:
-            raise ClientError("exists", KafkaError.TOPIC_ALREADY_EXISTS)
-        self._broker.make(topic, partitions)
-
-    def add_partitions(self, topic: str, partitions: int) -> None:
-        self._broker.make(topic, partitions)
-
-
 def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
     """The SDK of this process talks to `broker`; `patch` is `monkeypatch.setattr`."""
     package = "penstock.client"
     for module in ("reader", "retry_ordered"):
         patch(f"{package}.{module}.RawConsumer", lambda settings: RawConsumer(broker, settings))
-    for module in ("retry_flow", "retry_ordered", "admin"):
+    for module in ("retry_flow", "retry_ordered", "retry_topics", "retry_retiring", "admin"):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.reader.reach", lambda _: None)
     patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
-    for module in ("reader", "holding", "consumer", "retry_flow", "retry_ordered", "gathering"):
+    for module in (
+        "alone",
+        "reader",
+        "holding",
+        "consumer",
+        "retry_flow",
+        "retry_ordered",
+        "retry_topics",
+        "retry_retiring",
+        "retry_retiring",
+        "gathering",
+    ):
         patch(f"{package}.{module}.time", broker.clock)

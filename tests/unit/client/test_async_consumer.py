@@ -9,6 +9,7 @@ from tests.unit.client.scripted import Broker, install
 
 from penstock.client.aio import AsyncConsumer
 from penstock.client.consumer import Consumer
+from penstock.client.retry import Retry
 
 TOPIC, SOURCE = "orders", ("orders", 0)
 
@@ -118,6 +119,9 @@ def test_leaving_closes_whatever_a_cancelled_wait_ended_in(broker: Broker, cance
 
     with suppress(asyncio.CancelledError):
         asyncio.run(work())
+    for thread in threading.enumerate():  # who was cancelled again did not wait for it
+        if thread.name.startswith("penstock-consumer"):
+            thread.join()
     assert broker.consumer is not None
     assert broker.consumer.closed
     assert broker.committed[SOURCE][0] == 1
@@ -157,3 +161,62 @@ def test_nothing_is_handed_out_while_a_cancelled_commit_is_made(
             return broker.committed[SOURCE][0]
 
     assert asyncio.run(work()) == 1
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_passing_messages_on_waits_in_the_thread(broker: Broker, by_key: bool) -> None:
+    """Asking for partitions, room in the buffers, and the answer may each take long: not on the event loop's time."""
+    blocked: list[str] = []
+
+    def fault(call: str, _: bool) -> None:
+        if call in ("partitions", "produce") and threading.current_thread() is threading.main_thread():
+            blocked.append(call)
+
+    async def work() -> None:
+        retry = Retry(attempts=2, backoff="1s", ordered_by_key=by_key)
+        tries = 0
+        async with AsyncConsumer("scripted", TOPIC, group="g", stop_on=(), retry=retry) as consumer:
+            assert broker.consumer is not None
+            broker.fault = fault
+            retries = [place for place in broker.logs if place[0] == f"{TOPIC}.g.retry"]
+            broker.consumer.queue.append(("assign", [SOURCE, *retries]))
+            async for message in consumer:
+                with consumer.handling(message):
+                    tries += 1
+                    broker.clock.now += 10
+                    if tries < 6:
+                        raise ValueError("no")
+                if tries == 6:
+                    break
+
+    for number in range(3):
+        broker.append(SOURCE, b"%d" % number, b"k", [])
+    asyncio.run(work())
+    assert blocked == []
+    assert [dead.value() for dead in broker.logs[f"{TOPIC}.g.dlq", 0]] == [b"0", b"1"]
+    assert broker.committed[SOURCE][0] == 3
+
+
+def test_what_failed_last_is_passed_on_before_leaving(broker: Broker) -> None:
+    async def work() -> None:
+        retry = Retry(attempts=1)
+        async with AsyncConsumer("scripted", TOPIC, group="g", stop_on=(), retry=retry) as consumer:
+            assert broker.consumer is not None
+            broker.consumer.queue.append(("assign", [SOURCE]))
+            async for message in consumer:
+                with consumer.handling(message):
+                    raise ValueError("no")
+                await consumer.commit()
+                assert len(broker.logs[f"{TOPIC}.g.dlq", 0]) == message.offset + 1
+                if message.offset == 1:
+                    break
+            async for message in consumer:
+                with consumer.handling(message):
+                    raise ValueError("no")
+                break
+
+    for number in range(3):
+        broker.append(SOURCE, b"%d" % number, b"k", [])
+    asyncio.run(work())
+    assert [dead.value() for dead in broker.logs[f"{TOPIC}.g.dlq", 0]] == [b"0", b"1", b"2"]
+    assert broker.committed[SOURCE][0] == 3

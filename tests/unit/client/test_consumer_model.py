@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
-from tests.unit.client.consumer_story import Story, Violation
+from tests.unit.client.consumer_checks import Violation
+from tests.unit.client.consumer_story import Story
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client import retry_headers
+from penstock.client.beginning import Beginning
 from penstock.client.commits import Commits
 from penstock.client.consumer import Consumer
 from penstock.client.holding import Holding, _partitions
@@ -17,8 +19,9 @@ from penstock.client.intake import Intake
 from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.retry_flow import RetryFlow
+from penstock.client.retry_ordered import OrderedRetryFlow
 from penstock.client.starting import begin_at
-from penstock.client.window import Where
+from penstock.client.window import Where, Window
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
 _PLANTED_SEEDS = (
@@ -97,9 +100,9 @@ def give_nothing_back_when_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Reader._read_again
 
     def careless(reader: Reader, places: list[Where]) -> None:
-        before = dict(reader._returned)
+        before = dict(reader.ahead.returned)
         honest(reader, places)
-        reader._returned = before
+        reader.ahead.returned = before
 
     monkeypatch.setattr(Reader, "_read_again", careless)
 
@@ -112,7 +115,7 @@ def hand_out_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
         raws = window.raws[window.index : window.index + size]
         window.index += len(raws)
         consumer._in_hand = len(raws)
-        return made([Message(raw, consumer._read, consumer._retries) for raw in raws])
+        return made([Message(raw, consumer._read, consumer._flow) for raw in raws])
 
     monkeypatch.setattr(Consumer, "_next_batch", careless)
 
@@ -126,7 +129,7 @@ def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
             return None
         raw = window.raws[window.index]
         window.index += 1
-        return Message(raw, consumer._read, consumer._retries)
+        return Message(raw, consumer._read, consumer._flow)
 
     monkeypatch.setattr(Consumer, "next_taken", careless)
 
@@ -138,32 +141,53 @@ def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) ->
         try:
             honest(intake, most, wait)
         except KafkaException:
-            intake._cut_short = False
+            intake.cut_short = False
             raise
 
     monkeypatch.setattr(Intake, "poll", careless)
 
 
-def ask_for_the_end_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Reader._begin
-
-    def careless(reader: Reader, raw: Any, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        reader._begun.clear()
-        return honest(reader, raw, partitions)
-
-    monkeypatch.setattr(Reader, "_begin", careless)
-
-
 def begin_retries_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Reader._begin
+    monkeypatch.setattr(
+        "penstock.client.beginning.begin_at", lambda raw, _, new: begin_at(raw, "latest", new)
+    )
 
-    def careless(reader: Reader, raw: Any, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        monkeypatch.setattr(
-            "penstock.client.reader.begin_at", lambda raw, _, new: begin_at(raw, "latest", new)
-        )
-        return honest(reader, raw, partitions)
 
-    monkeypatch.setattr(Reader, "_begin", careless)
+def keep_where_it_began_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(reader: Reader) -> None:
+        reader._beginning.untold.clear()
+
+    monkeypatch.setattr(Reader, "_tell_begun", careless)
+    monkeypatch.setattr(Reader, "_note_begun", careless)
+
+
+def begin_new_partitions_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(beginning: Beginning, one: TopicPartition) -> bool:
+        return one.topic in beginning._retries
+
+    monkeypatch.setattr(Beginning, "_from_the_first", careless)
+
+
+def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found where growth and a restart meet."""
+    monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
+
+
+def go_to_the_end_where_retention_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.client.reader.RESET_POLICY", "latest")
+
+
+def pass_what_is_to_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Window, "is_back", lambda *_: False)
+
+
+def go_by_what_callbacks_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when Ctrl-C cut one short."""
+    monkeypatch.setattr(Reader, "_reconcile", lambda _: None)
+
+
+def go_on_behind_a_dead_letter_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OrderedRetryFlow, "_behind", lambda *_: False)
 
 
 PLANTED: list[tuple[Plant, Semantics]] = [
@@ -179,8 +203,16 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (hand_out_before_it_is_made, "at-least-once"),
     (hand_out_before_there_is_a_message, "at-least-once"),
     (take_errors_of_callbacks_for_librdkafkas, "at-least-once"),
-    (ask_for_the_end_anew, "at-least-once"),
     (begin_retries_at_the_end, "at-least-once"),
+    (keep_where_it_began_to_oneself, "at-least-once"),
+    (keep_where_it_began_to_oneself, "at-most-once"),
+    (begin_new_partitions_at_the_end, "at-least-once"),
+    (forget_with_how_many_it_began, "at-least-once"),
+    (go_to_the_end_where_retention_overtook, "at-least-once"),
+    (pass_what_is_to_be_read_again, "at-least-once"),
+    (go_by_what_callbacks_noted, "at-least-once"),
+    (go_by_what_callbacks_noted, "at-most-once"),
+    (go_on_behind_a_dead_letter_under_way, "at-least-once"),
 ]
 
 

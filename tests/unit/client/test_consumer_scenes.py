@@ -156,6 +156,61 @@ def test_at_most_once_a_clean_end_gives_back_what_was_not_handed_out(
     assert broker.committed[SOURCE][0] == 1
 
 
+def test_at_most_once_a_clean_end_gives_back_what_was_paused_after_an_interruption(broker: Broker) -> None:
+    consumer = opened(broker, delivery="at-most-once")
+    send(broker, b"1", b"2", b"3")
+    assert value(consumer) == b"1"
+    assert broker.committed[SOURCE][0] == 3
+    broker.clock.now += 1  # the group is attended to before the next message
+    broker.fault = raising("poll", False, KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        consumer.receive(0.1)
+    consumer.pause()
+    assert value(consumer) is None
+    consumer.close()
+    assert broker.committed[SOURCE][0] == 1
+
+
+def test_at_most_once_a_batch_is_committed_when_it_is_handed_out(broker: Broker) -> None:
+    consumer = opened(broker, delivery="at-most-once", batch_messages=4)
+    send(broker, *(b"%d" % number for number in range(20)))
+    batches = consumer.batches(size=6, wait=0.1)
+    assert [message.offset for message in next(batches)] == [*range(6)]
+    assert broker.committed[SOURCE][0] == 6
+    assert [message.offset for message in next(batches)] == [*range(6, 12)]
+    assert broker.committed[SOURCE][0] == 12
+    # What lies ready is committed before it is handed out in any other way, too.
+    assert value(consumer) == b"12"
+    assert broker.committed[SOURCE][0] > 12
+    assert values(consumer) == [b"%d" % number for number in range(13, 20)]
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])
+@pytest.mark.parametrize(("to", "found"), [(2, 2), (0, 0), ("earliest", 0)])
+def test_no_commit_passes_what_is_to_be_read_again(
+    broker: Broker, delivery: Any, to: Any, found: int
+) -> None:
+    send(broker, b"0", b"1", b"2", b"3")
+    consumer = opened(broker, delivery=delivery)
+    assert [value(consumer) for _ in range(3)] == [b"0", b"1", b"2"]
+    consumer.seek(TOPIC, 0, to)  # 2 is in hand
+    consumer.pause()
+    broker.clock.now += 2
+    assert values(consumer) == []
+    raw(broker).end_commits()
+    consumer.close()
+    assert broker.committed[SOURCE][0] == found
+
+
+def test_what_was_read_again_is_committed_as_ever(broker: Broker) -> None:
+    send(broker, b"0", b"1", b"2")
+    with opened(broker, commit_every=1000) as consumer:
+        assert [value(consumer) for _ in range(2)] == [b"0", b"1"]
+        consumer.seek(TOPIC, 0, 1)
+        assert values(consumer) == [b"1", b"2"]
+    assert broker.committed[SOURCE][0] == 3
+
+
 @pytest.mark.parametrize("how", ["revoke", "lost"])
 def test_a_retry_that_waited_while_its_partition_was_away_is_tried(broker: Broker, how: str) -> None:
     consumer = opened(broker, retry=Retry(attempts=3, backoff="1m"))
@@ -212,12 +267,6 @@ def test_with_ordered_keys_nothing_is_read_apart_from_its_retries(broker: Broker
     raw(broker).queue.append(("revoke", [SOURCE]))
     own(broker, SOURCE, (RETRY, 0))
     assert values(consumer) == [b"0"]
-
-
-def test_with_ordered_keys_a_retry_topic_with_more_partitions_is_refused(broker: Broker) -> None:
-    broker.make(RETRY, 4)
-    with pytest.raises(ClientError, match=r"orders has 1 partitions and orders\.billing\.retry has 4"):
-        Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=Retry(ordered_by_key=True))
 
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
@@ -279,3 +328,16 @@ def test_a_partition_whose_commit_cannot_be_told_is_not_begun_anew(broker: Broke
         values(consumer)
     broker.unreadable = False
     assert values(consumer) == [b"1"]
+
+
+def test_leaving_that_fails_does_not_hide_what_the_body_raised(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(_: RawConsumer) -> None:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(RawConsumer, "close", close)
+    with pytest.raises(ZeroDivisionError), opened(broker):
+        raise ZeroDivisionError
+    with pytest.raises(KafkaException), opened(broker):
+        pass

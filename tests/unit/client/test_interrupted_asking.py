@@ -104,7 +104,6 @@ def test_who_goes_on_misses_nothing(ask: Ask, delivery: str, monkeypatch: pytest
 
 
 def test_what_does_not_fit_into_a_table_is_there_for_who_asks_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyarrow")
     broker, consumer = opened(monkeypatch, deserializer=lambda data: {"n": 1} if data == b"0" else "text")
     with pytest.raises(ClientError, match="no common Arrow type"):
         next(consumer.tables(size=3, wait=0))

@@ -1,11 +1,13 @@
 """Single scenes of retries: what is stored of them, and what becomes of them when partitions go."""
 
+import json
 import os
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.client.raising import SLIPS
 from tests.unit.client.scripted import Broker
 from tests.unit.client.test_consumer_scenes import (
     DEAD,
@@ -60,6 +62,40 @@ def test_with_encryption_nothing_of_a_value_is_written_with_its_failure(broker: 
     assert [dict(one.headers())["penstock-error"] for one in stored][-1] == b"ValueError"
     assert b"iban" not in b"".join(value for one in stored for _, value in one.headers())
     assert "iban" not in "".join(notes)
+
+
+@pytest.mark.parametrize("error", SLIPS, ids=range(len(SLIPS)))
+@pytest.mark.parametrize("by_key", [False, True])
+def test_whatever_an_error_says_its_message_is_tried_again_and_ends(
+    broker: Broker, by_key: bool, error: Exception
+) -> None:
+    send(broker, b"m1")
+    retry = Retry(attempts=6, backoff="1s", ordered_by_key=by_key)
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry)
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    for _ in range(6):
+        message = consumer.receive(0.1)
+        assert message is not None
+        with consumer.handling(message):
+            raise error
+        consumer.commit()
+        broker.clock.now += 100
+    (dead,) = broker.logs[DEAD, 0]
+    history = json.loads(dict(dead.headers())["penstock-history"])
+    assert len(history) == 6
+    assert type(error).__name__ in history[0]["error"]
+
+
+def test_a_message_whose_headers_are_not_text_is_tried_again_and_ends(broker: Broker) -> None:
+    send(broker, b"m1", b"m2", headers=((b"\xff", b"x"),))  # type: ignore[arg-type]
+    retry = Retry(attempts=2, backoff="1s")
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry)
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    for _ in range(4):
+        fail(consumer)
+        consumer.commit()
+        broker.clock.now += 100
+    assert [dead.value() for dead in broker.logs[DEAD, 0]] == [b"m1", b"m2"]
 
 
 @pytest.mark.parametrize("how", ["revoke", "lost"])
@@ -132,3 +168,101 @@ def test_a_key_whose_retry_was_refused_waits_also_after_an_interruption(broker: 
     broker.refuse = lambda _: False
     broker.clock.now += 100
     assert values(consumer) == [b"m1", b"m2"]
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_key_whose_dead_letter_was_refused_waits(broker: Broker, attempts: int) -> None:
+    """Until it is there, the message comes again should this member die: it has not ended."""
+    consumer = ordered(broker, Retry(attempts=attempts, backoff="1s", ordered_by_key=True))
+    send(broker, b"m1", b"m2")
+    for _ in range(attempts - 1):
+        fail(consumer)
+        broker.clock.now += 100
+    broker.refuse = lambda topic: topic == DEAD
+    fail(consumer)
+    for _ in range(3):
+        with pytest.raises(ClientError, match="does not take it"):
+            values(consumer)
+    broker.append(SOURCE, b"other", b"another key", [])
+    broker.refuse = lambda _: False
+    assert sorted(values(consumer)) == [b"m2", b"other"]
+    assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_a_message_knows_which_try_it_is(broker: Broker, by_key: bool) -> None:
+    retry = Retry(attempts=4, backoff="1s", ordered_by_key=by_key)
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry)
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    send(broker, b"m1")
+    told = []
+    for _ in range(4):
+        message = consumer.receive(1)
+        assert message is not None
+        told.append(message.attempt)
+        with consumer.handling(message):
+            raise ValueError("no")
+        broker.clock.now += 100
+    assert told == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_what_waits_is_kept_for_ever_and_what_the_source_takes_fits(broker: Broker, by_key: bool) -> None:
+    broker.configs[TOPIC] = {"max.message.bytes": "5000000"}
+    Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=Retry(backoff="30d", ordered_by_key=by_key))
+    for name in (RETRY, DEAD):
+        made = broker.configs[name]
+        assert (made["retention.ms"], made["retention.bytes"], made["cleanup.policy"]) == (
+            "-1",
+            "-1",
+            "delete",
+        )
+        assert int(made["max.message.bytes"]) > 5_000_000 + 60_000
+
+
+@pytest.mark.parametrize(
+    ("source", "found", "told"),
+    [
+        ({}, {"retention.ms": "-1", "max.message.bytes": "2000000"}, []),
+        ({}, {"max.message.bytes": "2000000"}, []),
+        ({}, {"retention.ms": "1000", "max.message.bytes": "2000000"}, ["retention.ms=1000"]),
+        ({"retention.ms": "-1"}, {"max.message.bytes": "2000000"}, ["retention.ms=604800000"]),
+        (
+            {"retention.ms": "1000"},
+            {"retention.ms": "5000", "max.message.bytes": "2000000"},
+            ["retention.ms=5000"],
+        ),
+        ({"max.message.bytes": "5000000"}, {"retention.ms": "-1"}, ["max.message.bytes=1048588"]),
+    ],
+)
+def test_a_retry_topic_that_keeps_or_takes_too_little_is_told(
+    broker: Broker, caplog: pytest.LogCaptureFixture, source: Any, found: Any, told: list[str]
+) -> None:
+    broker.make(RETRY, 4)
+    broker.configs |= {TOPIC: source, RETRY: found}
+    retry = Retry(attempts=2, backoff="5s", dead_letter=False)
+    Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry)
+    said = [one.getMessage() for one in caplog.records]
+    assert len(said) == len(told)
+    assert all(f"{RETRY} has {setting}" in text for setting, text in zip(told, said, strict=True))
+
+
+@pytest.mark.parametrize(("by_key", "batches"), [(False, False), (False, True), (True, False)])
+def test_a_retry_of_another_topic_in_the_same_retry_topic_is_not_handed_out(
+    broker: Broker, by_key: bool, batches: bool
+) -> None:
+    """Names may hold dots: `orders` read by `eu.billing`, and `orders.eu` read by `billing`."""
+    broker.make("orders.eu", 1)
+    shared = "orders.eu.billing.retry"
+    broker.make(shared, 1)
+    told = [("penstock-failures", b"1"), ("penstock-due", b"0")]
+    broker.append((shared, 0), b"foreign", b"k", [("penstock-origin", b"orders/0/7"), *told])
+    broker.append((shared, 0), b"own", b"k", [("penstock-origin", b"orders.eu/0/7"), *told])
+    broker.append((shared, 0), b"foreign", b"k2", [("penstock-origin", b"orders/0/7"), *told])
+    retry = Retry(attempts=2, backoff="1s", ordered_by_key=by_key)
+    consumer = Consumer("scripted", "orders.eu", group="billing", stop_on=(), retry=retry)
+    own(broker, ("orders.eu", 0), (shared, 0))
+    broker.append(("orders.eu", 0), b"of a key that waits elsewhere", b"k2", [])
+    many = (one.value for _ in range(9) for one in consumer.receive_many(9, 0.1))
+    found = list(many) if batches else values(consumer)
+    assert sorted(found) == [b"of a key that waits elsewhere", b"own"]

@@ -7,9 +7,12 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.client.scripted import Stored
 
 from penstock.client import retry_headers, tags
+from penstock.client.console_row import ConsoleRow
 from penstock.client.errors import ClientError, kafka_errors
+from penstock.client.message import Message
 from penstock.client.profiles import consumer_settings, producer_settings
 from penstock.client.retry import BadBackoffError, Retry, parse_backoff
 from penstock.client.serializers import (
@@ -187,14 +190,15 @@ def test_a_message_keeps_its_history() -> None:
     for attempt in range(1, 31):
         earlier = (retry_headers.failures(headers), retry_headers.history(headers))
         due_ms = 5000 if attempt == 1 else None
-        made = retry_headers.with_failure(
-            headers, ("orders", 3, 4711), f"Boom:\n {attempt}", attempt, due_ms, earlier
-        )
+        first = retry_headers.First("orders", 3, 4711, timestamp=99)
+        own = retry_headers.without_ours(headers)
+        made = retry_headers.with_failure(own, first, f"Boom:\n {attempt}", attempt, due_ms, earlier)
         assert retry_headers.due_ms(_stored(made)) == due_ms
         headers = _stored(made)
         assert retry_headers.failures(headers) == attempt
         assert retry_headers.error(headers) == f"Boom: {attempt}"
         assert retry_headers.origin(headers) == ("orders", 3, 4711)
+        assert retry_headers.timestamp(headers) == 99
     told = retry_headers.history(headers)
     assert told[-1] == {"at": 30, "error": "Boom: 30"}
     assert len(told) == 20
@@ -227,3 +231,9 @@ def test_an_interruption_that_the_binding_lost_is_one_again() -> None:
         raise SystemError(lost)
     with pytest.raises(SystemError, match="another"), kafka_errors("127.0.0.1:1", "topic"):
         raise SystemError("another one")
+
+
+def test_a_message_whose_headers_are_not_text_can_be_read() -> None:
+    stored = Stored(("t", 0), 7, b"v", b"k", ((b"\xff", b"x"),))  # type: ignore[arg-type]
+    assert Message(stored, None).headers == ()  # type: ignore[arg-type]
+    assert ConsoleRow.of(stored)[:1] == ("t",)  # type: ignore[arg-type]

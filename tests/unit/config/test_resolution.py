@@ -1,15 +1,18 @@
 """Topic and broker configs: where a value comes from, what DescribeConfigs says about it."""
 
+import re
 import typing
 from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.config import BrokerConfig, ConfigError, TopicConfig
 from penstock.config.broker import _ATTRIBUTES as BROKER_ATTRIBUTES
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.settings import SettingType, Source
-from penstock.config.sources import environment_name, load_broker_config
+from penstock.config.sources import environment_name, load_broker_config, unknown_variables
 from penstock.config.topic import _ATTRIBUTES as TOPIC_ATTRIBUTES
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.core.error_codes import ErrorCode
@@ -203,6 +206,74 @@ def test_flag_beats_environment_beats_file_beats_default():
     assert config.max_connections_per_ip == 9
     assert config.log_dirs == ("a", "b")
     assert config.queued_max_requests == 500
+
+
+def test_defaults_of_a_command_are_weaker_than_everything_else() -> None:
+    defaults = {"num.partitions": "7", "fetch.max.bytes": "7000"}
+    config = load_broker_config(flags={}, environment={}, file=b"num.partitions = 2", defaults=defaults)
+    assert (config.num_partitions, config.fetch_max_bytes) == (2, 7000)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("security.inter.broker.protocol", "SSL"),
+        ("inter.broker.listener.name", "INTERNAL"),
+        ("listener.security.protocol.map", "PLAINTEXT:SSL"),
+    ],
+)
+def test_what_is_not_honoured_is_not_accepted(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        load_broker_config(flags={name: value}, environment={})
+
+
+# Asked for under other names, or only allowed to have the one value that is served.
+ASKED_OTHERWISE = {
+    "broker.id",
+    "log.dir",
+    "inter.broker.listener.name",
+    "listener.security.protocol.map",
+    "security.inter.broker.protocol",
+    "penstock.ack.after",
+}
+
+
+def test_every_setting_is_asked_for_or_said_to_be_without_effect() -> None:
+    source = Path(penstock.__file__).parent
+    apart = {source / name for name in ("config", "wire", "client", "spark")}
+    text = "".join(path.read_text() for path in source.rglob("*.py") if apart.isdisjoint(path.parents))
+    defaults = {synonym.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms}
+    for name, setting in BROKER_SETTINGS.items():
+        asked = (
+            re.search(rf'\b{name.replace(".", "_")}\b|values\["{name}"\]|\b[A-Z_]+ = "{name}"', text)
+            is not None
+        )
+        asked |= name in ASKED_OTHERWISE or name in defaults
+        assert asked != setting.without_effect or name in defaults, name
+
+
+def test_what_is_set_without_effect_is_told_by_name() -> None:
+    flags = {
+        "num.network.threads": "8",
+        "num.io.threads": "8",
+        "num.partitions": "3",
+        "process.roles": "broker",
+    }
+    config = load_broker_config(flags=flags, environment={})
+    assert config.without_effect() == ["num.network.threads=8", "process.roles=broker"], "8 is the default"
+    later = config.with_changes(dynamic_default={"background.threads": "3"})
+    assert later.without_effect() == ["background.threads=3", *config.without_effect()]
+    assert load_broker_config(flags={}, environment={}).without_effect() == []
+
+
+def test_misspelt_variables_are_found() -> None:
+    environment = {
+        "PENSTOCK_NUM_PARTITION": "3",
+        "PENSTOCK_NUM_PARTITIONS": "3",
+        "PENSTOCK_BOOTSTRAP": "",
+        "HOME": "",
+    }
+    assert unknown_variables(environment) == ["PENSTOCK_NUM_PARTITION"]
 
 
 def test_environment_names_are_unique_and_do_not_repeat_the_prefix():

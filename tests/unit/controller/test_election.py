@@ -85,6 +85,36 @@ def test_who_crashed_may_not_lead_and_is_suspect_until_a_leader_speaks() -> None
     assert with_isr(after, (2, 3), TWO).suspects == ()
 
 
+@pytest.mark.parametrize("world", [World(live=(1, 2)), World(live=(1, 2, 3), stopping=(3,))])
+def test_whoever_leaves_without_the_leaders_word_is_suspect_until_that_speaks(world: World) -> None:
+    """Those that stay are only registered: 3 may be the one that has everything."""
+    after = react(THREE, world, TWO)
+    assert (after.leader, after.isr, after.eligible, after.suspects) == (1, (1, 2), (), (3,))
+    assert with_isr(after, (1, 2), TWO).suspects == ()
+    lost = react(after, World(live=(1, 2, 3), unsettled=(1, 2)), TWO)
+    assert (lost.leader, lost.isr, set(lost.suspects)) == (NOBODY, (), {1, 2, 3})
+    assert needs_log_ends(lost, ALL)
+
+
+def test_an_heir_that_is_dead_already_does_not_inherit_alone() -> None:
+    """With a minimum of one: the follower lost its power, and the leader is killed before anybody heard of it."""
+    two = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1)
+    after = react(two, World(live=(2,)), Rules())
+    assert (after.leader, after.isr, after.suspects) == (2, (2,), (1,))
+    back = react(after, World(live=(2,), unsettled=(2,)), Rules())
+    assert (back.leader, back.suspects) == (NOBODY, (1, 2))
+    assert needs_log_ends(back, World(live=(1, 2)))
+
+
+def test_who_was_eligible_is_suspect_when_fewer_have_to_be_in_sync() -> None:
+    state = replace(THREE, isr=(1,), eligible=(2, 3))
+    after = react(state, ALL, Rules())
+    assert (after.leader, after.isr, after.eligible, after.suspects) == (1, (1,), (), (2, 3))
+    gone = replace(state, isr=(), leader=NOBODY)
+    elected = react(gone, ALL, Rules())
+    assert (elected.leader, elected.isr, elected.eligible, elected.suspects) == (2, (2,), (), (3,))
+
+
 def test_an_eligible_replica_that_crashed_is_no_longer() -> None:
     state = replace(THREE, isr=(1,), eligible=(2,))
     after = react(state, World(live=(1, 2), unsettled=(2,)), TWO)
@@ -111,7 +141,7 @@ def test_when_all_crashed_the_longest_log_leads_once_all_are_back() -> None:
     assert not needs_log_ends(state, World(live=(1, 2)))
     assert not needs_log_ends(state, World(live=(1, 2, 3), unsettled=(3,)))
     assert needs_log_ends(state, ALL)
-    after = lead_by_log_end(state, {1: (4, 90), 2: (5, 70), 3: (5, 70)}, TWO)
+    after = lead_by_log_end(state, {1: (4, 90), 2: (5, 70), 3: (5, 70)})
     assert (after.leader, after.isr, after.suspects) == (2, (2,), ())
     assert after.leader_epoch == state.leader_epoch + 1
 

@@ -1,14 +1,16 @@
 """What is special to the SQLite store: `kill -9`, a second opener, a full and a failing disk."""
 
 import asyncio
+import shutil
 import sqlite3
 import subprocess
 import sys
 
 import pytest
 
+from penstock.coordination import embedded
 from penstock.coordination.embedded import RESERVE_BYTES, EmbeddedStore
-from penstock.coordination.tree import Create, Set
+from penstock.coordination.tree import Create, NodeExistsError, Set
 from penstock.core.errors import DiskFailedError, DiskFullError
 from penstock.core.files import LockedError
 
@@ -144,19 +146,153 @@ async def test_a_full_disk_takes_small_changes_in_room_that_is_kept_for_them(tmp
     await store.close()
 
 
-async def test_after_an_io_error_nothing_is_promised_any_more(tmp_path, monkeypatch):
+@pytest.mark.parametrize("written", [False, True])
+async def test_after_an_io_error_the_next_change_finds_out_what_became_of_the_last(
+    tmp_path, monkeypatch, written
+):
     store = await EmbeddedStore.open(tmp_path / "coordination.db")
     tree = await store.connect()
-    await tree.multi([Create("/a", b"1")])
+    first = await tree.multi([Create("/a", b"1"), Create("/alive", b"", ephemeral=True)])
+    honest = store._database.write
 
     def fail(change):
+        if written:
+            honest(change)
         raise DiskFailedError("input/output error")
 
     monkeypatch.setattr(store._database, "write", fail)
     with pytest.raises(DiskFailedError):
         await tree.multi([Set("/a", b"2")])
-    monkeypatch.undo()
-    with pytest.raises(DiskFailedError, match="failed before"):
-        await tree.multi([Set("/a", b"3")])
     assert (await tree.get("/a")).data == b"1"
+    monkeypatch.undo()
+    await tree.multi([Set("/a", b"3", version=int(written))])
+    assert (await tree.get("/a")).version == 1 + written
+    assert await tree.get("/alive") is not None
+    seen = [await anext(tree.changes(first.number + at)) for at in range(1 + written)]
+    assert [one.events[0].node.data for one in seen] == ([b"2", b"3"] if written else [b"3"])
     await store.close()
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    assert (await (await store.connect()).get("/a")).data == b"3"
+    await store.close()
+
+
+async def test_what_a_failed_sync_left_in_memory_only_is_there_after_a_power_cut_once_it_counts(
+    tmp_path, monkeypatch
+):
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    tree = await store.connect()
+    await tree.multi([Create("/a", b"1")])
+    log, left = tmp_path / "coordination.db-wal", tmp_path / "left.db"
+    left_log = tmp_path / "left.db-wal"
+    durable, honest = log.read_bytes(), store._database.write
+
+    def fail(change):
+        honest(change)
+        raise DiskFailedError("input/output error")
+
+    monkeypatch.setattr(store._database, "write", fail)
+    with pytest.raises(DiskFailedError):
+        await tree.multi([Create("/b", b"2")])
+    monkeypatch.undo()
+    # As if the disk refused the sync, and then what closing the file writes: the log keeps all of it, in memory.
+    shutil.copy(tmp_path / "coordination.db", left)
+    shutil.copy(log, left_log)
+    unsynced = left_log.read_bytes()
+    store._database.path = left
+    with pytest.raises(NodeExistsError):  # so it happened, and others build on it
+        await tree.multi([Create("/b", b"2")])
+
+    # The power goes: where nobody wrote since, the log is as it was before that sync.
+    now, was = left_log.read_bytes(), durable.ljust(len(unsynced), b"\0")
+    cut = [old if old != lost == new else new for new, lost, old in zip(now, unsynced, was, strict=False)]
+    (tmp_path / "after.db-wal").write_bytes(bytes(cut) + now[len(cut) :])
+    shutil.copy(left, tmp_path / "after.db")
+    await store.close()
+    store = await EmbeddedStore.open(tmp_path / "after.db")
+    assert (await (await store.connect()).get("/b")).data == b"2"
+    await store.close()
+
+
+async def test_what_a_killed_process_left_in_memory_only_is_durable_before_anybody_goes_by_it(tmp_path):
+    """A start sets aside the files of a topic that is not there any more: its deletion must not be undone then."""
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    tree = await store.connect()
+    await tree.multi([Create("/a", b"1")])
+    # Killed before the sync: all of this is in the log, and that perhaps in memory only.
+    for suffix in ("", "-wal"):
+        shutil.copy(tmp_path / f"coordination.db{suffix}", tmp_path / f"left.db{suffix}")
+    await store.close()
+    store = await EmbeddedStore.open(tmp_path / "left.db")
+    shutil.copy(tmp_path / "left.db", tmp_path / "after.db")  # the log is gone with the power
+    await store.close()
+    store = await EmbeddedStore.open(tmp_path / "after.db")
+    assert (await (await store.connect()).get("/a")).data == b"1"
+    await store.close()
+
+
+async def test_while_the_file_cannot_be_opened_again_nothing_is_promised(tmp_path, monkeypatch):
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    tree = await store.connect()
+    await tree.multi([Create("/a", b"1")])
+
+    def fail(*_, **__):
+        raise DiskFailedError("input/output error")
+
+    monkeypatch.setattr(store._database, "write", fail)
+    monkeypatch.setattr(store._database, "open", fail)
+    for _ in range(3):
+        with pytest.raises(DiskFailedError):
+            await tree.multi([Set("/a", b"2")])
+    monkeypatch.undo()
+    await tree.multi([Set("/a", b"2", version=0)])
+    assert (await tree.get("/a")).data == b"2"
+    await store.close()
+
+
+@pytest.mark.parametrize("reached", [False, True])
+async def test_after_an_io_error_the_file_is_opened_again_and_tells_what_it_has(
+    tmp_path, monkeypatch, reached
+):
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    tree = await store.connect()
+    await tree.multi([Create("/a", b"1")])
+    write = store._database.write
+
+    def fail(change):
+        if reached:
+            write(change)
+        raise DiskFailedError("input/output error")
+
+    def stays_away():
+        raise DiskFailedError("read-only file system")
+
+    monkeypatch.setattr(store._database, "write", fail)
+    monkeypatch.setattr(store._database, "open_again", stays_away)
+    for _ in range(2):  # nothing is promised as long as it cannot be looked at
+        with pytest.raises(DiskFailedError):
+            await tree.multi([Set("/a", b"2")])
+    assert (await tree.get("/a")).data == b"1"
+    monkeypatch.undo()
+    await tree.multi([Create("/b", b"3")])
+    assert (await tree.get("/a")).data == (b"2" if reached else b"1")
+    await store.close()
+    store = await EmbeddedStore.open(tmp_path / "coordination.db")
+    again = await store.connect()
+    assert (await again.get("/a")).data == (b"2" if reached else b"1")
+    assert (await again.get("/b")).data == b"3"
+    await store.close()
+
+
+async def test_a_clean_close_leaves_room_for_the_next_open_on_a_full_disk(tmp_path, monkeypatch):
+    path = tmp_path / "coordination.db"
+    ballast = tmp_path / "coordination.db.ballast"
+    await (await EmbeddedStore.open(path)).close()
+    assert ballast.stat().st_size == embedded.BALLAST_BYTES
+    reserve = embedded._reserve
+    # As on a disk that has just this much room left.
+    monkeypatch.setattr(embedded, "_reserve", lambda connection: not ballast.exists() and reserve(connection))
+    store = await EmbeddedStore.open(path)
+    assert not ballast.exists()
+    await (await store.connect()).multi([Create("/a", b"1")])
+    await store.close()
+    assert ballast.exists()

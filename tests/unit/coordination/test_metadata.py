@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from penstock.controller.sight import checks_of
 from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore
@@ -291,6 +292,21 @@ async def test_two_thousand_partitions_are_one_change_and_eight_thousand_still_o
         assert list(metadata.image.topics) == ["wide"]
         assert metadata.image.orphans() == []
         await _same_after_reload(store, metadata)
+
+
+async def test_thousands_of_partitions_are_rewritten_however_many_brokers_are_checked_with_them():
+    metadata = await _metadata(MemoryStore())
+    for broker in range(60):
+        await metadata.register_broker(BrokerRegistration(broker, f"disk {broker}", "localhost", 9092))
+    await metadata.create_topics([_new("t", partitions=3000)])
+
+    def change(image):
+        topic = image.topics["t"]
+        states = {(topic.id, number): state.with_leader(1) for number, state in enumerate(topic.partitions)}
+        return states, checks_of(image, range(60))
+
+    await metadata.rewrite_partitions(change)
+    assert {state.leader_epoch for state in metadata.image.topics["t"].partitions} == {1}
 
 
 async def test_a_creation_interrupted_between_its_parts_leaves_no_topic_and_is_swept():

@@ -59,3 +59,11 @@ def test_it_is_lowered_to_ends_and_never_raised() -> None:
     lowered = progress.lowered({0: (5, None), 1: (99, 7), 3: (5, 1)})
     assert lowered.next_offsets == {0: 5, 1: 20, 2: 30, 3: 5}
     assert lowered.epochs == {1: 2, 3: 1}  # of the record before 5 it may be another one
+
+
+def test_what_is_stored_of_other_partitions_can_be_kept() -> None:
+    stored = ArchiveProgress(bytes(16), {0: 5, 1: 7, 2: 9}, {1: 3})
+    made = ArchiveProgress(bytes(16), {0: 8}, {0: 4})
+    assert made.with_others(stored, [0, 1, 3]) == ArchiveProgress(bytes(16), {0: 8, 1: 7}, {0: 4, 1: 3})
+    assert made.with_others(None, [1]) == made
+    assert made.with_others(ArchiveProgress(b"x" * 16, {1: 7}), [1]) == made

@@ -209,3 +209,12 @@ def test_a_file_is_a_byte_array(files: Files, root: Path, actions: list[tuple[st
         assert file.size() == len(model)
         assert file.pread(1000, 0) == model
     file.close()
+
+
+def test_what_the_disk_does_not_tell_is_neither_there_nor_missing(tmp_path: Path) -> None:
+    """A name that is too long stands for an inode that cannot be read: whoever looks hears of the disk's trouble."""
+    path = tmp_path / ("n" * 300)
+    for look in (OsFiles().exists, OsFiles().make_dirs):
+        with pytest.raises(DiskFailedError):
+            look(path)
+    assert not OsFiles().exists(tmp_path / "none" / "such")

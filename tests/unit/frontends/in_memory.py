@@ -82,8 +82,11 @@ class Asked:
         return self.services.table.find(topic, index)
 
     def append(self, topic: str, batch: bytearray, index: int = 0, *, commit: bool = True) -> int:
-        """Store a batch; committed at once, unless told otherwise."""
+        """Store a batch; committed at once, as if it was durable, unless told otherwise."""
         partition = self.partition(topic, index)
         partition.sync_before_ack = not commit
         partition.sync_running = True  # nothing else may commit it
-        return partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
+        offset = partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
+        if commit:
+            partition.log.synced_end = partition.log.end()
+        return offset

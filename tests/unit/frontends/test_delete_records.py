@@ -70,6 +70,20 @@ async def test_an_answered_deletion_survives_a_power_cut() -> None:
             assert asked.partition("t").log.start_offset == 7
 
 
+async def test_a_start_is_not_written_down_when_the_records_below_it_could_not_be_made_durable() -> None:
+    machine = Machine()
+    async with machine.broker() as asked:
+        await asked.create("t", {"penstock.ack.after": "written"})
+        partition = asked.partition("t")
+        append(partition.log, a_batch(TEN))
+        partition.settle()
+        assert partition.high_watermark == 10
+        machine.files.fail_next("sync", "*.log")
+        assert await delete(asked, (0, 7), timeout_ms=1000) == [(0, -1, ErrorCode.KAFKA_STORAGE_ERROR)]
+        names = machine.files.list_dir(partition.log.directory)
+        assert not [name for name in names if name.endswith(".start")]
+
+
 async def test_what_cannot_be_deleted() -> None:
     async with Machine().broker() as asked:
         await asked.create("t")

@@ -8,6 +8,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from tests.unit.storage.logs import a_batch
 
 from penstock.core.error_codes import ErrorCode
+from penstock.replication.inlet import retire
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from penstock.wire.kafka.generated.describe_producers import DescribeProducersRequest, TopicRequest
@@ -24,10 +25,19 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def epoch_end(
-    asked: Asked, epoch: int, current: int = -1, *, index: int = 0, topic: str = "t", version: int = 4
+    asked: Asked,
+    epoch: int,
+    current: int = -1,
+    *,
+    index: int = 0,
+    topic: str = "t",
+    version: int = 4,
+    replica: int = -1,
 ) -> tuple[int, int, int]:
     partition = OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
-    request = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])])
+    request = OffsetForLeaderEpochRequest(
+        replica_id=replica, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
+    )
     answer = (await asked.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, version)).topics[0].partitions[0]
     assert answer.partition == index
     return answer.error_code, answer.leader_epoch, answer.end_offset
@@ -49,6 +59,20 @@ async def test_where_epochs_end(version: int) -> None:
         assert await epoch_end(asked, 2, version=version) == (0, -1, -1)
         assert await epoch_end(asked, -1, version=version) == (0, -1, -1)
         assert await epoch_end(asked, -2, version=version) == (0, -2, 0)
+
+
+async def test_a_follower_hears_of_epochs_behind_what_readers_see_of_a_retired_partition() -> None:
+    """It notes where they began, and would cut others that are in sync."""
+    machine = Machine()
+    async with machine.broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch([1, 2, 3]))
+        asked.partition("t").log.sync_job().run()
+    async with machine.broker() as asked:
+        asked.append("t", a_batch([4]))
+        retire(asked.partition("t"), 2, None, 0)
+        assert await epoch_end(asked, 0) == (0, 0, 2)
+        assert await epoch_end(asked, 0, replica=2) == (0, 0, 3)
 
 
 async def test_epochs_of_a_log_that_was_emptied_before_it_was_written() -> None:

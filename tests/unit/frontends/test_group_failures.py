@@ -11,6 +11,7 @@ from penstock.records.builder import BatchBuilder
 from penstock.services.coordinator import shard as shards
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_groups, offset_delete
+from penstock.wire.kafka.generated.join_group import JoinGroupRequestProtocol
 
 
 class PlantedError(Exception):
@@ -119,3 +120,14 @@ async def test_a_rule_that_fails_takes_its_groups_offline_and_they_come_back(
         await active(asked)
         assert await _join(asked) == 0
         assert (await fetch(asked))[0][1] == 5
+
+
+async def test_a_member_that_names_a_protocol_twice_disturbs_no_other_group() -> None:
+    async with machine({"offsets.topic.num.partitions": "1"}).broker() as asked:
+        await prepared(asked)
+        other = await join(asked, group_id="other")
+        twice = 2 * [JoinGroupRequestProtocol(name="range", metadata=b"")]
+        joined = await join(asked, protocols=twice)
+        assert (joined.error_code, joined.protocol_name) == (ErrorCode.NONE, "range")
+        again = await join(asked, group_id="other", member_id=other.member_id)
+        assert (again.error_code, again.generation_id) == (ErrorCode.NONE, other.generation_id)

@@ -370,7 +370,7 @@ async def test_offsets_expire_and_with_the_last_one_the_group() -> None:
         await prepared(asked)
         assert await commit(asked, 4, retention_time_ms=0) == 0
         assert await commit(asked, group_id="kept") == 0
-        await asked.services.coordinator.expire_offsets()
+        await asked.services.group_offsets.expire()
         listed = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
         assert [one.group_id for one in listed.groups] == ["kept"]
         assert await fetch(asked, everything=True) == []

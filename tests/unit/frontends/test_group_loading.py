@@ -45,7 +45,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setattr(CoordinatorState, place, broken)
 
 
-@pytest.mark.parametrize("place", ["apply", "bind_offsets"])
+@pytest.mark.parametrize("place", ["apply", "hear_of_topics"])
 async def test_a_shard_that_fails_to_load_holds_up_no_other_and_is_tried_again(
     place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -88,7 +88,7 @@ async def test_a_shard_that_waits_for_the_latest_metadata_holds_up_no_other(
         await prepared(asked)
         for group_id in (first, second):
             assert await commit(asked, offset=5, group_id=group_id) == 0
-    honest = CoordinatorState.bind_offsets
+    honest = CoordinatorState.hear_of_topics
 
     def unsure(state: CoordinatorState, *arguments: Any) -> Any:
         found = honest(state, *arguments)
@@ -97,7 +97,7 @@ async def test_a_shard_that_waits_for_the_latest_metadata_holds_up_no_other(
     async def away(metadata: MetadataStore, seconds: float) -> bool:
         return await reachable.wait()
 
-    monkeypatch.setattr(CoordinatorState, "bind_offsets", unsure)
+    monkeypatch.setattr(CoordinatorState, "hear_of_topics", unsure)
     monkeypatch.setattr(broker, "catch_up", away)
     async with computer.broker() as asked:
         await reached(asked, second, Status.ACTIVE)
@@ -107,7 +107,7 @@ async def test_a_shard_that_waits_for_the_latest_metadata_holds_up_no_other(
         assert (await fetch(asked, group_id=first))[0][1] == 5
 
 
-@pytest.mark.parametrize("place", ["expire_group", "bind_offsets"])
+@pytest.mark.parametrize("place", ["expire_group", "hear_of_topics"])
 async def test_what_fails_by_the_clock_or_with_a_topic_is_read_anew(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,8 +116,8 @@ async def test_what_fails_by_the_clock_or_with_a_topic_is_read_anew(
         assert await commit(asked, offset=5) == 0
         with monkeypatch.context() as planted:
             plant(planted, place)
-            await asked.services.coordinator.expire_offsets()
-            asked.services.coordinator.topics_gone(["payments"])
+            await asked.services.group_offsets.expire()
+            asked.services.coordinator.topics_changed(["payments"])
             assert shard_status(asked, PLANTED) is Status.OFFLINE
         await active(asked)
         assert (await fetch(asked))[0][1] == 5

@@ -146,7 +146,7 @@ def test_replay_arrives_where_the_records_end() -> None:
         assert state.apply(encode_offset_key("g", "t", 1), encode_offset_value(each))
     assert state.offsets_of("g").get("t", 1) == value
     assert state.groups["g"].is_simple
-    for record in state.bind_offsets(lambda _: None, ["t", "another"]):
+    for record in state.hear_of_topics(lambda _: None, ["t", "another"]):
         state.apply(record.key, record.value)
     assert not state.groups
     assert not state.offsets
@@ -194,7 +194,7 @@ def test_now_is_two_clocks() -> None:
 
 def bound(state: CoordinatorState, *names: str, **topics: tuple[bytes, int]) -> list[tuple[str, int]]:
     """What is left, once offsets are held against the topics there are."""
-    for record in state.bind_offsets(topics.get, names or None):
+    for record in state.hear_of_topics(topics.get, names or None):
         state.apply(record.key, record.value)
     return sorted((topic, partition) for topic, partition, _ in state.offsets_of("g").all())
 

@@ -3,7 +3,7 @@
 from tests.unit.groups.lab import REBALANCE_S, SESSION_S, Lab
 
 from penstock.core.error_codes import ErrorCode
-from penstock.groups.classic.states import COMPLETING, PREPARING, STABLE
+from penstock.groups.classic.states import COMPLETING, EMPTY, PREPARING, STABLE
 from penstock.groups.records.group_value import decode_group_value
 
 
@@ -107,3 +107,19 @@ def test_a_full_group_has_room_for_a_static_member_that_returns() -> None:
     _, follower = lab.stable(static=True)
     instance = lab.group.members[follower].instance_id
     assert lab.joined(lab.ask(instance_id=instance)).error is ErrorCode.NONE
+
+
+def test_a_rebalance_that_is_given_no_time_is_not_looked_at_all_the_time() -> None:
+    lab = Lab()
+    tickets = [lab.ask(instance_id=f"i{n}", rebalance_timeout_ms=n * 60_000) for n in range(2)]
+    lab.pass_time(9)
+    hasty, other = (lab.joined(one).member_id for one in tickets)
+    for member in (hasty, other):
+        lab.sync(member, instance_id=lab.group.members[member].instance_id)
+    assert lab.group.state is STABLE
+    lab.leave((other, "i1"))
+    lab.pass_time(1)
+    assert hasty in lab.group.members
+    assert lab.group.earliest >= lab.seconds + 1, "the next look"
+    lab.pass_time(SESSION_S + 1)
+    assert lab.group.state is EMPTY

@@ -8,6 +8,8 @@ from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
 from penstock.records import batch as batches
 from penstock.records.batch import InvalidBatch, TruncatedBatch
+from penstock.records.builder import BatchOptions, build_batch
+from penstock.records.reader import Record
 
 
 def a_batch(**changed: int) -> bytearray:
@@ -33,7 +35,7 @@ def a_batch(**changed: int) -> bytearray:
     return data
 
 
-def refusal(data: bytes | bytearray, **options: int) -> ErrorCode:
+def refusal(data: bytes | bytearray | memoryview, **options: int) -> ErrorCode:
     with pytest.raises(InvalidBatch) as caught:
         batches.validate_batch(memoryview(data), **options)
     return caught.value.code
@@ -91,6 +93,16 @@ def test_a_contradictory_header_is_refused_with_its_code(changed: dict[str, int]
     assert refusal(a_batch(**changed)) is code
 
 
+@pytest.mark.parametrize("codec", range(8))
+@pytest.mark.parametrize("bit", [0, *(1 << bit for bit in range(3, 15)), -(1 << 15)])
+def test_codecs_are_known_ones_and_control_batches_refused_whatever_else_is_set(codec: int, bit: int) -> None:
+    data = a_batch(attributes=bit | codec)
+    if codec > batches.CODEC_MAX or bit == batches.CONTROL_MASK:
+        assert refusal(data) is ErrorCode.INVALID_RECORD
+    else:
+        assert batches.validate_batch(memoryview(data)).codec == codec
+
+
 @pytest.mark.parametrize("length", range(91))
 def test_no_prefix_of_a_batch_is_a_batch(length: int) -> None:
     assert refusal(a_batch()[:length]) is ErrorCode.INVALID_RECORD
@@ -116,6 +128,36 @@ def test_a_flipped_bit_is_noticed_wherever_it_is_covered() -> None:
         data = a_batch()
         data[position] ^= 0x10
         assert refusal(data) is ErrorCode.CORRUPT_MESSAGE
+
+
+def counting(count: int, codec: int) -> bytearray:
+    return a_batch(record_count=count, last_offset_delta=count - 1, attributes=codec)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_a_count_beyond_what_the_bytes_can_hold_is_refused(codec: int) -> None:
+    payload_bytes = len(a_batch()) - batches.HEADER_BYTES
+    plausible = 64 * payload_bytes if codec else payload_bytes // batches.RECORD_BYTES_MIN
+    for count in (1, plausible):
+        assert batches.validate_batch(memoryview(counting(count, codec))).record_count == count
+    for count in (plausible + 1, 2**31 - 1):
+        assert refusal(counting(count, codec)) is ErrorCode.INVALID_RECORD
+
+
+def test_however_large_a_batch_is_its_count_has_a_bound() -> None:
+    data = memoryview(counting(20_000_000, 4) + bytes(1_000_000))
+    pack_into(">i", data, batches.LENGTH_POSITION, len(data) - batches.LOG_OVERHEAD_BYTES)
+    batches.stamp_crc(data, 0, len(data))
+    assert refusal(data) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_the_densest_honest_batch_is_accepted(codec: int) -> None:
+    """Empty records, nothing but their offsets differs; at the codec's highest level where it has one."""
+    records = [Record(offset=at, timestamp=1, key=None, value=None) for at in range(20_000)]
+    level = {1: 9, 4: 22}.get(codec)
+    batch = build_batch(records, BatchOptions(codec=codec, level=level))
+    assert batches.validate_batch(memoryview(batch)).record_count == len(records)
 
 
 def test_the_brokers_own_batches_may_be_what_clients_may_not_send() -> None:

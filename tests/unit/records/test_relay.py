@@ -31,7 +31,7 @@ def a_batch(count: int = 3, epoch: int = 7) -> memoryview:
 )
 def test_the_whole_place_is_in_every_batch_also_where_sequences_would_wrap(distance: int) -> None:
     batch = a_batch(3, epoch=2**31 - 1)
-    header = stamp_relayed(batch, 2**24 - 1, distance)
+    header = stamp_relayed(batch, 2**24 - 1, 2**31 - 1, distance)
     assert check_batch(batch) == header
     assert header.producer_id >= RELAY_IDS
     assert relayed_by(header) == Relayed(2**24 - 1, 2**31 - 1, distance, distance + 2)

@@ -115,6 +115,26 @@ def test_an_answer_that_nobody_takes_over_is_asked_for_again() -> None:
     assert (follower.id, follower.epoch, len(topics)) == (99, 0, 1)
 
 
+def test_what_could_not_be_noted_is_told_again() -> None:
+    """A read error, or a full disk: the high watermark and the log start would be told only when they move again."""
+    leaders, follower = FetchSessions(10, random.Random(1)), LeaderSession()
+    wanted = {(TOPICS[0], index): Place(1, 5, 1, 0, 1000) for index in range(2)}
+
+    def told() -> list[int]:
+        session = leaders.find(received(follower, dict(wanted)), 0.0, by_id=True)
+        assert session is not None
+        assert covered(session) == wanted
+        follower.answered(session.id)
+        answers = [PartitionAnswer(index, 0, 5, 5, 0, None) for index in range(2)]
+        return [one.partition for one in answers if session.changed(TOPICS[0], one)]
+
+    assert told() == [0, 1]
+    assert told() == []
+    follower.missed((TOPICS[0], 1))
+    assert told() == [1]
+    assert told() == []
+
+
 def test_without_room_at_the_leader_everything_is_named_each_time() -> None:
     follower = LeaderSession()
     wanted = {(TOPICS[0], 0): Place(1, 5, 1, 0, 1000)}

@@ -1,14 +1,25 @@
 """A sync that ends badly ends for everybody who waits for it, and is the trouble of its own log only."""
 
+import asyncio
+
 import pytest
 from tests.unit.storage.logs import NOW_MS, a_batch, opened
 
+from penstock.core.errors import TooManyFilesError
 from penstock.records.batch import read_header
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
+
+
+def written_to(group_commit: GroupCommit) -> Partition:
+    """A partition with one batch that waits for its sync."""
+    partition = Partition("t", bytes(16), 0, opened(MemFiles()).log, 0, group_commit, sync_before_ack=True)
+    batch = a_batch()
+    partition.append(memoryview(batch), read_header(batch), NOW_MS)
+    return partition
 
 
 def test_nobody_waits_for_ever_for_a_sync_whose_directory_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,11 +32,7 @@ def test_nobody_waits_for_ever_for_a_sync_whose_directory_is_gone(monkeypatch: p
 
         async def story() -> None:
             group_commit = GroupCommit(loop, None, failures.append)
-            partition = Partition(
-                "t", bytes(16), 0, opened(MemFiles()).log, 0, group_commit, sync_before_ack=True
-            )
-            batch = a_batch()
-            partition.append(memoryview(batch), read_header(batch), NOW_MS)
+            partition = written_to(group_commit)
             await group_commit.covered(partition)
             await group_commit.quiet(partition)
             await group_commit.idle()
@@ -48,5 +55,53 @@ def test_of_a_log_whose_lease_has_ended_nothing_is_synced_and_nobody_waits() -> 
             await group_commit.quiet(partition)
             await group_commit.covered(partition)
             assert partition.log.synced_end.offset == 0
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+
+
+def test_a_sync_without_a_descriptor_is_done_again_and_not_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    syncs: list[float] = []
+    honest = SyncJob.run
+
+    def run(job: SyncJob) -> None:
+        syncs.append(loop.time())
+        if loop.time() < 1:
+            raise TooManyFilesError("none left")
+        honest(job)
+
+    monkeypatch.setattr(SyncJob, "run", run)
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = written_to(group_commit)
+            await asyncio.gather(group_commit.covered(partition), group_commit.quiet(partition))
+            assert partition.log.synced_end.offset == 1
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+    assert 5 <= len(syncs) <= 12
+
+
+def test_at_a_shutdown_no_sync_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint of the shutdown writes the same files."""
+    syncs: list[SyncJob] = []
+
+    def run(job: SyncJob) -> None:
+        syncs.append(job)
+        raise TooManyFilesError("none left")
+
+    monkeypatch.setattr(SyncJob, "run", run)
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = written_to(group_commit)
+            await asyncio.sleep(0.001)
+            await group_commit.idle()
+            await asyncio.sleep(1)
+            assert len(syncs) == 1
+            assert partition.log.unsynced_bytes
 
         loop.run_until_complete(loop.spawn("broker", story()))

@@ -5,11 +5,14 @@ from tests.unit.storage.logs import NOW_MS, a_batch, opened
 
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError
+from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import read_header
+from penstock.replication import inlet
 from penstock.replication.inlet import Inlet, freeze, is_drained, left_to_move, retire, retirement_of, thaw
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
+from penstock.storage.checkpoint import LogEnd
+from penstock.storage.log import Log
 from penstock.testing.mem_files import MemFiles
 
 THREE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=9)
@@ -82,7 +85,10 @@ def test_a_replica_that_learns_the_limit_before_it_has_all_of_it_shows_what_is_c
     write(partition, 2)
     retire(partition, 4, None, NOW_MS)
     assert partition.readable.offset == 2
-    write(partition, 3)
+    for _ in range(3):  # as a follower
+        batch = a_batch()
+        partition.log.append(memoryview(batch), read_header(batch), 5, NOW_MS)
+    partition.told_committed(5)
     assert (partition.readable.offset, partition.committed.offset) == (4, 5)
     found = partition.read(3, 1 << 20, at_least_one=True)
     assert found is not None
@@ -124,3 +130,35 @@ def test_the_segment_that_readers_have_left_is_sealed() -> None:
     freeze(partition, NOW_MS)
     write(partition, 1)
     assert [one.base_offset for one in partition.log.segments] == [0, 3]
+
+
+@pytest.mark.parametrize("had", [0, 2])
+def test_what_is_written_to_a_log_that_lost_its_end_begins_at_the_limit(had: int) -> None:
+    """No batch lies on both sides of it: the part below would be shown to nobody, and the whole could not be moved."""
+    partition = a_partition()
+    write(partition, had)
+    retire(partition, 5, None, NOW_MS)
+    batch = a_batch([NOW_MS] * 7)
+    assert partition.append(memoryview(batch), read_header(batch), NOW_MS) == (5, 11)
+    assert (partition.readable.offset, partition.committed.offset) == (5, 12)
+    assert partition.log.active.base_offset == 5  # what readers have left can expire
+    assert partition.log.start_offset == (0 if had else 5)
+    again = opened(partition.log.files.kill()).log  # type: ignore[attr-defined]
+    assert again.end_offset == 12
+
+
+def test_a_read_that_fails_while_it_is_retired_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again; half retired it would be passed over, and show what lies behind the limit."""
+    partition = a_partition()
+    write(partition, 5)
+
+    def fails(log: Log, offset: int) -> LogEnd:
+        raise StorageError("Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(inlet, "end_at", fails)
+        with pytest.raises(StorageError):
+            retire(partition, 3, None, NOW_MS)
+    assert (type(partition), partition.retirement) == (Partition, None)
+    retire(partition, 3, None, NOW_MS)
+    assert partition.readable.offset == 3

@@ -128,8 +128,39 @@ def test_who_is_too_far_behind_does_not_come_in() -> None:
     assert one.may_join(3, 30, 0)
 
 
-def test_copies_are_counted_in_sync_or_not() -> None:
+def test_only_copies_in_sync_count_for_who_may_lead_next_is_in_sync() -> None:
     one = leading(replace(THREE, isr=(1, 2)))
     one.fetched(3, 7, 41, 41, 1.0)
+    assert one.count_with(40, 41) == 1  # 2 would be elected, without it
+    one.fetched(2, 7, 41, 41, 1.0)
     assert one.count_with(40, 41) == 2
     assert one.count_with(40, 40) == 1
+    one.committed(replace(THREE, partition_epoch=10))
+    assert one.count_with(40, 41) == 3
+
+
+def test_a_move_ends_when_all_that_stay_have_been_heard_since_they_are_in_sync() -> None:
+    state = PartitionState(
+        replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=5, partition_epoch=9, removing=(3,)
+    )
+    leading = Leading(1, state, 2, 0, 0.0)
+    assert leading.may_end_move
+    assert not leading.heard_all
+    leading.fetched(2, 7, 0, 0, 1.0)
+    assert leading.heard_all
+    leading.committed(replace(state, partition_epoch=10))
+    assert not leading.heard_all, "that was before"
+    assert not Leading(3, state, 2, 0, 0.0).may_end_move, "it goes itself: one that stays has to lead first"
+    assert not Leading(1, replace(state, isr=(1, 3)), 2, 0, 0.0).may_end_move
+
+
+def test_who_goes_does_not_come_back_in_where_all_that_stay_are_in_sync() -> None:
+    state = PartitionState(
+        replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=9, removing=(3,)
+    )
+    leading = Leading(1, state, 2, 0, 0.0)
+    leading.fetched(3, 7, 0, 0, 1.0)
+    assert not leading.may_join(3, 0, 0)
+    short = Leading(1, replace(state, isr=(1,)), 2, 0, 0.0)
+    short.fetched(3, 7, 0, 0, 1.0)
+    assert short.may_join(3, 0, 0)

@@ -10,6 +10,7 @@ from penstock.core.limits import SMALL_TALK_BYTES_MAX
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.connection import Connection
+from penstock.server.receiving import ReceiveBudget
 from penstock.server.writer import Part
 
 SMALL, BULK = 100, SMALL_TALK_BYTES_MAX + 1
@@ -32,6 +33,7 @@ class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
         self.requests = RequestStats()
         self.awake = CountingAwake(loop, 0)
+        self.receive_budget = ReceiveBudget(loop, -1)
         self._answer = bytes(answer_bytes)
 
     def opened(self, connection: Connection) -> bool:
@@ -43,6 +45,8 @@ class Server:
 
     def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
         return [self._answer]
+
+    def admit(self, api_key: int, size_bytes: int) -> None: ...
 
     def settle(self) -> None: ...
 

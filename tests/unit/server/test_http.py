@@ -45,25 +45,74 @@ def test_a_client_that_does_not_read_is_let_go() -> None:
     asyncio.run(story())
 
 
+async def _ask(port: int, method: bytes = b"GET") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(method + b" / HTTP/1.1\r\n\r\n")
+    try:
+        return await asyncio.wait_for(reader.read(), 60)
+    finally:
+        writer.close()
+
+
+async def _until_full(server: HttpServer) -> None:
+    async with asyncio.timeout(60):
+        while server.connections < CONNECTIONS_MAX:  # noqa: ASYNC110 - the other side makes it true
+            await asyncio.sleep(0.01)
+
+
 def test_connections_are_limited() -> None:
     async def story() -> None:
-        server = HttpServer({"/": _small})
+        server = HttpServer({"/": _waiting})
         port = await server.start("127.0.0.1", 0)
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        asking = [asyncio.create_task(_ask(port)) for _ in range(CONNECTIONS_MAX)]
+        await _until_full(server)
         async with asyncio.timeout(60):
-            while server.connections < CONNECTIONS_MAX:  # noqa: ASYNC110 - the other side makes it true
+            while server._silent:  # noqa: ASYNC110 - the other side makes it true
                 await asyncio.sleep(0.01)
         reader, more = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionResetError):
             assert await asyncio.wait_for(reader.read(), 60) == b"", "turned away at once"
         more.close()
+        answer.set()
+        assert all(one.endswith(b"well") for one in await asyncio.gather(*asking))
+        await _until_free(server)
+        assert (await _ask(port)).endswith(b"well")
+        await server.close()
+
+    answer = asyncio.Event()
+
+    async def _waiting() -> Answer:
+        await answer.wait()
+        return await _small()
+
+    asyncio.run(story())
+
+
+def test_silent_connections_keep_no_probe_out() -> None:
+    async def story() -> None:
+        server = HttpServer({"/": _small})
+        port = await server.start("127.0.0.1", 0)
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        await _until_full(server)
+        for _ in range(3):
+            idle.append(await asyncio.open_connection("127.0.0.1", port))
+            assert (await _ask(port)).endswith(b"well")
+        assert server.connections <= CONNECTIONS_MAX
         for _, writer in idle:
             writer.close()
         await _until_free(server)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert (await asyncio.wait_for(reader.read(), 60)).endswith(b"well")
-        writer.close()
+        await server.close()
+
+    asyncio.run(story())
+
+
+def test_head_has_no_body() -> None:
+    async def story() -> None:
+        server = HttpServer({"/": _small})
+        port = await server.start("127.0.0.1", 0)
+        head, _, body = (await _ask(port, b"HEAD")).partition(b"\r\n\r\n")
+        assert b"Content-Length: 4" in head
+        assert body == b""
         await server.close()
 
     asyncio.run(story())

@@ -12,10 +12,12 @@ import pytest
 from tests.unit.storage.compacting import clean_job, run_round, write
 from tests.unit.storage.logs import opened
 
+from penstock.core.errors import WorkerDiedError
 from penstock.core.files import OsFiles
-from penstock.server.worker import Pacer, WorkerDiedError, Workers
-from penstock.storage.cleaning import CleanJob, DamagedSegmentError
+from penstock.server.worker import Pacer, Workers
+from penstock.storage.cleaning import CleanJob
 from penstock.storage.layout import LOG, segment_name
+from penstock.storage.segment import DamagedSegmentError
 
 
 @pytest.fixture

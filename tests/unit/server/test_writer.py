@@ -3,10 +3,11 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.logs import NOW_MS, a_batch, append, opened
+from tests.unit.storage.logs import NOW_MS, a_batch, append, opened, sync
 
 from penstock.core.files import OsFiles
 from penstock.records.batch import BatchHeader, read_header, size_at
@@ -105,12 +106,14 @@ async def _sent_over_a_cut(log: Log, padding: int, ours: socket.socket, theirs: 
     got = bytearray()
     while True:
         try:
-            got += theirs.recv(1 << 20)
+            more = theirs.recv(1 << 20)
         except BlockingIOError:
-            if transport.aborted or len(got) == len(FILLER) + waiting.size:
-                writer.close()
-                return bytes(got[len(FILLER) :])
-            await asyncio.sleep(0)
+            more = b""
+        got += more
+        if not more and (transport.aborted or len(got) == len(FILLER) + waiting.size):
+            writer.close()
+            return bytes(got[len(FILLER) :])
+        await asyncio.sleep(0)
 
 
 def test_a_transport_is_given_slices_as_late_as_a_socket(tmp_path: Path) -> None:
@@ -125,6 +128,41 @@ def test_a_transport_is_given_slices_as_late_as_a_socket(tmp_path: Path) -> None
     writer.resume()
     assert transport.aborted
     assert len(transport.sent) == 10
+
+
+def test_nothing_follows_an_answer_that_could_not_be_sent_whole(
+    tmp_path: Path, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    """What was asked behind it is answered when the row is empty again, before the loop has closed the socket."""
+    ours, theirs = sockets
+    log = grown(OsFiles(), tmp_path, LARGE)
+
+    async def send() -> bytes:
+        transport = Transport()
+
+        def answer_the_next() -> None:
+            writer.send([b"the next answer"])
+            writer.send([b"another", answer(log, 0)])
+
+        writer = SocketWriter(asyncio.get_running_loop(), transport, ours.fileno(), answer_the_next)
+        writer.send([FILLER, answer(log, 2)])
+        rewrite(log, LARGE)
+        got = bytearray()
+        while not transport.aborted or len(got) < len(FILLER):
+            with suppress(BlockingIOError):
+                got += theirs.recv(1 << 20)
+            await asyncio.sleep(0)
+        while True:
+            try:
+                more = theirs.recv(1 << 20)
+            except BlockingIOError:
+                more = b""
+            if not more:
+                writer.close()
+                return bytes(got[len(FILLER) :])
+            got += more
+
+    assert asyncio.run(send()) == b""
 
 
 @pytest.mark.parametrize("kind", ["socket", "transport"])
@@ -149,7 +187,7 @@ def test_a_read_error_ends_the_connection_instead_of_leaving_an_answer_out(
     assert transport.aborted
 
 
-def test_an_answer_from_a_log_that_was_closed_ends_the_connection(tmp_path: Path) -> None:
+def test_an_answer_from_a_log_that_was_closed_has_its_file_until_it_is_sent(tmp_path: Path) -> None:
     for files in (MemFiles(), OsFiles()):
         transport = Transport()
         log = grown(files, tmp_path, SMALL)
@@ -157,3 +195,68 @@ def test_an_answer_from_a_log_that_was_closed_ends_the_connection(tmp_path: Path
         log.close()
         TransportWriter(transport).send([b"head", late])
         assert transport.aborted
+        del late
+        assert not files.descriptors.live
+
+
+def test_also_one_whose_file_was_closed_for_want_of_descriptors(tmp_path: Path) -> None:
+    for files in (MemFiles(), OsFiles()):
+        transport = Transport()
+        log = grown(files, tmp_path, SMALL)
+        sync(log)
+        late = answer(log, 0)
+        assert not files.descriptors.close_some()  # it is the answer's
+        log.active.open()
+        log.close()
+        TransportWriter(transport).send([b"head", late])
+        assert transport.aborted
+
+
+def test_an_answer_from_a_log_that_is_deleted_has_its_file_until_it_is_sent(tmp_path: Path) -> None:
+    for files in (MemFiles(), OsFiles()):
+        transport = Transport()
+        log = grown(files, tmp_path, SMALL)
+        late = answer(log, 0)
+        log.close(deleted=True)
+        TransportWriter(transport).send([b"head", late])
+        assert not transport.aborted
+        assert len(transport.sent) == len(b"head") + late.size
+        assert files.descriptors.live
+        del late
+        assert not files.descriptors.live
+
+
+@pytest.mark.parametrize("kept", [0, 250])
+def test_nor_has_one_that_waits_in_the_kernel_what_came_after_its_log_was_opened_again(
+    kept: int, tmp_path: Path, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    """A page that a failed sync dropped is read from the disk again, in place: the kernel sends it as it is then."""
+    ours, theirs = sockets
+
+    async def send() -> bytes:
+        log = opened(OsFiles(), directory=tmp_path).log
+        for _ in range(500):
+            append(log, a_batch(padding=SMALL), epoch=1)
+        writer = SocketWriter(asyncio.get_running_loop(), Transport(), ours.fileno(), lambda: None)
+        writer.send([answer(log, 0)])
+        assert not writer.unsent_bytes
+        dropped = answer(log, kept)
+        dropped.file.pwrite(bytes(dropped.size), dropped.position)
+        again = opened(OsFiles(), directory=tmp_path, rewrite_tail=True).log
+        assert again.end_offset == kept
+        log.close()
+        for _ in range(300):
+            append(again, a_batch(padding=SMALL), epoch=2)
+        assert [header.base_offset for header in batches(answer_bytes(again, kept))] == [
+            *range(kept, kept + 300)
+        ]
+        writer.close()
+        return theirs.recv(1 << 20)
+
+    got = asyncio.run(send())
+    assert [header.leader_epoch for header in batches(got[: got.find(bytes(61))])] == [1] * kept
+
+
+def answer_bytes(log: Log, offset: int) -> bytes:
+    found = answer(log, offset)
+    return found.file.pread(found.size, found.position)

@@ -103,7 +103,7 @@ async def test_an_archive_that_becomes_required_while_retention_is_at_work_count
         async def while_times_are_loaded() -> None:
             await change(asked, TOPIC, "t", (REQUIRED, SET, "true"))
 
-        monkeypatch.setattr(partition.log, "unknown_times", lambda: [partition.log.segments[0]])
+        monkeypatch.setattr(Log, "unknown_times", lambda one: [one.segments[0]])
         monkeypatch.setattr(asked.broker.upkeep._jobs, "run", lambda _: while_times_are_loaded())
         await asked.broker.upkeep.tend(topic, partition)
         assert partition.log.start_offset == 0
@@ -234,7 +234,7 @@ async def test_progress_goes_back_when_an_offline_log_comes_back_shorter() -> No
         truncate(partition.log, 2)
         partition.log.failed = True
         partition.sync_running = False
-        await asked.services.hosting.reopen_failed()
+        await reopen(asked)
         assert not partition.log.failed
         fill(asked, 3)
         assert await start_after_retention(asked) == 2
@@ -253,10 +253,17 @@ async def test_a_shortened_log_does_not_serve_until_its_progress_is_lowered(
         partition.sync_running = False
         with monkeypatch.context() as patch:
             patch.setattr(asked.services.metadata, "alter_topic_configs", _refuse)
-            await asked.services.hosting.reopen_failed()
+            await reopen(asked)
             assert partition.log.failed
-        await asked.services.hosting.reopen_failed()
+        await reopen(asked)
         assert not partition.log.failed
+
+
+async def reopen(asked: Asked) -> None:
+    """What the upkeep does, without a new leader epoch."""
+    hosting = asked.services.hosting
+    await hosting.reopen_failed(hosting.failed_logs())
+    await hosting.reconcile()
 
 
 async def _refuse(*_: object) -> None:
@@ -317,6 +324,19 @@ def test_what_was_lowered_is_held_against_the_next_leader_by_its_epoch() -> None
     assert (lowered.next_offsets[0], lowered.epochs[0]) == (4, 1)
     third = written_under(1, 1, 2, 2, 2, 2, 2)
     assert vouched(third, lowered.next_offsets[0], lowered.epochs[0]) == 2
+
+
+def test_what_was_lowered_to_the_start_of_a_log_is_not_believed_by_one_that_begins_earlier() -> None:
+    """No epoch tells of the records before a log's start, so nothing may be said of them either."""
+    archived = ArchiveProgress(bytes(16), {0: 6}, {0: 5})
+    second = written_under(1, 1, 1, 3, 3)
+    second.advance_start(3)
+    lowered = archived.lowered({0: _claim(second, 0, archived)})
+    third = written_under(1, 2, 2, 2, 4)
+    assert vouched(third, lowered.next_offsets[0], lowered.epochs.get(0)) == 0
+    # Where nothing has to be lowered, what is said stays.
+    same = ArchiveProgress(bytes(16), {0: 2})
+    assert same.lowered({0: _claim(second, 0, same)}) == same
 
 
 def written_under(*epochs: int) -> Log:

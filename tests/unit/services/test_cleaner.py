@@ -277,7 +277,8 @@ def test_what_is_clean_is_remembered_with_the_log() -> None:
         await bench.write(partition)
         assert await bench.cleaner.clean_next()
         directory = partition.log.directory
-        assert load_cleaned(bench.files, directory, 0) == Cleaned(partition.log.active.base_offset)
+        base = partition.log.active.base_offset
+        assert load_cleaned(bench.files, directory, 0) == Cleaned(base, went_by=base)
         bench.restart(partition)
         assert not await bench.cleaner.clean_next()
         bench.files.open(directory / CLEANER_FILE).pwrite(b"9", 0)

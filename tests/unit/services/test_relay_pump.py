@@ -7,11 +7,12 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, check_batch, read_header
 from penstock.records.relay import Relayed, RelayPlace, place_batch, relayed_by
-from penstock.replication.inlet import freeze, left_to_move, retirement_of
+from penstock.replication.inlet import Close, ask_anew, freeze, is_drained, left_to_move, retirement_of
 from penstock.replication.partition import Partition
-from penstock.services.relay.pump import Moved, Pump, prepared, resume_at
+from penstock.services.relay import pump
+from penstock.services.relay.pump import Moved, Pump, parted_at, prepared
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState
+from penstock.storage.producers import ProducerState, dump_producers
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
 
@@ -40,13 +41,36 @@ def a_log(*epochs: int) -> Log:
 def test_it_goes_on_behind_what_the_target_has_or_where_the_two_parted(
     place: RelayPlace | None, offset: int
 ) -> None:
-    assert resume_at(a_log(1, 1, 1, 1, 3, 3, 3), 2, place) == offset
+    places = () if place is None else (place,)
+    is_ours = place is None or place.epoch not in (2, 9)
+    assert parted_at(a_log(1, 1, 1, 1, 3, 3, 3), 2, places) == (offset, is_ours)
 
 
-def test_what_is_gone_from_the_source_is_not_asked_for() -> None:
-    log = a_log(1, 1, 1, 1)
-    log.advance_start(3)
-    assert resume_at(log, 1, None) == 3
+@pytest.mark.parametrize(
+    ("places", "offset"),
+    [
+        ([(2, 3), (1, 0)], 3),  # 2 parted from 1 behind the first record
+        ([(5, 9), (4, 9), (3, 1), (1, 1)], 4),
+        ([(5, 9), (2, 9)], 7),  # nothing of ours: behind the last that it has, as far as we come
+    ],
+)
+def test_where_the_latest_is_of_no_history_of_ours_the_earlier_ones_tell(
+    places: list[tuple[int, int]], offset: int
+) -> None:
+    told = [RelayPlace(*place) for place in places]
+    assert parted_at(a_log(1, 1, 1, 1, 3, 3, 3), 2, told) == (offset, False)
+
+
+def test_a_target_knows_how_far_it_had_got_with_earlier_leaders() -> None:
+    state = ProducerState()
+    for epoch, distance in ((1, 4), (1, 9), (2, 7), (2, 8), (5, 3)):
+        state.record(read_header(place_batch(7, RelayPlace(epoch, distance), NOW_MS)), 50)
+    expected = (RelayPlace(5, 3), RelayPlace(2, 2), RelayPlace(1, 2))
+    assert state.relays[7].places() == expected
+    again = ProducerState.parse(dump_producers(state.copy()))
+    assert again.relays[7].places() == expected
+    assert again.relays[7].batch.last_offset == 50
+    assert again.copy() == state.copy()
 
 
 def test_batches_say_where_they_come_from_and_control_records_are_only_counted() -> None:
@@ -79,21 +103,18 @@ def headers_of(batches: bytearray) -> list[BatchHeader]:
             [Relayed(7, 1, 1, 1, skips=True), Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
         ),
         (RelayPlace(1, 1), [], [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)]),
+        # Also to a target that knows nothing: else it would wait for the beginning.
         (
             None,
-            [],
-            [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
-        ),  # to a target that knows nothing all is the beginning
-        # Of a leader that was elected uncleanly and is gone: ours of epoch 1 is older, and one of epoch 3 comes next.
-        (
-            RelayPlace(2, 1),
-            [range(4, 5)],
-            [Relayed(7, 1, 2, 2), Relayed(7, 2, 2, 2, skips=True), Relayed(7, 3, 3, 3)],
+            [range(2, 4)],
+            [Relayed(7, 1, 1, 1, skips=True), Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
         ),
+        # A leader has begun to move what was written under earlier epochs as its own: its successor goes on so.
+        (RelayPlace(2, 1), [], [Relayed(7, 2, 2, 2), Relayed(7, 3, 3, 3)]),
         (
             RelayPlace(2, 9),
             [],
-            [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
+            [Relayed(7, 2, 2, 2), Relayed(7, 3, 3, 3)],
         ),  # a later epoch may go on from further back
     ],
 )
@@ -122,15 +143,19 @@ class Target:
         self.state = ProducerState()
         self.moved: list[Relayed] = []
         self.troubles: list[str] = []
+        self.epoch = 3
+        self.elected = ProducerState(), 4  # what is known there once it has lost what it had, and the epoch
 
-    async def place(self) -> RelayPlace | None:
+    async def places(self) -> tuple[RelayPlace, ...]:
         word = self.state.relays.get(2)
-        return None if word is None else word.place
+        return () if word is None else word.places()
 
     async def deliver(self, batches: bytearray) -> None:
         trouble = self.troubles.pop(0) if self.troubles else ""
         if trouble == "before":
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if trouble == "unforeseen":
+            raise ValueError("a bug")
         position = 0
         while position < len(batches):
             header = read_header(batches, position)
@@ -138,6 +163,9 @@ class Target:
             if self.state.check_relayed(header) is None:
                 self.state.record(header, len(self.moved))
                 self.moved.append(relayed_by(header))
+        if trouble == "lost":
+            self.state, self.epoch = self.elected
+            self.moved = []
         if trouble == "after":
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
 
@@ -147,7 +175,9 @@ class NoSyncer:
         raise AssertionError("nothing here is synced")
 
 
-@pytest.mark.parametrize("troubles", [[], ["before"], ["after"], ["after", "before", "after"]])
+@pytest.mark.parametrize(
+    "troubles", [[], ["before"], ["after"], ["after", "before", "after"], ["unforeseen"]]
+)
 def test_every_record_arrives_once_whatever_fails(troubles: list[str]) -> None:
     partition = Partition("t", bytes(16), 2, opened(MemFiles()).log, 1, NoSyncer(), sync_before_ack=False)
 
@@ -169,3 +199,46 @@ def test_every_record_arrives_once_whatever_fails(troubles: list[str]) -> None:
             assert left_to_move(partition) == 0
     assert moved.records == 5 - troubles.count("after"), "an answer that is lost tells nothing"
     assert moved.size_bytes == moved.records * len(a_batch())
+
+
+@pytest.mark.parametrize(("known", "epoch"), [([], 3), ([], 4), ([RelayPlace(1, 9)], 4)])
+def test_a_target_that_lost_what_it_had_while_there_is_more_to_move_gets_all_again(
+    known: list[RelayPlace], epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is elected there has nothing of it, or only what a leader of the source moved that lost its own end.
+
+    Nor need the source have heard yet that another one leads it.
+    """
+    monkeypatch.setattr(pump, "_CHUNK_BYTES", 1)
+    partition = Partition("t", bytes(16), 2, opened(MemFiles()).log, 2, NoSyncer(), sync_before_ack=False)
+    freeze(partition, NOW_MS)
+    for _ in range(4):
+        batch = a_batch()
+        partition.append(memoryview(batch), read_header(batch), NOW_MS)
+    target = Target()
+    target.elected = ProducerState(), epoch
+    for place in known:
+        target.elected[0].record(read_header(place_batch(2, place, NOW_MS)), 0)
+    target.troubles = ["", "lost"]
+    with SimLoop(1) as loop:
+        loop.spawn("source", Pump(loop, None, partition, target, Moved()).run())
+        loop.run_until(lambda: is_drained(partition))
+    assert [one.first for one in target.moved] == [0, 1, 2, 3]
+
+
+def test_a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again() -> None:
+    partition = Partition("t", bytes(16), 2, opened(MemFiles()).log, 1, NoSyncer(), sync_before_ack=False)
+    freeze(partition, NOW_MS)
+    batch = a_batch()
+    partition.append(memoryview(batch), read_header(batch), NOW_MS)
+    target = Target()
+    with SimLoop(1) as loop:
+        loop.spawn("source", Pump(loop, None, partition, target, Moved()).run())
+        loop.run_until(lambda: is_drained(partition))
+        target.state, target.moved, target.epoch = ProducerState(), [], 4
+        loop.run_until(lambda: bool(target.moved))
+        # Once more before it is closed: somebody asks for that.
+        ask_anew(retirement_of(partition), Close.ASKED)
+        assert not is_drained(partition)
+        loop.run_until(lambda: retirement_of(partition).close is Close.CONFIRMED)
+        assert is_drained(partition)

@@ -1,12 +1,15 @@
 """Retention of one log that is in trouble ends nothing else."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 from tests.unit.frontends.in_memory import NOW_MS, Asked, Machine
 from tests.unit.storage.logs import a_batch
 
-from penstock.core.errors import DiskFailedError, DiskFullError
+from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
+from penstock.records.batch import read_header
+from penstock.services import upkeep
 from penstock.storage.deletion import Deletion
 from penstock.storage.segment import Segment
 
@@ -65,3 +68,64 @@ async def test_an_offline_log_is_left_alone(caplog: pytest.LogCaptureFixture) ->
         await asked.broker.upkeep._tend_topic(asked.services.table.by_name[b"t"])
         assert partition.log.start_offset == 0
         assert caplog.text == ""
+
+
+async def test_a_read_that_fails_while_logs_are_brought_back_ends_nothing_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "_OFFLINE_RETRY_SECONDS", 0.001)
+    async with Machine().broker() as asked:
+        outcomes, done = [DiskFailedError("input/output error")], asyncio.Event()
+
+        async def reopen() -> None:
+            if outcomes:
+                raise outcomes.pop()
+            done.set()
+
+        await filled(asked, "t")
+        monkeypatch.setattr(asked.broker.upkeep, "_reopen", reopen)
+        asked.partition("t").log.failed = True
+        async with asyncio.timeout(5):
+            await done.wait()
+        assert not asked.broker.broken.is_set()
+
+
+async def test_files_are_synced_at_once_when_many_of_those_that_may_be_open_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not when somebody looks how old it is: until then others could not be written to."""
+    monkeypatch.setattr(upkeep, "_FLUSH_EVERY_SECONDS", 1000)
+    machine = Machine()
+    async with machine.broker() as asked:
+        names = [f"t{number}" for number in range(12)]
+        for name in names:
+            await asked.create(name, configs={"penstock.ack.after": "written"})
+        machine.files.limit_files(8)
+        for name in names:
+            batch = a_batch()
+            asked.partition(name).append(memoryview(batch), read_header(batch), NOW_MS)
+            while machine.files.descriptors.pressed:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+
+async def test_files_that_a_full_disk_took_nothing_into_do_not_stay_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "_FLUSH_EVERY_SECONDS", 0.001)
+    machine = Machine()
+    async with machine.broker() as asked:
+        names = [f"t{number}" for number in range(4)]
+        for name in names:
+            await asked.create(name)
+        machine.files.limit_files(4)
+        machine.files.fill_up(0)
+        for name in names:
+            batch = a_batch()
+            with pytest.raises(ApiError):
+                asked.partition(name).append(memoryview(batch), read_header(batch), NOW_MS)
+        descriptors = machine.files.descriptors
+        assert descriptors.unsynced == 4
+        async with asyncio.timeout(5):
+            while descriptors.unsynced > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert not any(asked.partition(name).log.failed for name in names)

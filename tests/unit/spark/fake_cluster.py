@@ -30,6 +30,8 @@ class FakeCluster:
     logs: dict[TopicPartition, FakeLog] = field(default_factory=dict)
     ids: dict[str, uuid.UUID] = field(default_factory=dict)
     removed: dict[TopicPartition, Retirement] = field(default_factory=dict)
+    # What there is in truth, while a leader answers that was replaced and has not heard of it.
+    behind: dict[TopicPartition, FakeLog] | None = None
 
     def create(self, topic: str, *logs: FakeLog) -> None:
         """Made anew when there is one of that name."""
@@ -40,6 +42,11 @@ class FakeCluster:
     def delete(self, topic: str) -> None:
         self.ids.pop(topic, None)
         self.logs = {at: log for at, log in self.logs.items() if at.topic != topic}
+
+    def hear_all(self, topics: Iterable[str]) -> None:
+        """What all brokers together know; see `behind`."""
+        if self.behind is not None:
+            self.logs, self.behind = self.behind, None
 
     def topics(self) -> dict[str, TopicInfo]:
         return self.describe(self.ids)

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.client.errors import ClientError
 from penstock.spark import errors
-from penstock.spark.checks import require_java, require_pyspark
+from penstock.spark.checks import (
+    prefer_own_python,
+    require_java,
+    require_penstock_in,
+    require_pyspark,
+)
 
 
 def one_line(raised: pytest.ExceptionInfo[Exception]) -> str:
@@ -54,7 +60,7 @@ def test_no_pyspark_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
         raise metadata.PackageNotFoundError
 
     monkeypatch.setattr(metadata, "version", none)
-    with pytest.raises(errors.PySparkVersionError, match=r"pip install 'penstock\[spark\]'"):
+    with pytest.raises(errors.PySparkVersionError, match=r"pip install .*\[spark\]'"):
         require_pyspark()
 
 
@@ -72,3 +78,53 @@ def test_what_is_not_ours_gives_its_first_line() -> None:
     assert errors.reason(RuntimeError("\n  first\nsecond")) == "first"
     assert errors.reason(RuntimeError()) == "RuntimeError"
     assert errors.reason(errors.OptionError("ours")) == "ours"
+
+
+def python3(folder: Path, code: int = 0) -> str:
+    """A Python that has Penstock, or not."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "python3"
+    file.write_text(f"#!/bin/sh\nexit {code}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+def test_spark_runs_our_python_where_nobody_says_otherwise(tmp_path: Path) -> None:
+    ours, other = python3(tmp_path / "ours"), python3(tmp_path / "other")
+    for path, given, chosen in (
+        (tmp_path / "other", {}, {"PYSPARK_PYTHON": ours}),
+        (tmp_path / "none", {}, {"PYSPARK_PYTHON": ours}),
+        (tmp_path / "ours", {}, {}),  # activated: Spark finds it, and so do machines that have it elsewhere
+        (tmp_path / "ours", {"PYSPARK_PYTHON": other}, {"PYSPARK_PYTHON": other}),
+    ):
+        environment = {"PATH": str(path), **given}
+        prefer_own_python(environment, ours)
+        assert environment == {"PATH": str(path), **chosen}
+
+
+def test_workers_without_penstock_are_told_of_with_what_to_set(tmp_path: Path) -> None:
+    ours = python3(tmp_path / "ours", code=1)
+    require_penstock_in(ours, ours)
+    require_penstock_in(python3(tmp_path / "other"), ours)
+    require_penstock_in("no-such-python", ours)
+    with pytest.raises(errors.WorkerPythonError) as raised:
+        require_penstock_in(python3(tmp_path / "bare", code=1), ours)
+    assert f"set PYSPARK_PYTHON={ours}" in one_line(raised)
+
+
+def test_an_address_where_nobody_answers_is_said_at_once() -> None:
+    from penstock.spark.batch import BatchReader
+    from penstock.spark.options import read_options, write_options
+    from penstock.spark.schema import source_schema
+    from penstock.spark.streaming import StreamReader
+    from penstock.spark.writing import BatchWriter
+
+    schema, at = source_schema(headers=False), {"kafka.bootstrap.servers": "127.0.0.1:1"}
+    options = {**at, "subscribe": "orders"}
+    for use in (
+        lambda: BatchReader(read_options(options, streaming=False), schema).partitions(),
+        lambda: StreamReader(read_options(options, streaming=True), schema).initialOffset(),
+        lambda: BatchWriter(write_options({**at, "topic": "orders"}), schema),
+    ):
+        with pytest.raises(ClientError, match=r"nothing answers at 127\.0\.0\.1:1"):
+            use()

@@ -6,8 +6,11 @@ import pytest
 from tests.unit.client.raw.fake import QUICK, FakePeer, fetched, offset_found
 
 from penstock.client.raw import EARLIEST, RawClient, TimedOutError, TopicPartition
+from penstock.controller.retirer import LIMIT
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record
+from penstock.records.relay import stamp_relayed
+from penstock.spark.pipelines.replaying.errors import OtherRecordsError, RetiredTargetError
 from penstock.spark.pipelines.replaying.headers import FROM, OFFSET
 from penstock.spark.pipelines.replaying.tail import Tail, look
 from penstock.wire.kafka.api_keys import ApiKey
@@ -32,11 +35,13 @@ def replayed(first: int, end: int) -> bytes:
     return bytes(build_batch(records, BatchOptions(base_offset=first)))
 
 
-def peer_with(peer: FakePeer, appended: list[int], committed: list[int]) -> FakePeer:
+def peer_with(peer: FakePeer, appended: list[int], committed: list[int], limit: int = -1) -> FakePeer:
     """Ends of the leader's log and of what readers see, one after the other; the last of each stays."""
     left = list(committed)
 
     def offsets(request: Any) -> Any:
+        if request.topics[0].partitions[0].timestamp == LIMIT:
+            return offset_found(limit, timestamp=0)
         if request.topics[0].partitions[0].timestamp == EARLIEST:
             return offset_found(0)
         return offset_found(left.pop(0) if len(left) > 1 else left[0])
@@ -70,3 +75,25 @@ def test_what_is_never_committed_is_said() -> None:
         pytest.raises(TimedOutError, match="waiting for what is in t-0 to be committed"),
     ):
         look(client, AT, SOURCE, append=False)
+
+
+def test_a_target_that_is_being_retired_is_refused() -> None:
+    """What was written to it is in another partition: at its end, which readers see, it would be written again."""
+    with (
+        FakePeer() as peer,
+        RawClient(peer_with(peer, [5], [5], limit=5).bootstrap, QUICK) as client,
+        pytest.raises(RetiredTargetError, match="t-0 is being retired"),
+    ):
+        look(client, AT, SOURCE, append=True)
+
+
+def test_what_was_replayed_to_a_partition_that_is_retired_says_nothing_of_the_one_it_went_to() -> None:
+    """Offsets of the one were taken for those of the other, and rows up to there were left out."""
+    moved = bytearray(replayed(3, 8))
+    stamp_relayed(memoryview(moved), 1, 0, 0)
+    log = replayed(0, 3) + bytes(moved)
+    with FakePeer() as peer, RawClient(peer_with(peer, [8], [8]).bootstrap, QUICK) as client:
+        peer.on(ApiKey.FETCH, lambda _: fetched(log))
+        assert look(client, AT, SOURCE, append=True) == Tail(8, 102)
+        with pytest.raises(OtherRecordsError, match="t-0 holds other records"):
+            look(client, AT, SOURCE, append=False)

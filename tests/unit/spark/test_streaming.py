@@ -253,3 +253,31 @@ def test_what_retention_took_before_it_was_retired_is_a_loss_still(two: FakeClus
     following = stream.latestOffset(behind, EVERYTHING)
     with pytest.raises(DataLossError, match="t-1 has no offset 2 any more, it begins at 14"):
         stream.partitions(behind, following)
+
+
+def test_what_one_leader_has_deleted_and_the_next_one_has_is_not_left_out_in_silence(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the log begins was asked of the one, and whether it serves the reader of the other."""
+    stream = reader(cluster)
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.logs = {T0: FakeLog(13, 20)}
+    second = stream.latestOffset(first, EVERYTHING)
+    monkeypatch.setattr(cluster, "serves", lambda *_: True)
+    with pytest.raises(DataLossError, match="has no offset 10 any more, it begins at 13"):
+        stream.partitions(first, second)
+
+
+def test_one_that_was_replaced_does_not_make_a_stream_go_back(cluster: FakeCluster) -> None:
+    """It answers as if all was lost that its successor wrote."""
+    stream = reader(cluster)
+    first = stream.latestOffset(stream.initialOffset(), EVERYTHING)
+    cluster.behind = {T0: FakeLog(0, 15)}
+    cluster.logs = {T0: FakeLog(0, 7)}
+    restarted = reader(cluster)
+    second = restarted.latestOffset(first, EVERYTHING)
+    assert ranges(restarted, first, second) == [Range(T0, 10, 15)]
+    # A log that lost its end in truth.
+    cluster.logs = {T0: FakeLog(0, 7)}
+    with pytest.raises(DataLossError, match="went back from offset 15 to 7"):
+        restarted.latestOffset(second, EVERYTHING)

@@ -108,14 +108,19 @@ def records(log: Log, offset: int | None = None) -> list[Record]:
     at = log.start_offset if offset is None else offset
     found: list[Record] = []
     while at < log.end_offset:
-        data = read(log, at, size_max=1)
-        if not data:
-            break
-        header = check_batch(memoryview(data))
-        assert header.next_offset > at
-        found += read_all(memoryview(data), from_offset=at)
-        at = header.next_offset
+        more, at = next_records(log, at)
+        found += more
     return found
+
+
+def next_records(log: Log, at: int) -> tuple[list[Record], int]:
+    """What one fetch at an offset shows, of one batch, and where the next one goes on."""
+    data = read(log, at, size_max=1)
+    if not data:
+        return [], log.end_offset
+    header = check_batch(memoryview(data))
+    assert header.next_offset > at
+    return list(read_all(memoryview(data), from_offset=at)), header.next_offset
 
 
 def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:

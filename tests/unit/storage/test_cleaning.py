@@ -18,9 +18,9 @@ from penstock.records.batch import read_header, stamp_crc
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.compression import Codec
 from penstock.storage.cleaned_transactions import AbortedTransaction
-from penstock.storage.cleaning import DamagedSegmentError
 from penstock.storage.layout import LOG, segment_name
 from penstock.storage.log import Log
+from penstock.storage.segment import DamagedSegmentError
 from penstock.storage.swap import prepare_swap
 from penstock.testing.mem_files import MemFiles
 

@@ -1,17 +1,17 @@
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.property.log_story import PowerCut, fail_once, interrupt
 from tests.unit.storage.logs import Settings, a_batch, append, sync
 
-from penstock.core.crc32c import crc32c
-from penstock.core.errors import StorageError
+from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.core.files import LockedError
 from penstock.storage.data_dir import DataDir
-from penstock.storage.layout import CLEANER_FILE, PARTITION_FILE, RECOVERY_POINT_FILE, partition_dir
-from penstock.storage.log import Log
-from penstock.storage.retention import RetentionLimits
+from penstock.storage.data_format import FORMAT, UnusableError, check_data_dir
+from penstock.storage.layout import CLEANER_FILE, partition_dir
 from penstock.testing.mem_files import MemFiles
 
 PATH = Path("/data")
@@ -77,6 +77,39 @@ def test_an_unreadable_identity_is_not_replaced() -> None:
         data_dir.identity(3, CLUSTER)
 
 
+def test_the_format_is_written_down_and_a_newer_one_is_refused() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    data_dir.identity(3, CLUSTER)
+    fields = json.loads(files.read(PATH / "identity.json"))
+    assert fields["format"] == FORMAT
+    files.write_atomically(PATH / "identity.json", json.dumps(fields | {"format": FORMAT + 1}).encode())
+    for use in (lambda: check_data_dir(files, PATH), lambda: data_dir.identity(3, CLUSTER)):
+        with pytest.raises(UnusableError, match=f"has format {FORMAT + 1}, and this version reads up to"):
+            use()
+    del fields["format"]  # as versions before wrote it
+    files.write_atomically(PATH / "identity.json", json.dumps(fields).encode())
+    check_data_dir(files, PATH)
+    assert data_dir.identity(3, CLUSTER).node_id == 3
+
+
+def test_a_directory_of_somebody_else_is_refused_and_one_in_the_making_is_not() -> None:
+    files = MemFiles()
+    check_data_dir(files, PATH)
+    a_data_dir(files).close(clean=False)  # killed before it had an identity
+    for name in ("metadata.db", "metadata.db-wal", "identity.json.tmp", "lost+found"):
+        files.write_atomically(PATH / name, b"")
+    check_data_dir(files, PATH)
+    files.make_dirs(PATH / "topics" / "orders")
+    with pytest.raises(UnusableError, match=r"holds partitions, but no identity.json"):
+        check_data_dir(files, PATH)
+    files.remove_tree(PATH / "topics" / "orders")
+    for name in ("meta.properties", "orders-0", "README", "x"):
+        files.write_atomically(PATH / name, b"")
+    with pytest.raises(UnusableError, match=r"it holds README, meta.properties, orders-0 … and no identity"):
+        check_data_dir(files, PATH)
+
+
 def test_a_clean_stop_is_remembered_once() -> None:
     files = MemFiles()
     first = a_data_dir(files)
@@ -87,6 +120,19 @@ def test_a_clean_stop_is_remembered_once() -> None:
     assert second.was_clean
     files = files.crash(random.Random(1))
     assert not a_data_dir(files).was_clean
+
+
+@pytest.mark.parametrize("operation", range(10))
+def test_a_clean_stop_is_forgotten_for_good_also_by_a_start_that_is_killed(operation: int) -> None:
+    for seed in range(10):
+        files = MemFiles()
+        a_data_dir(files).close(clean=True)
+        interrupt(files, operation)
+        with suppress(PowerCut):
+            a_data_dir(files)
+        files = files.kill()
+        append(a_data_dir(files).open_partition("t", ID, 0, Settings()).log, a_batch())
+        assert not a_data_dir(files.crash(random.Random(seed))).was_clean
 
 
 def test_a_stop_that_is_not_clean_leaves_no_mark() -> None:
@@ -171,6 +217,29 @@ def test_a_power_cut_while_laying_out_leaves_nothing_in_the_way(seed: int) -> No
     assert data_dir.files.list_dir(PATH / "quarantine") == []
 
 
+@pytest.mark.parametrize("operation", range(0, 80, 3))
+@pytest.mark.parametrize("what", ["kill", "error"])
+def test_what_is_written_to_partitions_that_were_half_laid_out_survives_a_power_cut(
+    operation: int, what: str
+) -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    (interrupt if what == "kill" else fail_once)(files, operation)
+    with suppress(PowerCut, StorageError):
+        data_dir.lay_out("t", ID, range(8))
+    if what == "kill":
+        data_dir = a_data_dir(files.kill())
+    else:
+        del files.enter
+    for index in range(8):
+        log = data_dir.open_partition("t", ID, index, Settings(), after_failure=True).log
+        append(log, a_batch())
+        sync(log)
+    data_dir = a_data_dir(data_dir.files.crash(random.Random(operation)))  # type: ignore[attr-defined]
+    for index in range(8):
+        assert data_dir.open_partition("t", ID, index, Settings(), after_failure=True).log.end_offset == 1
+
+
 def test_strays_are_set_aside_and_named() -> None:
     files = MemFiles()
     data_dir = a_data_dir(files)
@@ -179,6 +248,20 @@ def test_strays_are_set_aside_and_named() -> None:
     assert data_dir.quarantine_strays({("a", 0)}) == ["a-1", "b-0"]
     assert files.list_dir(PATH / "topics" / "a") == ["Partition-0"]
     assert len(files.list_dir(PATH / "quarantine")) == 2
+
+
+def test_a_stray_that_cannot_be_set_aside_keeps_no_broker_from_starting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    for topic, index in (("a", 0), ("a", 1), ("b", 0)):
+        data_dir.open_partition(topic, ID, index, Settings())
+    files.fail_next("rename", "*Partition-0")
+    assert data_dir.quarantine_strays(set()) == ["a-1", "b-0"]
+    assert "a-0" in caplog.text
+    files.mend()
+    assert data_dir.quarantine_strays(set()) == ["a-0"]
 
 
 def test_emptying_the_trash_leaves_room_for_a_topic_on_its_way_there() -> None:
@@ -202,118 +285,47 @@ def test_a_deleted_topic_leaves_nothing() -> None:
     assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
 
 
-def an_old_partition(data_dir: DataDir, records: int, *, emptied: bool) -> None:
-    """A partition of which `records` were written, by an idempotent producer, and all moved away and deleted."""
-    old = data_dir.open_partition("orders", ID, 1, Settings()).log
-    for sequence in range(records):
-        append(old, a_batch(producer=(7, 0, sequence)), epoch=3)
-    sync(old, checkpoint=True)
-    if emptied:
-        old.roll(2_000_000)
-        sync(old, checkpoint=True)
-        deletion = old.expire(RetentionLimits(0), old.end_offset, 9_000_000_000)
-        assert deletion is not None
-        deletion.hide()
-        deletion.unlink()
-        old.start_job().run()
-        assert old.start_offset == old.end_offset == records
-    old.close()
+def test_a_deletion_makes_room_also_where_nothing_can_be_moved_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    for index in range(2):
+        log = data_dir.open_partition("t", ID, index, Settings()).log
+        append(log, a_batch(padding=1000))
+        log.close()
+    before = files.free_bytes(PATH)
+
+    def no_room(path: Path) -> None:
+        raise DiskFullError(f"{path}: No space left on device")
+
+    monkeypatch.setattr(files, "make_dirs", no_room)
+    data_dir.discard_partition("t", ID, 1)
+    assert not files.exists(partition_dir(PATH, "t", 1))
+    assert files.exists(partition_dir(PATH, "t", 0))
+    data_dir.discard_topic("t", ID)
+    assert not files.exists(partition_dir(PATH, "t", 0).parent)
+    assert files.free_bytes(PATH) > before + 2000
 
 
-def forget_first_epoch(files: MemFiles) -> None:
-    """As if an earlier version had written it."""
-    path = partition_dir(PATH, "orders", 1) / PARTITION_FILE
-    fields = json.loads(files.read(path))
-    del fields["first_epoch"]
-    files.write_atomically(path, json.dumps(fields).encode())
-
-
-@pytest.mark.parametrize("earlier_version", [False, True])
-@pytest.mark.parametrize(("records", "emptied"), [(0, False), (2, False), (5, False), (7, False), (5, True)])
-def test_a_partition_that_is_made_again_begins_behind_the_one_before_it(
-    records: int, emptied: bool, earlier_version: bool
+def test_what_a_kill_leaves_of_a_replica_that_was_being_removed_is_not_its_log(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where the old one's files are still there: the broker was away when it was removed, or its disk failed."""
+    """It may come back to this broker: begun late or with a hole, its log would pass for a whole one."""
     files = MemFiles()
     data_dir = a_data_dir(files)
-    an_old_partition(data_dir, records, emptied=emptied)
-    if earlier_version:
-        forget_first_epoch(files)
-
-    def opened() -> Log:
-        return data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5, first_epoch=4).log
-
-    for _ in range(2):  # and again after a restart
-        new = opened()
-        assert (new.start_offset, new.end_offset, new.epochs.latest) == (5, 5, -1)
-        assert not len(new.producers)
-        new.close()
-    new = opened()
-    assert append(new, a_batch(producer=(7, 0, 2)), epoch=4) == 5
-    sync(new, checkpoint=True)
-    new.close()
-    if earlier_version:
-        forget_first_epoch(files)
-    for _ in range(2):
-        again = opened()
-        assert (again.start_offset, again.end_offset, again.epochs.latest) == (5, 6, 4)
-        assert len(again.producers) == 1
-        again.close()
-
-
-def test_nothing_is_opened_where_the_partition_before_cannot_go() -> None:
-    files = MemFiles()
-    data_dir = a_data_dir(files)
-    an_old_partition(data_dir, 5, emptied=True)
-    files.fail_next("rename", "*Partition-1", count=1)
-    with pytest.raises(StorageError):
-        data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5, first_epoch=4)
-    new = data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5, first_epoch=4).log
-    assert not len(new.producers)
-
-
-def test_metadata_that_forgot_what_was_removed_takes_no_records() -> None:
-    """A broker of an earlier version wrote the topic's record, and left out what it does not know."""
-    data_dir = a_data_dir(MemFiles())
-    log = data_dir.open_partition("orders", ID, 1, Settings(), first_offset=5, first_epoch=4).log
-    append(log, a_batch(), epoch=4)
-    sync(log, checkpoint=True)
+    log = data_dir.open_partition("t", ID, 0, Settings(segment_bytes=1)).log
+    for _ in range(5):
+        append(log, a_batch())
+        sync(log, checkpoint=True)
     log.close()
-    again = data_dir.open_partition("orders", ID, 1, Settings()).log
-    assert (again.start_offset, again.end_offset) == (5, 6)
 
+    def no_room(path: Path) -> None:
+        raise DiskFullError(f"{path}: No space left on device")
 
-def test_a_recovery_point_of_another_topic_is_not_trusted() -> None:
-    """A topic was deleted and made again, and a checkpoint of the old one landed in the new one's directory."""
-    files = MemFiles()
-    data_dir = a_data_dir(files)
-    old = data_dir.open_partition("t", OTHER_ID, 0, Settings()).log
-    for number in range(8):
-        append(old, a_batch(producer=(7, 0, number)))
-    old.advance_start(5)
-    late = old.sync_job(checkpoint=True).checkpoint
-    assert late is not None
-    data_dir.discard_topic("t", OTHER_ID)
-    new = data_dir.open_partition("t", ID, 0, Settings()).log
-    for number in range(12):
-        append(new, a_batch(producer=(9, 0, number), padding=number))
-    sync(new, checkpoint=True)
-    late.write()
-    found = DataDir(files.kill(), PATH, random.Random(1)).open_partition("t", ID, 0, Settings())
-    assert (found.log.start_offset, found.log.end_offset, found.cut_bytes) == (0, 12, 0)
-    assert [one.producer_id for one in found.log.producers.copy()] == [9]
-
-
-def test_a_recovery_point_of_a_version_that_did_not_say_whose_it_is_counts() -> None:
-    files = MemFiles()
-    data_dir = a_data_dir(files)
-    log = data_dir.open_partition("t", ID, 0, Settings()).log
-    append(log, a_batch())
-    sync(log, checkpoint=True)
-    path = partition_dir(PATH, "t", 0) / RECOVERY_POINT_FILE
-    fields = json.loads(files.read(path).partition(b" ")[2])
-    assert fields.pop("owner") == f"{ID.hex()}-0"
-    body = json.dumps(fields).encode()
-    files.write_atomically(path, b"%08x %s\n" % (crc32c(body), body))
-    found = DataDir(files.kill(), PATH, random.Random(1)).open_partition("t", ID, 0, Settings())
-    assert (found.log.end_offset, found.scanned_bytes) == (1, 0)
+    files.fail_next("unlink", "*2.log")
+    with monkeypatch.context() as full:
+        full.setattr(files, "make_dirs", no_room)
+        with pytest.raises(DiskFailedError):
+            data_dir.discard_partition("t", ID, 0)
+    data_dir = a_data_dir(files.crash(random.Random(1)))
+    log = data_dir.open_partition("t", ID, 0, Settings(), after_failure=True).log
+    assert (log.start_offset, log.end_offset) == (0, 0)

@@ -1,6 +1,8 @@
 """Rolling, full and failing disks, deletion and truncation: what the model test does not look at one by one."""
 
+import random
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from tests.unit.storage.logs import (
@@ -17,12 +19,13 @@ from tests.unit.storage.logs import (
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
+from penstock.core.lease import Lease
 from penstock.records.batch import read_header
 from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
 from penstock.storage.retention import RetentionLimits
-from penstock.storage.segment import ColdRead
+from penstock.storage.segment import ColdRead, Segment
 from penstock.testing.mem_files import MemFiles
 
 
@@ -110,6 +113,24 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals() -> None:
     assert append(log, a_batch()) == 1
     assert [header.base_offset for header in read_everything(log)] == [0, 1]
     assert log.active.file.size() == log.size_bytes
+
+
+def test_a_piece_that_a_full_disk_took_does_not_come_back_in_a_sealed_segment() -> None:
+    for seed in range(10):
+        files = MemFiles(seed)
+        log = opened(files).log
+        append(log, a_batch(padding=50))
+        sync(log)
+        files.fill_up(30)
+        assert refused(log)
+        assert refused(log)
+        files.make_room()
+        log.roll(NOW_MS)
+        append(log, a_batch())
+        sync(log, checkpoint=True)
+        size_bytes = log.size_bytes
+        log = opened(files.crash(random.Random(seed))).log
+        assert log.size_bytes == size_bytes
 
 
 def test_a_roll_that_finds_no_room_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,6 +234,25 @@ def test_an_expired_log_goes_on_empty_once_a_checkpoint_allows_it() -> None:
     again = opened(files.kill()).log
     assert (again.start_offset, again.end_offset) == (1, 1)
     assert again.producers.copy() == log.producers.copy()
+
+
+def test_whoever_removes_the_whole_log_waits_for_one_segment_and_not_for_all_that_retention_takes() -> None:
+    files = MemFiles()
+    log = opened(files, Settings(segment_bytes=1)).log
+    for _ in range(4):
+        append(log, a_batch([1000]))
+    sync(log, checkpoint=True)
+    deletion = log.expire(RetentionLimits(retention_ms=0), 3, NOW_MS)
+    assert deletion is not None
+    assert len(deletion.segments) == 3
+    lease = Lease()
+
+    def ends(_: Segment) -> None:
+        lease.ended = True
+
+    with patch.object(Segment, "rename_deleted", autospec=True, side_effect=ends) as rename:
+        assert not deletion.hide(lease)
+    assert rename.call_count == 1
 
 
 def test_a_reader_inside_a_deleted_segment_can_finish() -> None:

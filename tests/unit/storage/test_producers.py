@@ -40,6 +40,14 @@ def test_sequences_follow_each_other() -> None:
     assert refusal(state, header(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_what_a_coordinator_wrote_for_it_says_nothing_of_its_sequences() -> None:
+    state = state_after(header(0, count=3))
+    state.record(header(-1), 103)
+    assert state.check(header(3)) is None
+    again = ProducerState.parse(dump_producers(state.copy()))
+    assert again.check(header(3)) is None
+
+
 @pytest.mark.parametrize("last", [SEQUENCE_MAX, SEQUENCE_MAX - 1])
 def test_sequences_wrap_to_zero(last: int) -> None:
     state = state_after(header(last - 1, count=2))

@@ -23,6 +23,7 @@ from penstock.records.batch import stamp
 from penstock.storage.deletion import StartJob
 from penstock.storage.layout import EPOCHS_FILE, RECOVERY_POINT_FILE, segment_name
 from penstock.storage.log import Log
+from penstock.storage.recovery import open_log
 from penstock.testing.mem_files import MemFiles
 
 SETTINGS = Settings(segment_bytes=500, index_interval_bytes=100)
@@ -191,6 +192,41 @@ def test_a_log_shorter_than_its_recovery_point_is_looked_at_whole() -> None:
     assert [h.base_offset for h in read_everything(recovered.log)] == list(range(0, 22, 2))
 
 
+def test_what_the_only_copy_lost_is_left_out_and_its_offsets_are_given_to_nobody() -> None:
+    files = MemFiles(1)
+    log = filled(files, 12, checkpoint_after=12)
+    point = files.read(DIRECTORY / RECOVERY_POINT_FILE)
+    log.active.file.truncate(log.active.size - 10)
+    files = files.kill()
+    recovered = open_log(files, DIRECTORY, SETTINGS, only_copy=True)
+    assert recovered.lost == (22, 24)
+    assert recovered.log.end_offset == 24
+    # Nor when the power goes before the new recovery point is there.
+    files.write_atomically(DIRECTORY / RECOVERY_POINT_FILE, point)
+    files = files.kill()
+    again = open_log(files, DIRECTORY, SETTINGS, only_copy=True)
+    assert append(again.log, a_batch(), epoch=1) == 24
+    assert [h.base_offset for h in read_everything(again.log)] == [*range(0, 22, 2), 24]
+    for offset in (22, 23):
+        assert read(again.log, offset)
+    files = files.kill()
+    after = opened(files, SETTINGS)
+    assert (after.log.end_offset, after.lost) == (again.log.end_offset, None)
+    assert [h.base_offset for h in read_everything(after.log)] == [*range(0, 22, 2), 24]
+
+
+def test_nor_are_those_of_an_only_copy_that_lost_all_that_was_not_deleted() -> None:
+    files = MemFiles(1)
+    log = filled(files, 12, checkpoint_after=12)
+    StartJob(files, DIRECTORY, 22).run()
+    for segment in log.segments[:-1]:
+        files.unlink(segment.paths()[0])
+    log.active.file.truncate(0)
+    files = files.kill()
+    recovered = open_log(files, DIRECTORY, SETTINGS, only_copy=True)
+    assert (recovered.lost, recovered.log.end_offset) == ((22, 24), 24)
+
+
 def test_a_log_without_its_segments_goes_on_behind_them_and_tells_what_it_lost() -> None:
     files = MemFiles(1)
     log = filled(files, 12, checkpoint_after=12)
@@ -324,4 +360,4 @@ def test_epochs_reach_back_to_the_start_after_a_truncation_that_was_cut_short(op
         job.run()
     recovered = opened(files.crash(random.Random(operations)), SETTINGS).log
     if recovered.start_offset < recovered.end_offset:
-        assert recovered.epochs.entries()[0] == (0, recovered.start_offset)
+        assert recovered.epochs.epoch_at(recovered.start_offset) == 0

@@ -44,6 +44,7 @@ def test_batches_follow_each_other_and_repeats_are_known_however_old() -> None:
 
 
 def test_a_gap_is_refused() -> None:
+    assert refusal(ProducerState(), moved(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     state = state_after(moved(0, 3))
     assert refusal(state, moved(4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert refusal(state, moved(4, epoch=9)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -1,6 +1,8 @@
 """A follower's log: the leader's bytes, offsets and epochs, through gaps, rolls and crashes."""
 
 import random
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from tests.unit.storage.logs import (
@@ -17,9 +19,9 @@ from tests.unit.storage.logs import (
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import read_header, stamp
 from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
-from penstock.storage.deletion import StartJob
 from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovery import begin_anew
 from penstock.storage.replicated import GapError, append_replicated, end_at, truncate
 from penstock.testing.mem_files import MemFiles
@@ -82,12 +84,12 @@ def test_a_gap_is_refused_unless_the_topic_compacts_or_the_leader_shows_it_again
     stamp(memoryview(batch), 0, 7, 1)
     follower = opened(MemFiles()).log
     with pytest.raises(GapError) as refused:
-        append_replicated(follower, memoryview(batch), NOW_MS)
+        append_replicated(follower, memoryview(batch), NOW_MS, starts=[(1, 0)])
     assert follower.end_offset == 0
-    append_replicated(follower, memoryview(batch), NOW_MS, gap=refused.value.place)
+    append_replicated(follower, memoryview(batch), NOW_MS, gap=refused.value.place, starts=[(1, 0)])
     assert follower.end_offset == 8
     compacted = opened(MemFiles(), Settings(compacts=True)).log
-    append_replicated(compacted, memoryview(batch), NOW_MS)
+    append_replicated(compacted, memoryview(batch), NOW_MS, starts=[(1, 0)])
     assert compacted.end_offset == 8
 
 
@@ -105,6 +107,29 @@ def test_gaps_of_a_compacted_leader_survive_a_crash(segment_bytes: int) -> None:
     log = opened(files, settings).log
     assert log.end_offset == 41
     assert [header.base_offset for header in read_everything(log)] == [0, 5, 6, 40]
+
+
+@pytest.mark.parametrize("far", [0, 1 << 32])
+def test_what_follows_a_gap_is_found_again_after_a_full_disk_and_a_kill(far: int) -> None:
+    """The batch behind the gap did not fit; when there is room, the leader has compacted it away, and another comes."""
+    files = MemFiles()
+    settings = Settings(segment_bytes=250, compacts=True)
+    follower = opened(files, settings).log
+
+    def replicate(offset: int, padding: int = 0) -> None:
+        batch = a_batch(padding=padding)
+        stamp(memoryview(batch), 0, offset, 2)
+        append_replicated(follower, memoryview(batch), NOW_MS, starts=[(2, 0)])
+
+    replicate(0)
+    files.fill_up(bytes_left=10)
+    with pytest.raises(ApiError, match="No space"):
+        replicate(5 + far)
+    files.make_room()
+    replicate(9 + far, padding=150)  # the segment has no room for this one
+    replicate(10 + far)
+    log = opened(files.kill(), settings).log
+    assert [header.base_offset for header in read_everything(log)] == [0, 9 + far, 10 + far]
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -139,7 +164,7 @@ def test_a_log_begins_anew_behind_its_end_and_stays_so() -> None:
     old = opened(files).log
     append(old, a_batch())
     sync(old, checkpoint=True)
-    anew = begin_anew(old, 30)
+    anew = begin_anew(old, 30, ProducerState())
     assert (anew.start_offset, anew.end_offset) == (30, 30)
     append(anew, a_batch())
     sync(anew)
@@ -183,19 +208,61 @@ def test_a_segment_is_never_made_over_records() -> None:
     assert other.failed
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_log_that_begins_anew_knows_nothing_of_its_producers(whole: bool) -> None:
-    """What they wrote meanwhile was deleted elsewhere: by what is known here, all they send would have a gap."""
+def test_a_log_that_begins_anew_knows_of_its_producers_what_it_is_told() -> None:
+    """What they wrote meanwhile was deleted elsewhere: by what was known here, all they send would have a gap."""
+    old = opened(MemFiles()).log
+    append(old, a_batch([NOW_MS] * 6, producer=(7, 0, 0)))
+    sync(old, checkpoint=True)
+    anew = begin_anew(old, 100, ProducerState())
+    assert anew.find_repeat(read_header(a_batch(producer=(7, 0, 51)))) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_while_a_log_begins_anew_leaves_the_old_one_or_what_is_known(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
     files = MemFiles()
     old = opened(files).log
     append(old, a_batch([NOW_MS] * 6, producer=(7, 0, 0)))
     sync(old, checkpoint=True)
-    if whole:
-        anew = begin_anew(old, 100)
-    else:  # it died in between
-        StartJob(files, DIRECTORY, 100).run()
-        anew = opened(files.crash(random.Random(1))).log
-    assert anew.find_repeat(read_header(a_batch(producer=(7, 0, 51)))) is None
+    told = ProducerState()
+    told.record(read_header(a_batch(producer=(7, 0, 50))), 99)
+    left, honest = rng.randint(0, 40), files.enter
+
+    def enter(operation: str, path: Path) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StorageError("the power is gone")
+        honest(operation, path)
+
+    monkeypatch.setattr(files, "enter", enter)
+    with suppress(StorageError):
+        begin_anew(old, 100, told)
+    log = opened(files.crash(rng)).log
+    if log.end_offset == 100:
+        repeat = log.find_repeat(read_header(a_batch(producer=(7, 0, 50))))
+        assert repeat is not None
+        assert repeat.first_offset == 99
+    else:
+        assert (log.start_offset, log.end_offset) == (0, 6)
+
+
+def test_an_empty_log_that_begins_within_a_batch_knows_its_producers_still() -> None:
+    """The leader's log starts in the middle of a batch: its follower begins there, and goes back to take it whole."""
+    files = MemFiles()
+    old = opened(files).log
+    append(old, a_batch())
+    sync(old, checkpoint=True)
+    told = ProducerState()
+    told.record(read_header(a_batch(producer=(7, 0, 50))), 90)
+    anew = begin_anew(old, 100, told)
+    truncate(anew, 98)
+    again = opened(files.crash(random.Random(1))).log
+    for log in (anew, again):
+        assert (log.start_offset, log.end_offset) == (98, 98)
+        assert log.find_repeat(read_header(a_batch(producer=(7, 0, 50)))) is not None
 
 
 @pytest.mark.parametrize("before_gap", [0, 2])
@@ -204,7 +271,7 @@ def test_a_log_that_was_cut_back_to_a_gap_can_be_opened(before_gap: int) -> None
     files, settings = MemFiles(), Settings(segment_bytes=400, compacts=True)
     log = opened(files, settings).log
     for offset in (*range(before_gap), 100):
-        append_replicated(log, batch_at(offset), NOW_MS)
+        append_replicated(log, batch_at(offset), NOW_MS, starts=[(1, 0)])
     truncate(log, 100)
     sync(log, checkpoint=True)
     again = opened(files.crash(random.Random(1)), settings).log
@@ -240,7 +307,7 @@ def test_a_gap_may_be_wider_than_a_segment_can_count(before_gap: int) -> None:
     files, settings, far = MemFiles(), Settings(compacts=True), 2**32 + 5
     log = opened(files, settings).log
     for offset in (*range(before_gap), far, far + 1):
-        append_replicated(log, batch_at(offset), NOW_MS)
+        append_replicated(log, batch_at(offset), NOW_MS, starts=[(1, 0)])
     assert log.active.base_offset == far
     expected = [*range(before_gap), far, far + 1]
     assert [header.base_offset for header in read_everything(log)] == expected
@@ -252,7 +319,7 @@ def test_a_gap_may_be_wider_than_a_segment_can_count(before_gap: int) -> None:
 
 def test_an_empty_log_that_ends_far_behind_its_segments_name_can_be_led() -> None:
     log = opened(MemFiles(), Settings(compacts=True)).log
-    append_replicated(log, batch_at(2**31 + 5), NOW_MS)
+    append_replicated(log, batch_at(2**31 + 5), NOW_MS, starts=[(1, 0)])
     truncate(log, 2**31 + 5)
     append(log, a_batch())
     assert (log.end_offset, log.active.base_offset) == (2**31 + 6, 2**31 + 5)

@@ -224,6 +224,24 @@ def test_a_failed_sync_loses_the_bytes_although_the_next_one_succeeds() -> None:
     assert files.crash(random.Random(1)).read(LOG) == b"safe\0\0\0\0late"
 
 
+def test_a_failed_sync_may_drop_what_it_did_not_write() -> None:
+    seen = Counter[bytes]()
+    for _ in range(60):
+        files, file = _durable_file(b"safe")
+        files.drops_pages = True
+        files._rng = random.Random(len(seen) + seen.total())
+        file.pwrite(b"lost", 4)
+        files.fail_next("sync", "*/log")
+        with pytest.raises(DiskFailedError):
+            file.sync()
+        left = file.pread(12, 0)
+        seen[left] += 1
+        file.sync()
+        assert left[:4] == b"safe"
+        assert files.crash(random.Random(1)).read(LOG) == left
+    assert {b"safe", b"safelost", b"safe\0\0\0\0"} <= seen.keys()
+
+
 def test_a_full_disk_takes_a_prefix_and_recovers_when_space_returns() -> None:
     files, file = _durable_file(b"1234")
     files.write_atomically(Path("/data/other"), b"0123456789")
@@ -301,7 +319,15 @@ def test_a_closed_handle_is_refused() -> None:
     _, file = _durable_file(b"x")
     assert file.fileno() == -1
     file.close()
-    with pytest.raises(DiskFailedError):  # as the system says it
+    with pytest.raises(StaleFileError):
         file.pread(1, 0)
     with pytest.raises(StaleFileError):
         file.sync()
+
+
+def test_a_revoked_handle_gives_nothing_as_the_system_says_it() -> None:
+    _, file = _durable_file(b"x")
+    file.revoke()
+    for use in (lambda: file.pread(1, 0), lambda: file.pwrite(b"y", 0), file.sync):
+        with pytest.raises(DiskFailedError):
+            use()

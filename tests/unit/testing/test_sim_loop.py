@@ -1,7 +1,9 @@
 """The simulated loop keeps asyncio's promises, and breaks everything else by the seed."""
 
 import asyncio
+import gc
 import itertools
+import weakref
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,6 +11,7 @@ import pytest
 
 from penstock.testing.sim_clock import SimClock
 from penstock.testing.sim_loop import Deadlock, SimLoop, SimulationError
+from penstock.testing.sim_steps import may_stop_here
 
 
 def test_virtual_time_passes_without_waiting() -> None:
@@ -231,6 +234,39 @@ def test_a_slow_disk_takes_longer() -> None:
             return loop.time()
 
     assert duration(1000) > 100 * duration(1)
+
+
+@pytest.mark.parametrize("step_chance", [0.0, 1.0])
+def test_a_disk_that_is_quick_again_soon_ends_what_it_was_at(step_chance: float) -> None:
+    with SimLoop(9) as loop:
+        loop.executor.step_chance = step_chance
+        loop.slow_down("a", 1_000_000)
+        with loop.on("a"):
+            job = loop.run_in_executor(None, may_stop_here)
+        loop.run_for(1)
+        assert not job.done()
+        loop.quicken("a")
+        loop.run_for(1)
+        assert job.done()
+
+
+def test_what_a_job_had_goes_with_it() -> None:
+    class Held:
+        def use(self) -> None:
+            pass
+
+    gc.disable()
+    try:
+        with SimLoop(1) as loop:
+            held = Held()
+            known = weakref.ref(held)
+            job = loop.run_in_executor(None, held.use)
+            del held
+            loop.run_until_complete(job)
+            loop.run_for(1)
+            assert known() is None
+    finally:
+        gc.enable()
 
 
 def test_a_job_sees_no_loop_and_may_not_schedule_but_threadsafe() -> None:

@@ -49,14 +49,29 @@ class RawClient:
         return self._cluster.describe(list(dict.fromkeys(names)))
 
     def offsets(
-        self, wanted: Mapping[TopicPartition, int], *, committed: bool | None = None
+        self, wanted: Mapping[TopicPartition, int], *, committed: bool | None = None, partial: bool = False
     ) -> dict[TopicPartition, OffsetAt]:
-        """Per partition the offset at a time in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP."""
-        return list_offsets(self._cluster, wanted, committed=self._committed(committed))
+        """Per partition the offset at a time in ms, or at EARLIEST, LATEST or MAX_TIMESTAMP.
+
+        `partial`: those without a leader are left out, where others have one.
+        """
+        return list_offsets(self._cluster, wanted, committed=self._committed(committed), partial=partial)
 
     def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Per partition the largest leader epoch at or below the one given, and the offset behind its last record."""
         return epoch_ends(self._cluster, wanted)
+
+    def expect(self, topic_id: uuid.UUID, epochs: Mapping[int, int]) -> None:
+        """Partitions have leaders of these epochs or later ones: who says otherwise was replaced, and is not asked."""
+        self._cluster.expect(topic_id, epochs)
+
+    def hear_all(self, topics: Iterable[str]) -> None:
+        """Before something is believed that one broker alone says: `expect` of what any of them has heard."""
+        self._cluster.hear_all(list(dict.fromkeys(topics)))
+
+    def leader_epoch(self, at: TopicPartition) -> int:
+        """Of the leader that is asked; -1 where brokers do not tell it."""
+        return self._cluster.leader_epoch(at)
 
     def settled_end(self, at: TopicPartition) -> int:
         """The end of a log, once everything is committed that is in it now."""

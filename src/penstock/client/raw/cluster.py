@@ -1,13 +1,14 @@
 """Which broker leads which partition, and the connections to the brokers.
 
 Nothing expires: leaders are learned when first needed and learned again when a broker says that it does not lead, or
-is gone. Every method here may raise retriable errors; trying again is for those who know what to send then, with
-`Patience`. Topics are never made by asking for them.
+is gone. Leader epochs never go back: a broker that tells of a lower one than was heard before has not heard of what
+happened since (it is cut off from the others), and another one is asked. Every method here may raise retriable errors;
+trying again is for those who know what to send then, with `Patience`. Topics are never made by asking for them.
 """
 
 import time
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.client.addresses import BadAddressError, parse_addresses
@@ -68,6 +69,11 @@ class Cluster:
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
         self._failed: dict[Address, tuple[float, ConnectionLostError]] = {}
+        # The latest leader epochs, by topic id: a topic that is made anew begins with low ones.
+        self._epochs: dict[uuid.UUID, dict[int, int]] = {}
+        self._told_by: Address | None = None
+        # Who told of lower ones, the latest last.
+        self._behind: dict[Address, None] = {}
         self._reconnect_pause_s = options.retry_backoff_ms / 2000
 
     def close(self) -> None:
@@ -113,16 +119,29 @@ class Cluster:
                 raise error
             patience.pause(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(unknown)))
 
+    def hear_all(self, names: Collection[str]) -> None:
+        """Ask every broker that answers who leads these topics: from now on the latest epochs are expected."""
+        asked: set[Address] = set()
+        left = [*self._bootstrap, *self._brokers.values()]
+        while left:
+            address = left.pop()
+            if address in asked:
+                continue
+            asked.add(address)
+            try:
+                answer = _metadata(self.link(address, self.patience("asking all brokers")), names)
+            except RawError:
+                continue  # from one that does not answer nothing can be heard
+            left += [(one.host, one.port) for one in answer.brokers]
+            for topic in answer.topics:
+                if not topic.error_code and topic.topic_id != ZERO_UUID:
+                    self.expect(uuid.UUID(bytes=topic.topic_id), _known(_leaders(topic)))
+
     def _refresh(self, names: Collection[str] | None, patience: Patience) -> list[str]:
         """Ask any broker; the names it does not know."""
         link = self.any_link(patience)
-        version = link.version(ApiKey.METADATA, at_least=_METADATA_VERSION_MIN)
-        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
-        answer: MetadataResponse = link.call(
-            ApiKey.METADATA, version, MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        )
-        if answer.error_code:
-            raise BrokerError(answer.error_code, "asking for metadata")
+        answer = _metadata(link, names)
+        self._told_by = link.address
         self._brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
         if names is None:
             self._topics.clear()
@@ -137,14 +156,20 @@ class Cluster:
             raise BrokerError(topic.error_code, f"topic {name}")
         topic_id = None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id)
         numbers = tuple(sorted(one.partition_index for one in topic.partitions))
-        leaders = {one.partition_index: Leader(one.leader_id, one.leader_epoch) for one in topic.partitions}
+        leaders = _leaders(topic)
+        if self._is_behind(topic_id, leaders):
+            self._doubt_teller()
+            self._topics.pop(name, None)
+            raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"topic {name}")
+        if topic_id is not None:
+            self._epochs[topic_id] = {**self._epochs.get(topic_id, {}), **_known(leaders)}
         self._topics[name] = Topic(TopicInfo(name, topic_id, numbers, topic.is_internal), leaders)
         return True
 
     # -- routes -------------------------------------------------------------------------------------------------
 
     def route(self, at: TopicPartition, patience: Patience) -> Route:
-        """The leader's connection, opened if need be."""
+        """The leader's connection, opened if need be; who gets an error doubts before the next try."""
         if at.topic not in self._topics:
             self.refresh([at.topic], patience)
         topic = self._topics[at.topic]
@@ -158,14 +183,39 @@ class Cluster:
             raise UnknownPartitionError(at, topic.info.partitions)
         address = self._brokers.get(leader.node)
         if leader.node < 0 or address is None:
-            self.doubt((at,))
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(at))
-        try:
-            link = self.link(address, patience)
-        except ConnectionLostError:
-            self.doubt((at,))
-            raise
-        return Route(link, topic.info.topic_id, leader.epoch)
+        return Route(self.link(address, patience), topic.info.topic_id, leader.epoch)
+
+    def expect(self, topic_id: uuid.UUID, epochs: Mapping[int, int]) -> None:
+        """These leader epochs were heard of: whoever tells of lower ones is behind."""
+        latest = self._epochs.setdefault(topic_id, {})
+        for partition, epoch in epochs.items():
+            latest[partition] = max(epoch, latest.get(partition, epoch))
+        for name, topic in list(self._topics.items()):
+            if topic.info.topic_id == topic_id and self._is_behind(topic_id, topic.leaders):
+                self._topics.pop(name)
+                self._doubt_teller()
+
+    def _doubt_teller(self) -> None:
+        if self._told_by is not None:
+            self._behind.pop(self._told_by, None)
+            self._behind[self._told_by] = None
+
+    def _is_behind(self, topic_id: uuid.UUID | None, leaders: Mapping[int, Leader]) -> bool:
+        latest = {} if topic_id is None else self._epochs.get(topic_id, {})
+        return any(0 <= leader.epoch < latest.get(at, 0) for at, leader in leaders.items())
+
+    def leader_epoch(self, at: TopicPartition) -> int:
+        patience = self.patience(f"asking who leads {at}")
+        while True:
+            try:
+                return self.route(at, patience).leader_epoch
+            except RawError as error:
+                self.doubt((at,))
+                patience.pause(error)
+
+    def knows(self, topic: str) -> bool:
+        return topic in self._topics
 
     def doubt(self, partitions: Iterable[TopicPartition]) -> None:
         """What is known of their topics may be out of date: ask again at the next `route`."""
@@ -192,13 +242,34 @@ class Cluster:
 
     def any_link(self, patience: Patience) -> Link:
         """An open connection, or the first that opens; ConnectionLostError when no broker answers."""
-        for link in self._links.values():
-            if link.usable:
+        for address, link in self._links.items():
+            if link.usable and address not in self._behind:
                 return link
         failures: dict[Address, ConnectionLostError] = {}
-        for address in dict.fromkeys([*self._bootstrap, *self._brokers.values()]):
+        known = dict.fromkeys([*self._bootstrap, *self._brokers.values()])
+        # Those that are behind come last, in turn: they may have caught up meanwhile.
+        for address in [*(one for one in known if one not in self._behind), *self._behind]:
             try:
                 return self.link(address, patience)
             except ConnectionLostError as error:
                 failures[address] = error
         raise ConnectionLostError("; ".join(str(error) for error in failures.values()))
+
+
+def _metadata(link: Link, names: Collection[str] | None) -> MetadataResponse:
+    version = link.version(ApiKey.METADATA, at_least=_METADATA_VERSION_MIN)
+    wanted = None if names is None else [MetadataRequestTopic(name=name) for name in names]
+    answer: MetadataResponse = link.call(
+        ApiKey.METADATA, version, MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+    )
+    if answer.error_code:
+        raise BrokerError(answer.error_code, "asking for metadata")
+    return answer
+
+
+def _leaders(topic: MetadataResponseTopic) -> dict[int, Leader]:
+    return {one.partition_index: Leader(one.leader_id, one.leader_epoch) for one in topic.partitions}
+
+
+def _known(leaders: Mapping[int, Leader]) -> dict[int, int]:
+    return {at: leader.epoch for at, leader in leaders.items() if leader.epoch >= 0}

@@ -14,6 +14,8 @@ from penstock.client.raw.stamping import Batch
 if TYPE_CHECKING:
     import uuid
 
+    from penstock.client.raw.link import Link
+
 
 class Lane:
     def __init__(self, at: TopicPartition) -> None:
@@ -23,6 +25,7 @@ class Lane:
         self.waiting: deque[Batch] = deque()
         self.not_before = 0.0  # do not try again before this moment
         self.pauses = 0  # in a row
+        self.link: Link | None = None  # where the last batch was sent to
         self._flying: list[Batch] = []
         self._unanswered = 0
         self._holds = False
@@ -30,6 +33,13 @@ class Lane:
     @property
     def ready(self) -> bool:
         return bool(self.waiting) and not self._holds
+
+    def may_go(self, link: "Link") -> bool:
+        """A new leader gets the next batch when it is known what became of those at the old one.
+
+        It would take it for the first one of this producer, and those come after it, or never.
+        """
+        return self.link is link or not self._unanswered
 
     @property
     def holds(self) -> bool:

@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 # v2 asks for committed records, v4 names the leader epoch, v7 knows MAX_TIMESTAMP.
 _VERSION_MIN = 2
 _MAX_TIMESTAMP_SINCE = 7
+# An election is over by then, unless there is nobody to elect.
+_PARTIAL_TRIES = 6
 Found = dict[TopicPartition, OffsetAt]
 Asked = dict[TopicPartition, int]
 
 
-def list_offsets(cluster: Cluster, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Found:
+def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, committed: bool, partial: bool = False
+) -> Found:
+    """`partial`: without those whose leaders do not answer after some tries, where others do."""
     found: Found = {}
     patience = cluster.patience("asking for offsets")
     while missing := {at: time for at, time in wanted.items() if at not in found}:
@@ -36,9 +41,11 @@ def list_offsets(cluster: Cluster, wanted: Mapping[TopicPartition, int], *, comm
         except RawError as error:
             trouble = error
         if trouble is not None:
+            if partial and found and trouble.retriable and patience.retries >= _PARTIAL_TRIES:
+                break
             cluster.doubt(at for at in missing if at not in found)
             patience.pause(trouble)
-    return {at: found[at] for at in wanted}
+    return {at: found[at] for at in wanted if at in found}
 
 
 def _round(
@@ -48,7 +55,14 @@ def _round(
     trouble: RawError | None = None
     by_link: defaultdict[Link, dict[TopicPartition, ListOffsetsPartition]] = defaultdict(dict)
     for at, time in missing.items():
-        route = cluster.route(at, patience)
+        try:
+            route = cluster.route(at, patience)
+        except RawError as error:
+            if not error.retriable or not cluster.knows(at.topic):
+                raise
+            # Nobody leads it, or nobody answers there: that holds up no other.
+            trouble = error
+            continue
         by_link[route.link][at] = ListOffsetsPartition(
             partition_index=at.partition, current_leader_epoch=route.leader_epoch, timestamp=time
         )

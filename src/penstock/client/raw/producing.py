@@ -134,6 +134,12 @@ class RawProducer:
         self._away_s += time.monotonic() - self._left_at
         try:
             yield
+        except RawError:
+            raise
+        except BaseException:
+            # Somewhere between two steps: a batch may be neither waiting nor under way, and would be waited for.
+            self._fail(RawError("the producer was interrupted: begin with a new one"))
+            raise
         finally:
             self._left_at = time.monotonic()
 
@@ -174,7 +180,8 @@ class RawProducer:
         oldest_first = [lane for lane in self._lanes.values() if lane.ready and lane.not_before <= now]
         oldest_first.sort(key=lambda lane: lane.waiting[0].deadline)
         for lane in oldest_first:
-            if self._failure is None and (route := self._route(lane)) is not None:
+            route = self._route(lane) if self._failure is None else None
+            if route is not None and lane.may_go(route.link):
                 loads.setdefault(route.link, []).append((lane, route))
         for link, lanes in loads.items():
             while lanes and self._failure is None and link.usable and under_way[link] < slots:
@@ -193,6 +200,7 @@ class RawProducer:
             elif route.topic_id is not None and route.topic_id != lane.topic_id:
                 raise TopicRecreatedError(lane.at.topic, lane.topic_id, route.topic_id)
         except RawError as error:
+            self._cluster.doubt((lane.at,))
             self._trouble(lane, first, error)
             return None
         return route
@@ -214,6 +222,7 @@ class RawProducer:
                     continue
                 key = topic_key(lane.at.topic, route.topic_id, version)
                 batch = lane.take()
+                lane.link = link
                 room -= batch.size_bytes
                 topics.setdefault(key, []).append(batch)
                 batches[key, lane.at.partition] = batch

@@ -1,4 +1,4 @@
-"""Coordination by Apache ZooKeeper, through kazoo: `pip install 'penstock[cluster]'`."""
+"""Coordination by Apache ZooKeeper, through kazoo: the extra cluster."""
 
 from penstock.coordination.zookeeper.address import Address, AddressError
 from penstock.coordination.zookeeper.link import AccessDeniedError

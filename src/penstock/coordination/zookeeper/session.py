@@ -103,9 +103,8 @@ class ZooKeeperTree:
         await self._load()
         await self._bury_the_dead()
         self._follower = asyncio.get_running_loop().create_task(self._follow(), name="coordination feed")
-        self._follower.add_done_callback(
-            lambda _: self._end()
-        )  # however it ends: nobody hears of changes any more
+        # However it ends: nobody hears of changes any more.
+        self._follower.add_done_callback(lambda _: self._end())
         self._news.set()
 
     def link_moved(self) -> None:

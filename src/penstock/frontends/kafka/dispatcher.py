@@ -1,14 +1,16 @@
 """From a frame to a handler: reads the request header, checks API and version, encodes the answer."""
 
+import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from struct import Struct
 from typing import Any
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
-from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
+from penstock.core.limits import LARGE_REQUEST_BYTES, PLAIN_REQUEST_BYTES_MAX
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
@@ -27,6 +29,9 @@ _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
 _HEAD_PLAIN = Struct(">ii")
 _HEAD_WITH_TAGS = Struct(">iib")
 _COPIED_BYTES_MAX = 4096
+# As plain numbers: looking one up in its class takes longer than all that is done with it.
+_HEAD_BYTES = _HEAD.size
+_OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
 _COMMITS_SINCE = commit_codec.FLEXIBLE_SINCE
 
 # How long a request for the controller is tried beyond its own time, and what of its own time counts.
@@ -42,14 +47,18 @@ class KafkaDispatcher:
         self._hot = hot
         self._commits = CommitPath(services)
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
+        # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
+        self._large = asyncio.Lock()
+        self.settle = hot.settle
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:
         """The parts of a response; None when it follows later or there is none. ProtocolError closes."""
-        if len(frame) < _HEAD.size:
-            raise DecodeError(f"a frame of {len(frame)} bytes holds no request header")
+        size = len(frame)
+        if size < _HEAD_BYTES:
+            raise DecodeError(f"a frame of {size} bytes holds no request header")
         api_key, version, correlation_id, client_id_length = _HEAD.unpack_from(frame)
         position = 10 + client_id_length if client_id_length > 0 else 10
-        if position > len(frame):
+        if position > size:
             raise DecodeError("a client id longer than the frame")
         if api_key == 0:
             if not produce_codec.MIN_VERSION <= version <= produce_codec.MAX_VERSION:
@@ -58,23 +67,24 @@ class KafkaDispatcher:
             if version >= produce_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.produce(connection, frame, position, version, correlation_id)
-        if len(frame) > PLAIN_REQUEST_BYTES_MAX:
-            raise ProtocolError(f"a request of {len(frame)} bytes that carries no records")
+        if size > PLAIN_REQUEST_BYTES_MAX:
+            raise ProtocolError(f"a request of {size} bytes that carries no records")
         if api_key == 1:
             if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
                 raise ProtocolError(f"Fetch version {version}")
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.fetch(connection, frame, position, version, correlation_id)
-        if api_key == ApiKey.OFFSET_COMMIT and _COMMITS_SINCE <= version <= self._commits_max:
+        if api_key == _OFFSET_COMMIT and _COMMITS_SINCE <= version <= self._commits_max:
             behind_tags = _behind_tags(frame, position)
             answer = self._commits.commit(connection, frame, behind_tags, version, correlation_id)
             if answer is not None:
                 return answer
         return self._dispatch_other(connection, frame, position, api_key, version, correlation_id)
 
-    def settle(self) -> None:
-        self._hot.settle()
+    def admit(self, api_key: int, size_bytes: int) -> None:
+        if api_key != ApiKey.PRODUCE and size_bytes > PLAIN_REQUEST_BYTES_MAX:
+            raise ProtocolError(f"a request of {size_bytes} bytes that carries no records")
 
     def _dispatch_other(
         self,
@@ -97,23 +107,50 @@ class KafkaDispatcher:
         client_id = str(data[10:position], "utf-8", "replace") if position > 10 else None
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
-        request, _ = api.codec.decode_request(data, position, version)
         call = Call(version, client_id, connection.peer, connection.produces)
-        if api.forwarded and not self._services.controller_link.is_here:
-            if (client_id or "").startswith(CLIENT_ID_PREFIX):
-                raise ProtocolError("forwarded to a broker that is not the controller")  # once is enough
+        if len(frame) > LARGE_REQUEST_BYTES:
+            connection.run(self._at_leisure(connection, api, data, position, call, correlation_id))
+            return None
+        request, _ = api.codec.decode_request(data, position, version)
+        if api.forwarded and not self._services.controller_client.is_here:
             connection.run(_forwarded(self._services, api, request, call, correlation_id))
             return None
         response = api.handler(self._services, request, call)
         if isinstance(response, Later):
             if response.is_there:
                 return [_encoded(api, correlation_id, version, response.rendered())]
-            response.subscribe(_Answer(connection, api, correlation_id, version))
+            response.subscribe(_Answer(connection, connection.defer(), api, correlation_id, version))
             return None
         if inspect.isawaitable(response):
             connection.run(_awaited(api, correlation_id, version, response))
             return None
         return [_encoded(api, correlation_id, version, response)]
+
+    async def _at_leisure(
+        self,
+        connection: Any,
+        api: Api,
+        data: bytes | memoryview,
+        position: int,
+        call: Call,
+        correlation_id: int,
+    ) -> list[object] | Callable[[Any], None]:
+        """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
+        services, version = self._services, call.version
+        in_thread = partial(services.loop.run_in_executor, services.executor)
+        async with self._large:
+            request, _ = await in_thread(api.codec.decode_request, data, position, version)
+        if api.forwarded and not services.controller_client.is_here:
+            return await _forwarded(services, api, request, call, correlation_id)
+        assert api.handler is not None
+        response = api.handler(services, request, call)
+        if isinstance(response, Later):
+            later = response
+            return lambda reply: later.subscribe(_Answer(connection, reply, api, correlation_id, version))
+        if inspect.isawaitable(response):
+            response = await response
+        async with self._large:
+            return [await in_thread(_encoded, api, correlation_id, version, response)]
 
 
 class _Answer:
@@ -121,12 +158,12 @@ class _Answer:
 
     __slots__ = ("_api", "_connection", "_correlation_id", "_reply", "_version")
 
-    def __init__(self, connection: Any, api: Api, correlation_id: int, version: int) -> None:
+    def __init__(self, connection: Any, reply: Any, api: Api, correlation_id: int, version: int) -> None:
         self._connection = connection
         self._api = api
         self._correlation_id = correlation_id
         self._version = version
-        self._reply = connection.defer()
+        self._reply = reply
 
     def __call__(self, response: Any) -> None:
         try:
@@ -141,12 +178,14 @@ class _Answer:
 async def _forwarded(
     services: Services, api: Api, request: Any, call: Call, correlation_id: int
 ) -> list[object]:
-    link = services.controller_link
+    controller = services.controller_client
+    if (call.client_id or "").startswith(CLIENT_ID_PREFIX):
+        raise ProtocolError("forwarded to a broker that is not the controller")  # once is enough
     timeout_s = min(getattr(request, "timeout_ms", 0) / 1000, _FORWARDED_SECONDS_MAX) + _FORWARDED_SECONDS
     try:
-        response = await link.forward(api.key, call.version, request, timeout_s)
+        response = await controller.forward(api.key, call.version, request, timeout_s)
     except ApiError as error:
-        if not link.is_here:
+        if not controller.is_here:
             # There is no answer that says this for all of them; clients connect anew and try again.
             raise ProtocolError(f"{ApiKey(api.key).name} cannot be forwarded: {error}") from error
         assert api.handler is not None

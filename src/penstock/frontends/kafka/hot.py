@@ -6,7 +6,6 @@ follows (the request waits), or that there is none (acks=0).
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import PendingProduce, check_acks, is_acknowledged, wait_for_acks
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSession
+from penstock.services.openings import Openings
 from penstock.services.produce import ProduceService, RefusedRecords
 from penstock.services.relay.inbox import RELAYED, RelayInbox
 from penstock.wire.kafka import fetch as fetch_codec
@@ -51,7 +51,7 @@ class HotPath:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        executor: Executor | None,
+        openings: Openings,
         table: PartitionTable,
         produce: ProduceService,
         fetch: FetchService,
@@ -60,7 +60,7 @@ class HotPath:
     ) -> None:
         self._inbox = inbox
         self._loop = loop
-        self._executor = executor
+        self._openings = openings
         self._table = table
         self._produce = produce
         self._fetch = fetch
@@ -76,17 +76,16 @@ class HotPath:
             answer = self._produce_single(asker, frame, position, version, correlation_id)
             if answer is not None:
                 return answer
-        transactional_id, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
-        if transactional_id == RELAYED and version >= produce_codec.TOPIC_IDS_SINCE:
-            asker.run(
-                take_relayed(self._inbox, bytearray(frame), topics, timeout_ms, version, correlation_id)
-            )
+        txn_id, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
+        if txn_id and txn_id.startswith(RELAYED) and version >= produce_codec.TOPIC_IDS_SINCE:
+            moved = bytearray(frame)
+            asker.run(take_relayed(self._inbox, txn_id, moved, topics, timeout_ms, version, correlation_id))
             return None
         if len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
         opens = self._opens_batches(topics, version)
         if opens and not _is_cheap_to_open(frame, topics):
-            asker.run(self._produce_opened(bytes(frame), topics, acks, timeout_ms, version, correlation_id))
+            asker.run(self._produce_opened(frame, topics, acks, timeout_ms, version, correlation_id))
             return None
         pending: PendingProduce | None = None
         answered: list[produce_codec.TopicAnswer] = []
@@ -134,7 +133,8 @@ class HotPath:
         if single is None:
             return None
         acks, name, number, start, end = single
-        topic = self._topic(name, version)
+        by_id = version >= produce_codec.TOPIC_IDS_SINCE
+        topic = (self._table.by_id if by_id else self._table.by_name).get(name)
         partition = topic.led.get(number) if topic is not None else None
         if topic is None or partition is None or topic.opens_batches or acks not in _ANSWERED_ACKS:
             return None
@@ -146,8 +146,7 @@ class HotPath:
             # Said here, and not found out again the long way: the log may have stamped the batch before it failed.
             refusal = (number, error.code, -1, -1, _log_start_for(error, partition), _why(error))
             return self._produced(correlation_id, version, [(name, [refusal])])
-        if partition not in self._held:
-            self._held[partition] = None
+        self._held[partition] = None
         log_start = partition.log.start_offset
         if partition.sync_before_ack and last >= partition.committed.offset:
             answer = (correlation_id, version, name, number, first, append_time, log_start)
@@ -231,15 +230,17 @@ class HotPath:
 
     async def _produce_opened(
         self,
-        frame: bytes,
+        frame: memoryview,
         topics: list[produce_codec.TopicRecords],
         acks: int,
         timeout_ms: int,
         version: int,
         correlation_id: int,
-    ) -> list[object] | None:
-        """The rare kind: some batch must be opened first, in a thread (`compression.type`, compacted topics)."""
-        view = memoryview(bytearray(frame))
+    ) -> list[object] | Callable[[Reply], None] | None:
+        """The rare kind: some batch must be opened first, in a thread (`compression.type`, compacted topics).
+
+        Its connection leaves the frame where it is until all are appended; others may wait for that memory.
+        """
         committed = self._loop.create_future()
         pending = PendingProduce(partial(committed.set_result, None))
         pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended
@@ -248,7 +249,7 @@ class HotPath:
             answers: list[produce_codec.PartitionAnswer] = []
             topic = self._topic(name, version)
             for number, start, end in partitions:
-                batch = view[start:end] if start >= 0 else None
+                batch = frame[start:end] if start >= 0 else None
                 if (
                     topic is not None
                     and topic.opens_batches
@@ -257,8 +258,8 @@ class HotPath:
                     and number in topic.led
                 ):
                     try:
-                        batch = await self._loop.run_in_executor(
-                            self._executor, self._produce.open_batch, topic, number, batch
+                        batch = await self._openings.run(
+                            partial(self._produce.open_batch, topic, number, batch)
                         )
                     except ApiError as error:
                         start_offset = _log_start_for(error, topic.partitions[number])  # led or not by now
@@ -272,9 +273,11 @@ class HotPath:
         if acks == 0:
             _close_on_error(answered)
             return None
+        if committed.done():
+            return self._produced(correlation_id, version, answered)
         pending.expire_after(self._loop, timeout_ms)
-        await committed
-        return self._produced(correlation_id, version, answered)
+        send = self._send_produced
+        return lambda r: committed.add_done_callback(lambda _: send(r, correlation_id, version, answered))
 
     # -- Fetch -----------------------------------------------------------------------------------------------
 

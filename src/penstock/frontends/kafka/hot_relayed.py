@@ -7,6 +7,7 @@ from penstock.wire.kafka import produce as produce_codec
 
 async def take_relayed(
     inbox: RelayInbox,
+    sender: str,
     frame: bytearray,
     topics: list[produce_codec.TopicRecords],
     timeout_ms: int,
@@ -19,6 +20,7 @@ async def take_relayed(
         answers: list[produce_codec.PartitionAnswer] = []
         for number, start, end in partitions:
             try:
+                inbox.check_sender(sender)
                 first = await inbox.take(topic_id, number, view[max(start, 0) : end], timeout_ms / 1000)
                 answers.append((number, 0, first, -1, -1, None))
             except ApiError as error:

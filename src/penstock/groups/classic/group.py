@@ -30,6 +30,10 @@ class Member:
     awaiting_join: Ticket | None = None
     awaiting_sync: Ticket | None = None
 
+    def size_bytes(self) -> int:
+        """About what it takes in memory: everything that its client chose."""
+        return told_bytes(self.id, self.client_id, self.instance_id, self.protocols)
+
     def metadata(self, protocol: str | None) -> bytes:
         for name, metadata in self.protocols:
             if name == protocol:
@@ -38,6 +42,11 @@ class Member:
 
     def vote(self, candidates: Sequence[str]) -> str:
         return next(name for name, _ in self.protocols if name in candidates)
+
+
+def told_bytes(member_id: str, client_id: str, instance_id: str | None, protocols: Protocols) -> int:
+    names = len(member_id) + len(client_id) + len(instance_id or "")
+    return names + sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True)
@@ -56,6 +65,7 @@ class ClassicGroup:
     pending: dict[str, None] = field(default_factory=dict)
     pending_sync: dict[str, None] = field(default_factory=dict)
     awaiting_join: int = 0  # how many members wait in JoinGroup
+    told_bytes: int = 0  # what all members told of themselves
     subscribed: frozenset[str] | None = None  # None: not known
     _supporters: Counter[str] = field(default_factory=Counter)  # of each protocol
     # The initial delay: what is left of it, and whether anybody came since it was last looked at.
@@ -128,6 +138,7 @@ class ClassicGroup:
         if self.leader_id is None:
             self.leader_id = member.id
         self.members[member.id] = member
+        self.told_bytes += member.size_bytes()
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.id
         self._supporters.update(name for name, _ in member.protocols)
@@ -143,6 +154,7 @@ class ClassicGroup:
         member = self.members.pop(member_id, None)
         if member is None:
             return None
+        self.told_bytes -= member.size_bytes()
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters += Counter()  # drops what nobody supports
         if member.awaiting_join is not None:
@@ -154,14 +166,15 @@ class ClassicGroup:
         return member
 
     def replace_protocols(self, member: Member, protocols: Protocols) -> None:
-        if (
-            protocols == member.protocols
-        ):  # as nearly always: counting anew would be most of what a rejoin costs
+        # As nearly always: counting anew would be most of what a rejoin costs.
+        if protocols == member.protocols:
             return
         self._supporters.subtract(name for name, _ in member.protocols)
         self._supporters += Counter()
         self._supporters.update(name for name, _ in protocols)
+        self.told_bytes -= member.size_bytes()
         member.protocols = protocols
+        self.told_bytes += member.size_bytes()
 
     def await_join(self, member: Member, ticket: Ticket) -> None:
         if member.awaiting_join is None:

@@ -50,10 +50,13 @@ def _refused(error: ErrorCode, request: Join) -> JoinReply:
 
 
 def _has_room(group: ClassicGroup, request: Join, settings: ClassicSettings) -> bool:
-    if group.state is EMPTY:
-        return True
     # A static member that comes back under a new id takes no more room than it has.
     member = group.members.get(request.member_id or group.static_ids.get(request.instance_id or "", ""))
+    told = request.size_bytes() - (member.size_bytes() if member is not None else 0)
+    if told > 0 and group.told_bytes + told > settings.members_bytes_max:
+        return False
+    if group.state is EMPTY:
+        return True
     if group.state is PREPARING:
         # By those who wait, not by all: so the last to rejoin a group that has become too large are turned away.
         waits = member is not None and member.awaiting_join is not None

@@ -8,6 +8,8 @@ from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
 from penstock.groups.records.group_value import encode_group_value
 from penstock.groups.records.keys import encode_group_key
 
+_LOOK_AGAIN_MS = 1000
+
 
 def rebalance_or_complete(group: ClassicGroup, settings: ClassicSettings, now: Now, out: Decision) -> None:
     """The membership changed: begin a rebalance, or go on with the one that is under way."""
@@ -62,8 +64,9 @@ def complete_join(group: ClassicGroup, settings: ClassicSettings, now: Now, out:
         if member.instance_id is None:
             drop(group, member.id, out)
     if group.members and not _elect_joined_leader(group):
-        # Only static members, none of which has come: their sessions decide how long we wait.
-        group.set_join_deadline(now.after_ms(group.rebalance_timeout_ms))
+        # Only static members, none of which has come: their sessions decide how long we wait. Without a pause, a
+        # rebalance timeout of nothing would make us look again at once, and again, for as long as they last.
+        group.set_join_deadline(now.after_ms(max(group.rebalance_timeout_ms, _LOOK_AGAIN_MS)))
         return
     group.generation += 1
     group.pending_sync.clear()

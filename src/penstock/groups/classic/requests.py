@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
-from penstock.groups.classic.group import Protocols
+from penstock.core.limits import GROUP_MEMBERS_RECORDS_MAX
+from penstock.groups.classic.group import Protocols, told_bytes
 
 UNKNOWN_MEMBER = ""
 NO_GENERATION = -1
@@ -18,6 +19,10 @@ class ClassicSettings:
     session_timeout_max_ms: int
     # A group's record must fit into a batch of its topic.
     record_bytes_max: int
+
+    @property
+    def members_bytes_max(self) -> int:
+        return GROUP_MEMBERS_RECORDS_MAX * self.record_bytes_max
 
 
 @dataclass(slots=True)
@@ -37,6 +42,11 @@ class Join:
     may_skip_assignment: bool
     # The id a new member would get.
     new_member_id: str
+
+    def size_bytes(self) -> int:
+        return told_bytes(
+            self.member_id or self.new_member_id, self.client_id, self.instance_id, self.protocols
+        )
 
 
 class JoinedMember(NamedTuple):

@@ -23,6 +23,7 @@ _GROUP_KIND = 2
 _GROUP_WRITTEN = _KIND.pack(2)
 # Keys that are committed over and over need not be made each time.
 _REMEMBERED_MAX = 10_000
+_CHARS_MAX = 300
 
 
 class OffsetKey(NamedTuple):
@@ -35,11 +36,20 @@ class GroupKey(NamedTuple):
     group: str
 
 
-@lru_cache(_REMEMBERED_MAX)
 def encode_offset_key(group: str, topic: str, partition: int) -> bytes:
+    # Those of very long names are not remembered, whoever sends many of them.
+    if len(group) > _CHARS_MAX:
+        return _encode_offset_key(group, topic, partition)
+    return _remembered(group, topic, partition)
+
+
+def _encode_offset_key(group: str, topic: str, partition: int) -> bytes:
     group_name, topic_name = group.encode(), topic.encode()
     head = _OFFSET_HEAD.pack(_OFFSET_WRITTEN, len(group_name))
     return head + group_name + _LENGTH.pack(len(topic_name)) + topic_name + _INT32.pack(partition)
+
+
+_remembered = lru_cache(_REMEMBERED_MAX)(_encode_offset_key)
 
 
 def encode_group_key(group: str) -> bytes:

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.classic.states import DEAD, STABLE
+from penstock.groups.classic.states import DEAD, STABLE, GroupState
+from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.later import Later
-from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.coordinator.shard import Status
 
 CLASSIC = "classic"
@@ -40,7 +40,7 @@ class GroupDescription:
 
 
 class GroupAdminService:
-    def __init__(self, runtime: CoordinatorRuntime) -> None:
+    def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
 
     def list(self) -> list[GroupListing]:
@@ -53,6 +53,15 @@ class GroupAdminService:
                 GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC)
                 for group in shard.state.groups.values()
             ]
+        return found
+
+    def states(self) -> dict[str, int]:
+        """How many groups are in each state, by its name in snake case; may be asked from a thread."""
+        found = {state.name.lower(): 0 for state in GroupState if state is not DEAD}
+        for shard in self._runtime.begun():
+            for group in list(shard.state.groups.values()):
+                if group.state is not DEAD:
+                    found[group.state.name.lower()] += 1
         return found
 
     def describe(self, group_id: str, later: Later) -> None:

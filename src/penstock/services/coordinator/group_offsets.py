@@ -1,6 +1,8 @@
 """OffsetCommit, OffsetFetch and OffsetDelete on the shards."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from penstock.core.error_codes import ErrorCode
@@ -16,33 +18,37 @@ from penstock.groups.offsets.commit import (
 from penstock.groups.offsets.table import OffsetTable
 from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import CommittedOffset, encode_offset_value
+from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.later import Later
-from penstock.services.coordinator.runtime import CoordinatorRuntime
-from penstock.services.coordinator.shard import Shard
+from penstock.services.coordinator.shard import Status
 
 # (topic, its id, partition, offset, leader epoch, metadata)
 Entry = tuple[str, bytes, int, int, int, str | None]
 _NAME_BYTES_MAX = 0x7FFF
+# Groups looked at for expired offsets before others get their turn.
+_GROUPS_AT_ONCE = 100
 NOTHING = OffsetTable()
 _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that is done with it
 
 
 class GroupOffsetService:
-    def __init__(self, runtime: CoordinatorRuntime) -> None:
+    def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
         self.commits = 0
 
     def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later) -> None:
         """Store offsets for a group; fills `later` with a code for each once they are committed."""
-        shard = self._shard(by.group_id, later)
+        group_id = by.group_id
+        shard = self._shard(group_id, later)
         if shard is None:
             return
-        group = shard.state.groups.get(by.group_id)
+        state = shard.state
+        group = state.groups.get(group_id)
         code = check_committer(group, by)
         if code is not _NONE:
             shard.answer_refused(later, code)
             return
-        if group is None and not _is_storable(by.group_id):
+        if group is None and not _is_storable(group_id):
             shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
             return
         now_ms = shard.wall_ms()
@@ -50,17 +56,17 @@ class GroupOffsetService:
         codes = []
         try:
             if group is None:
-                shard.state.get_or_create(by.group_id, shard.now())
+                state.get_or_create(group_id, shard.now())
             elif by.member_id:
                 keep_session(group, by.member_id, shard.now())
-            offsets = shard.state.offsets_of(by.group_id)
+            offsets = state.offsets_of(group_id)
             for topic, topic_id, partition, offset, leader_epoch, metadata in entries:
                 if metadata and not self._takes_metadata(metadata):
                     codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                     continue
                 value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms, topic_id)
                 # Encoded first: what cannot be stored must not be in memory either.
-                key, encoded = encode_offset_key(by.group_id, topic, partition), encode_offset_value(value)
+                key, encoded = encode_offset_key(group_id, topic, partition), encode_offset_value(value)
                 offsets.set(topic, partition, value)
                 shard.append_applied(key, encoded, now_ms)
                 codes.append(_NONE)
@@ -106,7 +112,27 @@ class GroupOffsetService:
         shard.store(gone)
         shard.answer(later, codes)
 
-    def _shard(self, group_id: str, later: Later) -> Shard | None:
+    async def run(self) -> None:
+        """Until cancelled: offsets are given up when their time has come."""
+        while True:
+            await asyncio.sleep(self._runtime.config.offsets_retention_check_interval_ms / 1000)
+            await self.expire()
+
+    async def expire(self) -> None:
+        """Drop what nobody has used for as long as it is kept."""
+        looked_at = 0
+        retention_ms = self._runtime.config.offsets_retention_minutes * 60_000
+        for shard in self._runtime.begun():
+            for group_id in list(shard.state.groups):
+                if shard.status is not Status.ACTIVE:
+                    break
+                rule = partial(shard.state.expire_group, group_id, retention_ms, shard.wall_ms())
+                shard.store_decided(rule)
+                looked_at += 1
+                if looked_at % _GROUPS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def _shard(self, group_id: str, later: Later) -> GroupShard | None:
         try:
             return self._runtime.shard_of(group_id)
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Reading a partition of `__consumer_offsets` back into memory, in slices: others keep being served meanwhile.
+"""Reading a partition of a coordinator's topic back into memory, in slices: others keep being served meanwhile.
 
 A record that cannot be read costs what it said, and nothing else: it is reported, and the rest is loaded.
 """
@@ -7,12 +7,14 @@ import asyncio
 import logging
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from penstock.core.errors import ApiError
-from penstock.groups.state import CoordinatorState
-from penstock.records.batch import InvalidBatch, check_batch
+from penstock.records.batch import NO_PRODUCER_ID, BatchHeader, Buffer, InvalidBatch, check_batch
+from penstock.records.control import transaction_end
 from penstock.records.reader import iter_batches, payload_of, records_in
 from penstock.replication.partition import Partition
+from penstock.services.coordinator.machine import Machine
 from penstock.storage.segment import ColdRead, Slice
 from penstock.wire.kafka.primitives import DecodeError
 
@@ -22,12 +24,24 @@ log = logging.getLogger(__name__)
 _APPLIED_AT_ONCE = 200
 
 
+class _Ended(NamedTuple):
+    """What a control batch says."""
+
+    offset: int
+    producer_id: int
+    committed: bool
+
+
+# (offset, key, value, producer of the transaction)
+_Stored = tuple[int, bytes | None, bytes | None, int]
+
+
 @dataclass(slots=True)
 class _Read:
     """What a slice of the log holds."""
 
     next_offset: int
-    records: list[tuple[int, bytes | None, bytes | None]] = field(default_factory=list)
+    records: list[_Stored | _Ended] = field(default_factory=list)
     damaged: list[str] = field(default_factory=list)
 
 
@@ -39,7 +53,7 @@ class LoadReport:
 
 
 async def load(
-    partition: Partition, state: CoordinatorState, executor: Executor | None, slice_bytes: int
+    partition: Partition, state: Machine[Any], executor: Executor | None, slice_bytes: int
 ) -> LoadReport:
     """Apply everything committed. StorageError: the disk cannot be read."""
     loop = asyncio.get_running_loop()
@@ -65,10 +79,13 @@ async def load(
     return report
 
 
-async def _apply(partition: Partition, state: CoordinatorState, read: _Read, report: LoadReport) -> None:
-    for number, (offset, key, value) in enumerate(read.records, 1):
+async def _apply(partition: Partition, state: Machine[Any], read: _Read, report: LoadReport) -> None:
+    for number, stored in enumerate(read.records, 1):
+        offset = stored[0]
         try:
-            if state.apply(key, value):
+            if isinstance(stored, _Ended):
+                state.transaction_ended(stored.producer_id, committed=stored.committed)
+            elif state.apply(stored[1], stored[2], offset, stored[3]):
                 report.records += 1
             else:
                 report.skipped += 1
@@ -90,23 +107,27 @@ def _read(found: Slice, from_offset: int, end_offset: int) -> _Read:
         for position, header in iter_batches(data):
             # Bounded, since a damaged header may say anything.
             read.next_offset = max(read.next_offset, min(header.last_offset + 1, end_offset))
-            if header.is_control:
-                continue
             try:
                 check_batch(memoryview(data)[position : position + header.size_bytes], 0)
-                records = [
-                    (one.offset, one.key, one.value)
-                    for one in records_in(header, payload_of(data, position, header))
-                    if one.offset >= from_offset
-                ]
+                read.records += _records_of(header, payload_of(data, position, header), from_offset)
             except ApiError as error:
                 read.damaged.append(f"the batch at offset {header.base_offset}: {error}")
-                continue
-            read.records += records
     except InvalidBatch as error:
         read.damaged.append(f"behind offset {read.next_offset}: {error}")
         read.next_offset = from_offset
     return read
+
+
+def _records_of(header: BatchHeader, payload: Buffer, from_offset: int) -> list[_Stored | _Ended]:
+    records = [record for record in records_in(header, payload) if record.offset >= from_offset]
+    if header.is_control:
+        return [
+            _Ended(record.offset, header.producer_id, committed)
+            for record in records
+            if (committed := transaction_end(record.key)) is not None
+        ]
+    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+    return [(record.offset, record.key, record.value, producer_id) for record in records]
 
 
 def _next_segment(partition: Partition, offset: int) -> int:

@@ -4,6 +4,11 @@ from collections.abc import Sequence
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import (
+    GROUPS_MEMBERS_BYTES_MAX,
+    MEMBER_BYTES_SMALL_MAX,
+    MEMBER_ID_NAME_CHARS_MAX,
+)
 from penstock.groups.classic.join import join
 from penstock.groups.classic.leave import leave
 from penstock.groups.classic.requests import (
@@ -16,9 +21,8 @@ from penstock.groups.classic.requests import (
     SyncReply,
 )
 from penstock.groups.classic.sync import heartbeat, sync
+from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.later import Later
-from penstock.services.coordinator.runtime import CoordinatorRuntime
-from penstock.services.coordinator.shard import Shard
 
 # A name that takes more bytes cannot be stored.
 _NAME_BYTES_MAX = 0x7FFF
@@ -27,7 +31,7 @@ _VARIANTS = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 
 
 class MembershipService:
-    def __init__(self, runtime: CoordinatorRuntime) -> None:
+    def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
@@ -35,7 +39,8 @@ class MembershipService:
         digits = f"{self._runtime.rng.getrandbits(128):032x}"
         variant = _VARIANTS[digits[16]]
         unique = f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
-        return f"{client_id if instance_id is None else instance_id}-{unique}"
+        name = client_id if instance_id is None else instance_id
+        return f"{name[:MEMBER_ID_NAME_CHARS_MAX]}-{unique}"
 
     def join(self, request: Join, later: Later) -> None:
         shard = self._shard(request.group_id, later)
@@ -51,6 +56,10 @@ class MembershipService:
             return
         if not _is_storable(request):
             later.fill(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id))
+            return
+        told = request.size_bytes()
+        if told > MEMBER_BYTES_SMALL_MAX and self._runtime.told_bytes + told > GROUPS_MEMBERS_BYTES_MAX:
+            later.fill(JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
             return
         now = shard.now()
         if request.member_id == UNKNOWN_MEMBER:
@@ -98,7 +107,7 @@ class MembershipService:
         else:
             shard.decide(group, lambda: leave(group, leavers, later, shard.settings, shard.now()), later)
 
-    def _shard(self, group_id: str, later: Later) -> Shard | None:
+    def _shard(self, group_id: str, later: Later) -> GroupShard | None:
         if not group_id:
             later.refuse(ErrorCode.INVALID_GROUP_ID)
             return None

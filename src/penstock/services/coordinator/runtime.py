@@ -1,7 +1,7 @@
-"""Which groups this broker coordinates: a shard for each partition of `__consumer_offsets` it leads.
+"""What of one kind this broker coordinates: a shard for each partition of the kind's topic that it leads.
 
 The topic is made when somebody first asks for a coordinator. A shard is loaded before it serves; one that went offline
-is loaded again once its log can be read. Everything that runs by the clock (loading, retention of offsets) is in `run`.
+is loaded again once its log can be read.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from typing import Generic
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.catching_up import CatchUp
@@ -18,16 +19,11 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.core.tasks import endless
-from penstock.groups.classic.requests import ClassicSettings
-from penstock.groups.classic.states import DEAD, GroupState
-from penstock.groups.partitioning import partition_of
-from penstock.groups.state import CoordinatorState
 from penstock.replication.partition import Partition
-from penstock.replication.table import PartitionTable, Topic
+from penstock.replication.table import PartitionTable
 from penstock.services.coordinator.loading import load
-from penstock.services.coordinator.shard import Shard, Status
-from penstock.services.topic_names import OFFSETS_TOPIC
-from penstock.services.topic_plans import WantedTopic
+from penstock.services.coordinator.machine import CoordinatorKind, SettingsT
+from penstock.services.coordinator.shard import MachineT, Shard, Status
 from penstock.services.topics import TopicService
 
 log = logging.getLogger(__name__)
@@ -38,13 +34,12 @@ _RETRY_SECONDS = 1.0
 _CATCH_UP_SECONDS = 5.0
 # As long as clients wait for FindCoordinator.
 _CREATION_MS = 30_000
-# Groups looked at for expired offsets before others get their turn.
-_GROUPS_AT_ONCE = 100
 
 
-class CoordinatorRuntime:
+class CoordinatorRuntime(Generic[MachineT, SettingsT]):
     def __init__(
         self,
+        kind: CoordinatorKind[MachineT, SettingsT],
         loop: asyncio.AbstractEventLoop,
         executor: Executor | None,
         clock: Clock,
@@ -55,6 +50,9 @@ class CoordinatorRuntime:
         catch_up: CatchUp,
         config: BrokerConfig,
     ) -> None:
+        self._kind = kind
+        self._topic_key = kind.topic.encode()
+        self._partition_of = kind.partition_of  # at hand: every request asks
         self._loop = loop
         self._executor = executor
         self._clock = clock
@@ -64,7 +62,7 @@ class CoordinatorRuntime:
         self._image = image
         self._catch_up = catch_up
         self.config = config
-        self._shards: dict[int, Shard] = {}
+        self._shards: dict[int, Shard[MachineT, SettingsT]] = {}
         self._work = asyncio.Event()  # some shard waits to be loaded
         self._creating = asyncio.Lock()
         self.damaged_records = 0
@@ -77,59 +75,53 @@ class CoordinatorRuntime:
     def close(self) -> None:
         """The broker stops: nothing is written any more, and nobody waits in vain."""
         for shard in self._shards.values():
-            shard.go_offline("the broker stops")
+            shard.go_offline("the broker stops", planned=True)
 
     # -- finding ---------------------------------------------------------------------------------------------
 
-    def shard_of(self, group_id: str) -> Shard:
-        """The one that coordinates the group; ApiError when there is none, or it is not ready."""
-        topic = self._table.by_name.get(_TOPIC_KEY)
-        # Of all there are, opened or not: a group must never be looked for in another one's place.
-        index = -1 if topic is None else partition_of(group_id, topic.count)
-        if topic is None or index not in topic.led:
-            raise ApiError(self._absence(group_id))
-        shard = self._shard(topic, index)
+    def shard_of(self, key: str) -> Shard[MachineT, SettingsT]:
+        """The one that coordinates it; ApiError when there is none, or it is not ready."""
+        topic = self._table.by_name.get(self._topic_key)
+        # Of all there are, opened or not: nothing must ever be looked for in another one's place.
+        partition = None if topic is None else topic.led.get(self._partition_of(key, topic.count))
+        if partition is None:
+            raise ApiError(self._absence(key))
+        shard = self._shard(partition)
         shard.check_active()
         return shard
 
-    def _absence(self, group_id: str) -> ErrorCode:
-        """Why a group is not coordinated here: this broker may be about to, and then nobody need look elsewhere."""
-        topic = self._image.topics.get(OFFSETS_TOPIC)
+    def _absence(self, key: str) -> ErrorCode:
+        """Why it is not coordinated here: this broker may be about to, and then nobody need look elsewhere."""
+        topic = self._image.topics.get(self._kind.topic)
         if topic is not None:
-            state = topic.partitions[partition_of(group_id, len(topic.partitions))]
+            state = topic.partitions[self._partition_of(key, len(topic.partitions))]
             if state.leader == self.config.node_id:
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
 
-    def shards(self) -> Iterator[Shard]:
+    def shards(self) -> Iterator[Shard[MachineT, SettingsT]]:
         """All there are, whatever their state."""
-        topic = self._table.by_name.get(_TOPIC_KEY)
+        topic = self._table.by_name.get(self._topic_key)
         if topic is not None:
             for index in list(topic.led):
-                yield self._shard(topic, index)
+                yield self._shard(topic.led[index])
 
-    def group_states(self) -> dict[str, int]:
-        """How many groups are in each state, by its name in snake case; may be asked from a thread."""
-        found = {state.name.lower(): 0 for state in GroupState if state is not DEAD}
-        for shard in list(self._shards.values()):
-            for group in list(shard.state.groups.values()):
-                if group.state is not DEAD:
-                    found[group.state.name.lower()] += 1
-        return found
+    def begun(self) -> list[Shard[MachineT, SettingsT]]:
+        """Those that somebody has asked for already; may be asked from a thread."""
+        return list(self._shards.values())
 
     @property
     def unavailable(self) -> int:
         """How many shards are not in service; may be asked from a thread."""
-        return sum(shard.status is not Status.ACTIVE for shard in list(self._shards.values()))
+        return sum(shard.status is not Status.ACTIVE for shard in self.begun())
 
-    def _shard(self, topic: Topic, index: int) -> Shard:
-        partition = topic.led[index]
-        shard = self._shards.get(index)
+    def _shard(self, partition: Partition) -> Shard[MachineT, SettingsT]:
+        shard = self._shards.get(partition.index)
         if shard is None or shard.partition is not partition:
             if shard is not None:
-                shard.go_offline("the topic was deleted")
-            shard = self._shards[index] = Shard(
-                partition, self._loop, self._clock, self._settings(partition), self._work.set
+                shard.go_offline("the topic was deleted", planned=True)
+            shard = self._shards[partition.index] = Shard(
+                self._kind, partition, self._loop, self._clock, self._settings(partition), self._work.set
             )
             if partition.log.start_offset == partition.committed.offset == partition.log.end_offset:
                 shard.go_active()  # nothing to read
@@ -137,32 +129,29 @@ class CoordinatorRuntime:
                 self._work.set()
         return shard
 
+    @property
+    def told_bytes(self) -> int:
+        """What clients told of all that is coordinated here, and memory keeps."""
+        return sum(shard.told_bytes for shard in self._shards.values())
+
     def role_changed(self, partition: Partition) -> None:
-        """This broker began or ceased to lead a partition; whose groups those are is decided by that alone."""
-        if partition.topic != OFFSETS_TOPIC:
+        """This broker began or ceased to lead a partition; who coordinates what is in it is decided by that alone."""
+        if partition.topic != self._kind.topic:
             return
         shard = self._shards.get(partition.index)
         if shard is not None and (not partition.is_leader or shard.epoch != partition.leader_epoch):
             del self._shards[partition.index]
-            shard.go_offline("another broker leads the partition")
+            shard.go_offline("another broker leads the partition", planned=True)
         self._work.set()
 
-    def _settings(self, partition: Partition) -> ClassicSettings:
-        config = self.config
-        topic = self._table.by_id.get(partition.topic_id)
-        return ClassicSettings(
-            initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
-            members_max=config.group_max_size,
-            session_timeout_min_ms=config.group_min_session_timeout_ms,
-            session_timeout_max_ms=config.group_max_session_timeout_ms,
-            record_bytes_max=config.message_max_bytes if topic is None else topic.config.max_message_bytes,
-        )
+    def _settings(self, partition: Partition) -> SettingsT:
+        return self._kind.settings(self.config, self._table.by_id.get(partition.topic_id))
 
     # -- the topic -------------------------------------------------------------------------------------------
 
     @property
     def has_topic(self) -> bool:
-        return _TOPIC_KEY in self._table.by_name
+        return self._topic_key in self._table.by_name
 
     async def create_topic(self, brokers: int) -> None:
         """Make the topic where it is missing; ApiError when it cannot be."""
@@ -170,30 +159,20 @@ class CoordinatorRuntime:
             if self.has_topic:
                 return
             config = self.config
-            wanted = WantedTopic(
-                OFFSETS_TOPIC,
-                partitions=config.offsets_topic_num_partitions,
-                # Kafka waits for as many brokers as it was told; a single node would wait for ever.
-                replication_factor=min(config.offsets_topic_replication_factor, brokers),
-                configs=(
-                    ("cleanup.policy", "compact"),
-                    ("compression.type", "producer"),
-                    ("segment.bytes", str(config.offsets_topic_segment_bytes)),
-                ),
-            )
-            created = (await self._topics.create([wanted], config, timeout_ms=_CREATION_MS))[OFFSETS_TOPIC]
+            wanted = self._kind.wanted_topic(config, brokers)
+            created = (await self._topics.create([wanted], config, timeout_ms=_CREATION_MS))[wanted.name]
             if isinstance(created, ApiError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.warning("%s cannot be created: %s", OFFSETS_TOPIC, created)
+                log.warning("%s cannot be created: %s", wanted.name, created)
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, created.message)
 
-    def topics_gone(self, names: Sequence[str]) -> None:
-        """Nobody goes on reading a topic that is gone, or its last partitions, least of all in another of its name.
+    def topics_changed(self, names: Sequence[str]) -> None:
+        """Topics of these names were made, have more or fewer partitions, or are gone.
 
         Shards that are not in service get to know when they are loaded.
         """
         for shard in self._shards.values():
             if shard.status is Status.ACTIVE:
-                shard.store_decided(partial(shard.state.bind_offsets, self._known_topic, names))
+                shard.store_decided(partial(shard.state.hear_of_topics, self._known_topic, names))
 
     def _known_topic(self, name: str) -> tuple[bytes, int] | None:
         topic = self._image.topics.get(name)
@@ -202,10 +181,8 @@ class CoordinatorRuntime:
     # -- by the clock ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(endless(self._load_shards))
-            tasks.create_task(endless(self._expire_offsets))
+        """Until cancelled: shards that wait for it are loaded."""
+        await endless(self._load_shards)
 
     async def _load_shards(self) -> None:
         while True:
@@ -222,8 +199,8 @@ class CoordinatorRuntime:
             except TimeoutError:
                 pass
 
-    async def _loaded(self, shard: Shard, *, caught_up: bool = False) -> bool:
-        """False: it cannot be told yet which of its offsets are of topics that are gone."""
+    async def _loaded(self, shard: Shard[MachineT, SettingsT], *, caught_up: bool = False) -> bool:
+        """False: it cannot be told yet what of it is about topics that are gone."""
         done = True
         if shard.status is Status.OFFLINE and not shard.partition.log.failed:
             shard.restart()
@@ -231,25 +208,25 @@ class CoordinatorRuntime:
             try:
                 done = await self._load(shard, caught_up=caught_up)
             except Exception as error:
-                shard.fail(error)  # these groups wait for somebody who mends it; all others do not
+                shard.fail(error)  # it waits for somebody who mends it; all others do not
             self._let_rest(shard)
         return done
 
-    def _let_rest(self, shard: Shard) -> None:
+    def _let_rest(self, shard: Shard[MachineT, SettingsT]) -> None:
         if shard.status is Status.OFFLINE:
             self._work.clear()  # it failed again, and asked for the next attempt by that
 
-    async def _load(self, shard: Shard, *, caught_up: bool) -> bool:
-        partition, source, state = shard.partition, shard.partition.log, CoordinatorState()
+    async def _load(self, shard: Shard[MachineT, SettingsT], *, caught_up: bool) -> bool:
+        partition, source, state = shard.partition, shard.partition.log, self._kind.machine()
         if partition.committed.offset != source.end_offset:
             return True  # what was written before it went offline may still be committed: the next look finds out
         try:
-            report = await load(partition, state, self._executor, self.config.offsets_load_buffer_size)
+            report = await load(partition, state, self._executor, self._kind.load_bytes(self.config))
         except StorageError as error:
             shard.go_offline(f"its log cannot be read: {error}")
             return True
-        # Offsets were committed under metadata that may be newer than ours: what is not known here may be yet to come.
-        if state.bind_offsets(self._known_topic) and not caught_up:
+        # It was written under metadata that may be newer than ours: what is not known here may be yet to come.
+        if state.hear_of_topics(self._known_topic) and not caught_up:
             return False
         if self._shards.get(partition.index) is not shard:
             return True  # no longer ours
@@ -259,37 +236,16 @@ class CoordinatorRuntime:
         self.damaged_records += report.damaged
         shard.state = state
         shard.go_active()
-        shard.store_decided(partial(state.bind_offsets, self._known_topic))
+        shard.store_decided(partial(state.hear_of_topics, self._known_topic))
         if report.records or report.damaged:
             log.info(
-                "%s-%d: %d groups from %d records, %d of other kinds, %d damaged",
+                "%s-%d: %d %s from %d records, %d of other kinds, %d damaged",
                 partition.topic,
                 partition.index,
-                len(state.groups),
+                sum(1 for _ in state.subjects()),
+                self._kind.subjects,
                 report.records,
                 report.skipped,
                 report.damaged,
             )
         return True
-
-    async def _expire_offsets(self) -> None:
-        while True:
-            await asyncio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
-            await self.expire_offsets()
-
-    async def expire_offsets(self) -> None:
-        """Drop what nobody has used for as long as it is kept."""
-        looked_at = 0
-        retention_ms = self.config.offsets_retention_minutes * 60_000
-        for shard in list(self._shards.values()):
-            for group_id in list(shard.state.groups):
-                if shard.status is not Status.ACTIVE:
-                    break
-                now_ms = self._clock.now_ms()
-                shard.store_decided(partial(shard.state.expire_group, group_id, retention_ms, now_ms))
-                looked_at += 1
-                if looked_at % _GROUPS_AT_ONCE == 0:
-                    await asyncio.sleep(0)
-
-
-_TOPIC_KEY = OFFSETS_TOPIC.encode()

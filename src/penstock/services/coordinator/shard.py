@@ -1,4 +1,4 @@
-"""One partition of `__consumer_offsets` in service: append, apply, and reply when it is committed.
+"""One partition of a coordinator's topic in service: append, apply, and reply when it is committed.
 
 State in memory changes as soon as something is decided, so that the next decision builds on it; nobody is told before
 the records are committed. That holds for readers too: whatever is asked while records are under way is answered behind
@@ -14,21 +14,21 @@ import logging
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.classic.requests import ClassicSettings
-from penstock.groups.classic.timeouts import begin_sessions, expire
 from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
-from penstock.groups.state import CoordinatorState
 from penstock.records.batch import read_header
-from penstock.records.builder import BatchBuilder
+from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.replication.partition import Partition
 from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.machine import CoordinatorKind, Machine, SettingsT, Subject
 
 log = logging.getLogger(__name__)
+
+MachineT = TypeVar("MachineT", bound=Machine[Any])
 
 # Records that gather in a turn of the loop are written once they are this many bytes.
 _BATCH_BYTES = 512 * 1024
@@ -40,12 +40,15 @@ class Status(Enum):
     OFFLINE = auto()
 
 
+_ACTIVE = Status.ACTIVE  # looking it up in its class, in every request, takes longer than asking for it
+
+
 class _Batch:
     """An `AckWaiter`: what was appended together, and who is told once it is committed."""
 
     __slots__ = ("_shard", "replies")
 
-    def __init__(self, shard: "Shard") -> None:
+    def __init__(self, shard: "Shard[Any, Any]") -> None:
         self._shard = shard
         self.replies: list[tuple[Later, object]] = []
 
@@ -56,25 +59,29 @@ class _Batch:
         self._shard.go_offline(f"{code.name}: {message}")
 
 
-class Shard:
+class Shard(Generic[MachineT, SettingsT]):
     def __init__(
         self,
+        kind: CoordinatorKind[MachineT, SettingsT],
         partition: Partition,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        settings: ClassicSettings,
+        settings: SettingsT,
         went_offline: Callable[[], None],
     ) -> None:
         """`went_offline` is called when somebody has to load it anew."""
+        self._kind = kind
         self._went_offline = went_offline
         self.partition = partition
         self.epoch = partition.leader_epoch  # under which it was begun
         self.settings = settings
         self.status = Status.LOADING
-        self.state = CoordinatorState()
+        self.state = kind.machine()
+        self.told_bytes = 0  # of all subjects
         self._loop = loop
         self._clock = clock
         self._builder: BatchBuilder | None = None
+        self._transaction: BatchOptions | None = None  # of which the builder's records are a part
         self._gathering: _Batch | None = None  # not yet written
         self._under_way: dict[_Batch, None] = {}  # written, not yet committed
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -87,22 +94,25 @@ class Shard:
         return self._clock.now_ms()
 
     def check_active(self) -> None:
-        if self.status is Status.LOADING:
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if self.status is Status.OFFLINE:
-            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        if self.status is not _ACTIVE:
+            is_loading = self.status is Status.LOADING
+            raise ApiError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR
+            )
 
     # -- decisions -------------------------------------------------------------------------------------------
 
-    def decide(self, group: ClassicGroup, rule: Callable[[], Decision], later: Later | None = None) -> None:
-        """A group's own decision: its members in memory are what the records say, or further on."""
+    def decide(self, subject: Subject, rule: Callable[[], Decision], later: Later | None = None) -> None:
+        """A subject's own decision: what memory has of it is what the records say, or further on."""
         try:
+            told = subject.told_bytes
             decision = rule()
+            self.told_bytes += subject.told_bytes - told
             for key, value in decision.records:
                 self.append_applied(key, value, self._clock.now_ms())
             for waiting, reply in decision.replies:
                 self.answer(waiting, reply)
-            self.watch(group)
+            self.watch(subject)
         except Exception as error:
             self.fail(error, later)
 
@@ -126,7 +136,7 @@ class Shard:
 
     def answer(self, later: Later, reply: object) -> None:
         """Once everything the reply may rest on is committed: at once, where nothing is under way."""
-        if self.status is not Status.ACTIVE:
+        if self.status is not _ACTIVE:
             later.refuse(ErrorCode.NOT_COORDINATOR)
         elif self._gathering is not None:
             self._gathering.replies.append((later, reply))
@@ -144,18 +154,46 @@ class Shard:
 
     # -- writing ---------------------------------------------------------------------------------------------
 
-    def append_applied(self, key: bytes, value: bytes | None, now_ms: int) -> None:
-        """A record whose effect is already in the state."""
-        if self.status is not Status.ACTIVE:
+    def append_applied(
+        self, key: bytes, value: bytes | None, now_ms: int, transaction: BatchOptions | None = None
+    ) -> None:
+        """A record whose effect is already in the state; `transaction` says of which producer's it is a part."""
+        if self.status is not _ACTIVE:
             return
         builder = self._builder
-        if builder is None:
-            builder = self._builder = BatchBuilder()
-            self._gathering = _Batch(self)
-            self._loop.call_soon(self.flush)
+        if builder is None or transaction is not self._transaction:
+            builder = self._begin_batch(transaction)
+            if builder is None:
+                return
         builder.append(value, key=key, timestamp=now_ms)
         if builder.size_bytes >= _BATCH_BYTES:
             self.flush()
+
+    def _begin_batch(self, transaction: BatchOptions | None) -> BatchBuilder | None:
+        if self._builder is None:
+            self._loop.call_soon(self.flush)
+        else:
+            self.flush()  # a batch is of one producer
+            if self.status is not _ACTIVE:
+                return None
+        self._transaction = transaction
+        self._builder, self._gathering = BatchBuilder(transaction), _Batch(self)
+        return self._builder
+
+    def end_transaction(self, marker: bytearray, producer_id: int, *, committed: bool, later: Later) -> None:
+        """Append this control batch: what the producer wrote here before counts from now on, or never."""
+        self.flush()
+        if self.status is not _ACTIVE:
+            later.refuse(ErrorCode.NOT_COORDINATOR)
+            return
+        try:
+            self.state.transaction_ended(producer_id, committed=committed)
+        except Exception as error:
+            self.fail(error, later)
+            return
+        batch = _Batch(self)
+        batch.replies.append((later, ErrorCode.NONE))
+        self._write(lambda: marker, batch)
 
     def flush(self) -> None:
         """Write what has gathered."""
@@ -163,10 +201,13 @@ class Shard:
         if builder is None or batch is None:
             return
         self._builder = self._gathering = None
+        self._write(builder.build, batch)
+
+    def _write(self, build: Callable[[], bytearray], batch: _Batch) -> None:
         self._under_way[batch] = None
         partition = self.partition
         try:
-            data = builder.build()
+            data = build()
             _, last = partition.append(memoryview(data), read_header(data), self._clock.now_ms())
         except ApiError as error:
             self.go_offline(str(error))
@@ -187,30 +228,31 @@ class Shard:
 
     # -- time ------------------------------------------------------------------------------------------------
 
-    def watch(self, group: ClassicGroup) -> None:
-        """Look at the group again at its earliest deadline; one that only moved back costs nothing."""
-        if group.earliest < group.armed_at:
-            group.armed_at = group.earliest
-            timer = self._timers.pop(group.id, None)
+    def watch(self, subject: Subject) -> None:
+        """Look at it again at its earliest deadline; one that only moved back costs nothing."""
+        if subject.earliest < subject.armed_at:
+            subject.armed_at = subject.earliest
+            timer = self._timers.pop(subject.id, None)
             if timer is not None:
                 timer.cancel()
-            self._timers[group.id] = self._loop.call_at(group.earliest, self._due, group)
+            self._timers[subject.id] = self._loop.call_at(subject.earliest, self._due, subject)
 
-    def _due(self, group: ClassicGroup) -> None:
-        group.armed_at = NEVER
-        self._timers.pop(group.id, None)
-        if self.status is Status.ACTIVE and self.state.groups.get(group.id) is group:
-            self.decide(group, lambda: expire(group, self.settings, self.now()))
+    def _due(self, subject: Subject) -> None:
+        subject.armed_at = NEVER
+        self._timers.pop(subject.id, None)
+        if self.status is _ACTIVE and self.state.holds(subject):
+            self.decide(subject, lambda: self.state.expire(subject, self.settings, self.now()))
 
     # -- lifecycle -------------------------------------------------------------------------------------------
 
     def go_active(self) -> None:
-        """Everything was read: members have a whole session to show up."""
+        """Everything was read."""
         self.status = Status.ACTIVE
         self._failure = ""
-        now = self.now()
-        for group in list(self.state.groups.values()):
-            self.decide(group, partial(begin_sessions, group, self.settings, now))
+        state, now = self.state, self.now()
+        self.told_bytes = sum(subject.told_bytes for subject in state.subjects())
+        for subject in list(state.subjects()):
+            self.decide(subject, partial(state.begin, subject, self.settings, now))
 
     def restart(self) -> None:
         """The log can be written again: to be loaded anew."""
@@ -221,22 +263,22 @@ class Shard:
         reason = f"unforeseen: {error!r}"
         # Once: what fails as it is loaded is tried every second.
         if reason != self._failure:
-            what = f"{self.partition.topic}-{self.partition.index}"
-            log.error("the groups of %s fail unexpectedly, and are tried again", what, exc_info=error)
+            what = f"{self._kind.subjects} of {self.partition.topic}-{self.partition.index}"
+            log.error("the %s fail unexpectedly, and are tried again", what, exc_info=error)
         self._failure = reason
         self.go_offline(reason)
         if later is not None:
             # Whoever asked shall not ask the same again and again; the others may.
             later.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def go_offline(self, reason: str) -> None:
-        """Memory may be ahead of the log: nothing of it counts any more."""
+    def go_offline(self, reason: str, *, planned: bool = False) -> None:
+        """Memory may be ahead of the log: nothing of it counts any more. What is `planned` needs nobody's attention."""
         if self.status is Status.OFFLINE:
             return
-        level = logging.WARNING if self.state.groups else logging.DEBUG  # of none, nobody needs to know
-        log.log(
-            level, "the groups of %s-%d are offline: %s", self.partition.topic, self.partition.index, reason
-        )
+        # Of none, nobody needs to know either.
+        level = logging.WARNING if any(self.state.subjects()) and not planned else logging.DEBUG
+        what = f"{self._kind.subjects} of {self.partition.topic}-{self.partition.index}"
+        log.log(level, "the %s are offline: %s", what, reason)
         self.status = Status.OFFLINE
         for timer in self._timers.values():
             timer.cancel()
@@ -244,12 +286,11 @@ class Shard:
         waiting = [later for batch in self._under_way for later, _ in batch.replies]
         if self._gathering is not None:
             waiting += [later for later, _ in self._gathering.replies]
-        for group in self.state.groups.values():
-            for member in group.members.values():
-                waiting += [one for one in (member.awaiting_join, member.awaiting_sync) if one is not None]
+        waiting += self.state.waiting()
         self._under_way.clear()
-        self._builder = self._gathering = None
-        self.state = CoordinatorState()
+        self._builder = self._gathering = self._transaction = None
+        self.state = self._kind.machine()
+        self.told_bytes = 0
         for later in waiting:
             later.refuse(ErrorCode.NOT_COORDINATOR)
         self._went_offline()

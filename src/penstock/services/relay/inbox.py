@@ -6,32 +6,53 @@ setting that was changed in between would keep acknowledged records from ever ar
 
 import asyncio
 
+from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import check_batch, read_header, stamp_append_time
-from penstock.records.relay import RELAY_IDS, RelayPlace, relayed_by
+from penstock.records.relay import RELAY_IDS, Relayed, RelayPlace, relayed_by
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import ALL, check_acks
 
-# In place of a transactional id: the records of this Produce request are moved by a relay.
+# In place of a transactional id: the records of this Produce request are moved by a relay, of which broker and epoch.
 RELAYED = "penstock-relay"
 
 
+def sender_id(broker: int, broker_epoch: int) -> str:
+    return f"{RELAYED}/{broker}/{broker_epoch}"
+
+
 class RelayInbox:
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, table: PartitionTable) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, table: PartitionTable, image: ClusterImage
+    ) -> None:
         self._loop = loop
         self._clock = clock
         self._table = table
+        self._image = image
 
-    def place(self, topic_id: bytes, index: int, source: int) -> RelayPlace | None:
-        """How far the relay from `source` is here; ApiError while a fail-over could still take that back."""
+    def check_sender(self, transactional_id: str) -> None:
+        """ApiError unless it names a broker as it is registered.
+
+        What is taken here says how far a relay is. A client that says more than its source has moved makes a repeat of
+        what the source moves next, and that is lost.
+        """
+        known = (sender_id(one.id, one.epoch) for one in self._image.brokers.values())
+        if transactional_id not in known:
+            raise ApiError(ErrorCode.STALE_BROKER_EPOCH, "no broker of that epoch is known here")
+
+    def places(self, topic_id: bytes, index: int, source: int) -> tuple[RelayPlace, ...]:
+        """How far the relay from `source` is here; ApiError while a fail-over could still take that back.
+
+        The latest first, and behind it what is here of the logs of earlier leaders.
+        """
         partition = self._find(topic_id, index)[1]
         word = partition.log.producers.relays.get(source)
         if word is not None and not word.is_committed(partition.high_watermark):
             raise not_committed()
-        return None if word is None else word.place
+        return () if word is None else word.places()
 
     async def take(self, topic_id: bytes, index: int, batches: memoryview, timeout_s: float) -> int:
         """Append whole batches, one behind the other; returns the first's offset, once all are committed."""
@@ -48,6 +69,7 @@ class RelayInbox:
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     f"no partition of {topic.name} that is retired, as far as is known here, relays into {index}",
                 )
+            self._check_epoch(topic_id, relayed_by(header))
             now_ms = self._clock.now_ms()
             if topic.uses_append_time and not header.is_control:
                 stamp_append_time(batch, 0, now_ms)
@@ -57,6 +79,15 @@ class RelayInbox:
         if last >= 0 and not partition.is_committed(last):
             await self._committed(partition, last, timeout_s)
         return first
+
+    def _check_epoch(self, topic_id: bytes, moved: Relayed) -> None:
+        """No source has anything of a later epoch than its leader's; one that we have not heard of has to wait."""
+        topic = self._image.topics_by_id.get(topic_id)
+        states = () if topic is None else topic.partitions[moved.source : moved.source + 1]
+        if not states or moved.epoch > states[0].leader_epoch:
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"nobody leads {moved.source} under {moved.epoch} yet"
+            )
 
     def _find(self, topic_id: bytes, index: int) -> tuple[Topic, Partition]:
         topic = self._table.by_id.get(topic_id)

@@ -1,6 +1,7 @@
 """One source of a relay: reads what is committed, sends it to the target, and goes on when that has committed it.
 
-    resume   ask the target how far it is; go on behind it, or where this log parted from what was moved
+    resume   ask the target how far it is; go on behind it, or where this log parted from what was moved; where the
+             latest of that is of no history of ours, mark what we move as this leader's
     move     a run of batches, one request at a time; each says which records of ours it holds
     skip     the target lost what it had, and it is deleted here: say so, or it would wait for it for ever
     trouble  whatever it is, rest a little and resume: what arrived nevertheless is dropped over there
@@ -11,15 +12,19 @@ steps costs a repeat at most, which the target knows.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from penstock.core.errors import PenstockError, StorageError
-from penstock.records.batch import check_batch
-from penstock.records.relay import RelayPlace, place_batch, stamp_relayed
-from penstock.replication.inlet import retirement_of
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.records.batch import check_batch, read_header
+from penstock.records.relay import RelayPlace, filler_batch, place_batch, stamp_relayed
+from penstock.replication.inlet import UNKNOWN, Close, ask_anew, retirement_of
 from penstock.replication.partition import Partition
+from penstock.services.relay.inbox import Committed
 from penstock.storage.log import Log
 from penstock.storage.segment import ColdRead, Slice
 
@@ -28,13 +33,18 @@ log = logging.getLogger(__name__)
 # Moved with one request: large enough for the disk, small enough to leave room for others.
 _CHUNK_BYTES = 512 * 1024
 _REST_SECONDS = 0.1
+# While there is nothing to move: whether another one leads the target.
+_LOOK_SECONDS = 1.0
 _REST_SECONDS_MAX = 2.0
+_COMMIT_SECONDS = 5.0
 
 
 class Target(Protocol):
     """See `Route`."""
 
-    async def place(self) -> RelayPlace | None: ...
+    @property
+    def epoch(self) -> int: ...
+    async def places(self) -> tuple[RelayPlace, ...]: ...
     async def deliver(self, batches: bytearray) -> None: ...
 
 
@@ -62,7 +72,9 @@ class Pump:
         self._more = asyncio.Event()
         self._next = -1
         self._place: RelayPlace | None = None  # the target's
+        self._epoch = -1  # the target's, when it told so
         self._moved = moved
+        self._name = f"{partition.topic}-{partition.index}"
         retirement_of(partition).advanced = self._more.set
 
     async def run(self) -> None:
@@ -71,21 +83,34 @@ class Pump:
         while True:
             try:
                 await self._resume()
-                while True:
-                    await self._move()
+                while await self._move():
                     rest_s = _REST_SECONDS
+                continue
             except (PenstockError, OSError, ColdRead) as error:
-                name = f"{self._partition.topic}-{self._partition.index}"
-                log.info("%s: its records cannot be moved now: %s", name, error)
+                log.info("%s: its records cannot be moved now: %s", self._name, error)
+            except Exception:
+                # Whatever is wrong with this partition is not the end of the broker, and with it of every other.
+                log.exception("%s: its records cannot be moved", self._name)
             await asyncio.sleep(rest_s)
             rest_s = min(2 * rest_s, _REST_SECONDS_MAX)
 
     async def _resume(self) -> None:
-        place = await self._target.place()
         retirement = retirement_of(self._partition)
-        self._place = place
-        self._next = resume_at(self._partition.log, retirement.limit, place)
+        asked, self._epoch = retirement.close, self._target.epoch
+        places = await self._target.places()
+        partition, limit = self._partition, retirement.limit
+        if places and places[0].epoch > partition.leader_epoch:
+            # We were replaced and have not heard of it; or somebody else said a relay's word.
+            raise StorageError(f"the target has something of epoch {places[0].epoch}, which is not ours")
+        parted, is_ours = parted_at(partition.log, limit, places)
+        if is_ours:
+            self._place = places[0] if places else None
+        else:
+            self._place = RelayPlace(await self._mark_epoch(), parted - limit - 1)
+        self._next = max(parted, partition.log.start_offset)
         retirement.moved = self._next
+        if asked is retirement.close is Close.ASKED:
+            retirement.close = Close.CONFIRMED
         log.info(
             "%s-%d: moves its records from offset %d on",
             self._partition.topic,
@@ -93,26 +118,65 @@ class Pump:
             self._next,
         )
 
-    async def _move(self) -> None:
-        while self._next >= self._partition.committed.offset:
+    async def _mark_epoch(self) -> int:
+        """What is moved from now on says that it is of this leader's log: whoever leads next must find its epoch there.
+
+        So something of that epoch is committed first: a control record, where there is nothing else.
+        """
+        partition, one = self._partition, self._partition.log
+        epoch = partition.leader_epoch
+        if not partition.is_leader or retirement_of(partition).closed:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it takes nothing any more")
+        if one.epochs.epoch_at(one.end_offset - 1) != epoch:
+            batch, now_ms = filler_batch(1), retirement_of(partition).written_ms
+            one.append(memoryview(batch), read_header(batch), epoch, now_ms)
+            partition.settle()
+        if not partition.is_committed(one.end_offset - 1):
+            waiter = Committed(self._loop)
+            partition.wait_for_commit(one.end_offset - 1, waiter)
+            async with asyncio.timeout(_COMMIT_SECONDS):
+                await waiter.done
+            if partition.leader_epoch != epoch:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another epoch began meanwhile")
+        return epoch
+
+    async def _move(self) -> bool:
+        """Move what there is; not when the partition led anew meanwhile, perhaps with other records in its log.
+
+        Nor when another one leads the target, which may have lost its end: also where there is nothing to move.
+        """
+        retirement = retirement_of(self._partition)
+        while retirement.moved != UNKNOWN and self._next >= self._partition.committed.offset:
             self._more.clear()
-            await self._more.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._more.wait()
+            self._look_at_target()
+        if retirement.moved == UNKNOWN:
+            return False
         chunk = await self._read()
-        if chunk.batches:
+        self._look_at_target()
+        if chunk.batches and retirement.moved != UNKNOWN:
             await self._target.deliver(chunk.batches)
+        if retirement.moved == UNKNOWN:
+            return False
         for lost in chunk.lost:
             log.error(
-                "%s-%d: offsets %d to %d are lost: they were moved and deleted here, and the partition that took them "
-                "lost its end, by an unclean election or a power cut",
-                self._partition.topic,
-                self._partition.index,
+                "%s: offsets %d to %d are lost: they were moved and deleted here, and the partition that took them "
+                "lost its end, by an unclean election, a power cut or with its disk",
+                self._name,
                 lost.start,
                 lost.stop - 1,
             )
         self._moved.records += chunk.next_offset - self._next
         self._moved.size_bytes += len(chunk.batches)
         self._next, self._place = chunk.next_offset, chunk.place
-        retirement_of(self._partition).moved = self._next
+        retirement.moved = self._next
+        return True
+
+    def _look_at_target(self) -> None:
+        if self._target.epoch != self._epoch:
+            ask_anew(retirement_of(self._partition), Close.NOT_ASKED)
 
     async def _read(self) -> "Chunk":
         """Committed batches from the next one on, made ready for the target."""
@@ -149,33 +213,41 @@ def prepared(data: bytearray, source: int, limit: int, next_offset: int, place: 
         if header.last_offset < next_offset:
             continue
         distance = header.base_offset - limit
-        reached = RelayPlace(header.leader_epoch, distance + header.last_offset_delta)
-        if place is not None and reached > place and distance > place.distance + 1:
+        # Never of an earlier epoch than what the target has: see `Pump._mark_epoch`.
+        epoch = header.leader_epoch if place is None else max(header.leader_epoch, place.epoch)
+        reached = RelayPlace(epoch, distance + header.last_offset_delta)
+        known = RelayPlace(epoch, -1) if place is None else place
+        if reached > known and distance > known.distance + 1:
             # Between the two nothing is left here: this log starts behind what the target lost, or parted from it.
-            lost.append(range(limit + place.distance + 1, header.base_offset))
-            before = RelayPlace(place.epoch, distance - 1)
+            lost.append(range(limit + known.distance + 1, header.base_offset))
+            before = RelayPlace(known.epoch, distance - 1)
             ready += place_batch(source, before, header.max_timestamp, skips=True)
         if header.is_control:
             # What it says concerns this log alone; that it was there must be known, or a gap would seem to be.
             ready += place_batch(source, reached, header.max_timestamp)
         else:
-            stamp_relayed(batch, source, distance)
+            stamp_relayed(batch, source, epoch, distance)
             ready += batch
-        place = reached if place is None else max(place, reached)
+        place = max(known, reached)
         next_offset = header.next_offset
     return Chunk(ready, next_offset, place, lost)
 
 
-def resume_at(one: Log, limit: int, place: RelayPlace | None) -> int:
-    """The first offset that the target does not have; it may have more than we do, of a history that was lost."""
-    if place is None:
-        offset = limit
-    elif place.epoch > one.epochs.latest:
-        offset = one.end_offset
-    else:
-        _, end_offset = one.epochs.end_of(place.epoch, one.end_offset)
-        offset = min(limit + place.distance + 1, end_offset)
-    return max(offset, limit, one.start_offset)
+def parted_at(one: Log, limit: int, places: Sequence[RelayPlace]) -> tuple[int, bool]:
+    """Up to where the target has what this log has, and whether the latest that it has is of this log's history.
+
+    It may have more than we do, of a history that was lost. Where it has something of a leader whose epoch left nothing
+    here, uncleanly elected and gone again, it tells how far it had got with the logs of leaders before that one.
+    """
+    if not places:
+        return limit, True
+    for place in places:
+        epoch, end_offset = one.epochs.end_of(place.epoch, one.end_offset)
+        if epoch == place.epoch:
+            return max(min(limit + place.distance + 1, end_offset), limit), place is places[0]
+    end_offset = one.epochs.end_of(places[0].epoch, one.end_offset)[1]
+    end_offset = one.end_offset if end_offset < 0 else end_offset
+    return max(min(limit + places[0].distance + 1, end_offset), limit), False
 
 
 def _load(found: Slice) -> bytearray:

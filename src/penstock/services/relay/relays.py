@@ -1,12 +1,13 @@
 """Which relays run here: one for every retired partition that this broker leads."""
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.coordination.image import ClusterImage
 from penstock.replication.inlet import is_retired
 from penstock.replication.partition import Partition
-from penstock.services.controller_link import ControllerLink
+from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.pump import Moved, Pump
 from penstock.services.relay.routes import Route
@@ -19,15 +20,17 @@ class Relays:
         executor: Executor | None,
         node: int,
         image: ClusterImage,
-        link: ControllerLink,
+        peers: Peers,
         inbox: RelayInbox,
+        broker_epoch: Callable[[], int],
     ) -> None:
         self._loop = loop
         self._executor = executor
         self._node = node
         self._image = image
-        self._link = link
+        self._peers = peers
         self.inbox = inbox
+        self._broker_epoch = broker_epoch
         self.moved = Moved()
         self._wanted: dict[Partition, int] = {}  # the leader epoch of each
         self._changed = asyncio.Event()
@@ -69,4 +72,13 @@ class Relays:
         inlet = inlets[partition.index] if partition.index < len(inlets) else None
         if topic is None or inlet is None:
             return None  # it was deleted in this moment
-        return Route(self._node, self._image, self._link, self.inbox, topic.id, partition.index, inlet.into)
+        return Route(
+            self._node,
+            self._image,
+            self._peers,
+            self.inbox,
+            topic.id,
+            partition.index,
+            inlet.into,
+            self._broker_epoch,
+        )

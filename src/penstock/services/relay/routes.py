@@ -1,12 +1,14 @@
 """The way to a relay's target: to the inbox here, or over the wire to the broker that leads it."""
 
+from collections.abc import Callable
+
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.relay import RELAY_IDS, RelayPlace, relay_place
 from penstock.replication.peer import Peer, PeerError
-from penstock.services.controller_link import ControllerLink
-from penstock.services.relay.inbox import RELAYED, RelayInbox, not_committed
+from penstock.services.peers.peers import Peers
+from penstock.services.relay.inbox import RelayInbox, not_committed, sender_id
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import DescribeProducersRequest, TopicRequest
 from penstock.wire.kafka.generated.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -15,6 +17,7 @@ _PRODUCE_VERSION = 13  # topics by id: another one of the same name must not get
 _DESCRIBE_VERSION = 0
 _ANSWER_SECONDS = 5.0
 _ALL = -1
+_NO_EPOCH = -1
 
 
 class Route:
@@ -24,39 +27,50 @@ class Route:
         self,
         node: int,
         image: ClusterImage,
-        link: ControllerLink,
+        peers: Peers,
         inbox: RelayInbox,
         topic_id: bytes,
         source: int,
         into: int,
+        broker_epoch: Callable[[], int],
     ) -> None:
         self._node = node
         self._image = image
-        self._link = link
+        self._peers = peers
         self._inbox = inbox
         self._topic_id = topic_id
         self._source = source
         self._into = into
+        self._broker_epoch = broker_epoch
 
-    async def place(self) -> RelayPlace | None:
-        """How far the target has it committed. PenstockError: nobody can tell now."""
+    @property
+    def epoch(self) -> int:
+        """The target's leader epoch, as far as is known here."""
+        topic = self._image.topics_by_id.get(self._topic_id)
+        if topic is None or self._into >= len(topic.partitions):
+            return _NO_EPOCH
+        return topic.partitions[self._into].leader_epoch
+
+    async def places(self) -> tuple[RelayPlace, ...]:
+        """How far the target has it committed: the latest first. PenstockError: nobody can tell now."""
         name, leader = self._leader()
         if leader == self._node:
-            return self._inbox.place(self._topic_id, self._into, self._source)
+            return self._inbox.places(self._topic_id, self._into, self._source)
         request = DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[self._into])])
         answer = await self._peer(leader).ask(
             ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_VERSION, request, _ANSWER_SECONDS
         )
         told = answer.topics[0].partitions[0]
         _check(told.error_code, told.error_message)
+        places = []
         for one in told.active_producers:
             if one.producer_id >= RELAY_IDS:
                 source, place = relay_place(one.producer_id, one.producer_epoch, one.last_sequence)
                 if source == self._source:
                     if one.current_txn_start_offset >= 0:
                         raise not_committed()
-                    return place
-        return None
+                    places.append(place)
+        return tuple(sorted(places, key=lambda place: place.epoch, reverse=True))
 
     async def deliver(self, batches: bytearray) -> None:
         """Returns once the target has committed all of them. PenstockError: open what became of them."""
@@ -66,7 +80,7 @@ class Route:
             return
         data = PartitionProduceData(index=self._into, records=bytes(batches))
         request = ProduceRequest(
-            transactional_id=RELAYED,
+            transactional_id=sender_id(self._node, self._broker_epoch()),
             acks=_ALL,
             timeout_ms=int(_ANSWER_SECONDS * 1000),
             topic_data=[TopicProduceData(topic_id=self._topic_id, partition_data=[data])],
@@ -82,7 +96,7 @@ class Route:
         return topic.name, topic.partitions[self._into].leader
 
     def _peer(self, broker: int) -> Peer:
-        peer = self._link.peer(broker, f"relay-{self._topic_id.hex()}-{self._source}")
+        peer = self._peers.peer(broker, f"relay-{self._topic_id.hex()}-{self._source}")
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         return peer

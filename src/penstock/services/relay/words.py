@@ -39,6 +39,9 @@ def keep_words(
     log = partition.log
     wanted = expired_segments(log.summaries(), limits, log.start_offset, limit_offset, now_ms)
     allowed = expired_segments(log.summaries(), limits, log.start_offset, oldest, now_ms)
+    if partition.retirement is not None and allowed >= len(log.segments) - 1:
+        # What is moved goes at once there: each round would say it once more, to gain what the last round wrote.
+        return oldest
     # One that is under way is waited for: where nothing can be committed, each round would say it once more.
     if allowed < wanted and is_said(topic, partition):
         with suppress(ApiError):  # the disk does not take it: then nothing goes yet

@@ -18,7 +18,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.wire.kafka.leaders import Endpoints, Leader, append_endpoints, append_leader
-from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
+from penstock.wire.kafka.primitives import (
+    MALFORMED,
+    Buffer,
+    DecodeError,
+    read_uvarint,
+    skip_tags,
+    write_uvarint,
+)
 
 MIN_VERSION = 4
 MAX_VERSION = 18
@@ -39,6 +46,7 @@ _PARTITION_V12 = Struct(">iiqiqi")  # partition, leader epoch, offset, last epoc
 _ANSWER_V4 = Struct(">ihqq")  # partition, error, high watermark, last stable offset
 _ANSWER_V5 = Struct(">ihqqq")  # …, log start offset
 _ABORTED = Struct(">qq")
+_COPIED_BYTES_MAX = 4096
 
 
 class FetchPartition(NamedTuple):
@@ -83,12 +91,14 @@ TopicAnswer = tuple[bytes, list[PartitionAnswer]]
 
 def decode_request(buffer: memoryview, position: int, version: int) -> FetchRequest:
     try:
-        return _decode(buffer, position, version)
+        # Bytes are read quicker than a view of them, by more than copying a small request costs.
+        small = len(buffer) <= _COPIED_BYTES_MAX
+        return _decode(bytes(buffer) if small else buffer, position, version)
     except MALFORMED as error:
         raise DecodeError(f"a Fetch request that ends early or is malformed: {error}") from error
 
 
-def _decode(buffer: memoryview, position: int, version: int) -> FetchRequest:
+def _decode(buffer: Buffer, position: int, version: int) -> FetchRequest:
     replica_id, replica_epoch = -1, -1
     if version < 15:
         (replica_id,) = _INT32.unpack_from(buffer, position)
@@ -146,7 +156,7 @@ def _decode(buffer: memoryview, position: int, version: int) -> FetchRequest:
     )
 
 
-def _count(buffer: memoryview, position: int, version: int) -> tuple[int, int]:
+def _count(buffer: Buffer, position: int, version: int) -> tuple[int, int]:
     """The count of an array whose elements have at least one byte each."""
     if version >= FLEXIBLE_SINCE:
         count, position = read_uvarint(buffer, position)
@@ -159,7 +169,7 @@ def _count(buffer: memoryview, position: int, version: int) -> tuple[int, int]:
     return count, position
 
 
-def _topic(buffer: memoryview, position: int, version: int) -> tuple[bytes, int]:
+def _topic(buffer: Buffer, position: int, version: int) -> tuple[bytes, int]:
     if version < TOPIC_IDS_SINCE:
         name, position = _string(buffer, position, version)
         # As Kafka reads it, and echoes it: what is no UTF-8 becomes U+FFFD. Names of topics are ASCII.
@@ -169,7 +179,7 @@ def _topic(buffer: memoryview, position: int, version: int) -> tuple[bytes, int]
     return bytes(buffer[position : position + 16]), position + 16
 
 
-def _string(buffer: memoryview, position: int, version: int) -> tuple[bytes, int]:
+def _string(buffer: Buffer, position: int, version: int) -> tuple[bytes, int]:
     if version >= FLEXIBLE_SINCE:
         length, position = read_uvarint(buffer, position)
         length -= 1
@@ -181,7 +191,7 @@ def _string(buffer: memoryview, position: int, version: int) -> tuple[bytes, int
     return bytes(buffer[position : position + length]), position + length
 
 
-def _partition(buffer: memoryview, position: int, version: int) -> tuple[FetchPartition, int]:
+def _partition(buffer: Buffer, position: int, version: int) -> tuple[FetchPartition, int]:
     if version >= FLEXIBLE_SINCE:
         one = FetchPartition._make(_PARTITION_V12.unpack_from(buffer, position))
         position += 32
@@ -197,7 +207,7 @@ def _partition(buffer: memoryview, position: int, version: int) -> tuple[FetchPa
     return FetchPartition(number, -1, offset, -1, -1, max_bytes), position + 16
 
 
-def _replica_state(buffer: memoryview, position: int) -> tuple[int, int]:
+def _replica_state(buffer: Buffer, position: int) -> tuple[int, int]:
     """Tag 1 of the request since version 15: the fetching replica's id and broker epoch."""
     count, position = read_uvarint(buffer, position)
     state = (-1, -1)
@@ -225,7 +235,7 @@ def encode_response(
     flexible = version >= FLEXIBLE_SINCE
     parts: list[object] = []
     out = bytearray(4)
-    records_bytes = 0
+    total = 0
     endpoints: Endpoints = {}
     out += _INT32.pack(correlation_id)
     if flexible:
@@ -249,7 +259,7 @@ def encode_response(
             else:
                 out += _INT32.pack(size)
             if size:
-                records_bytes += size
+                total += len(out) + size
                 parts += (out, answer.records)
                 out = bytearray()
             if flexible:
@@ -262,8 +272,7 @@ def encode_response(
         out.append(0)
     if out:
         parts.append(out)
-    total = records_bytes + sum(len(part) for part in parts if isinstance(part, bytearray))
-    _INT32.pack_into(first, 0, total - 4)
+    _INT32.pack_into(first, 0, total + len(out) - 4)
     return parts
 
 

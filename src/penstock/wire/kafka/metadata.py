@@ -8,6 +8,7 @@ controller) and a short tail:
 """
 
 from collections.abc import Sequence
+from functools import cache
 from struct import Struct
 
 from penstock.wire.kafka.generated.metadata import (
@@ -25,7 +26,7 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
     """One topic as it stands in an answer of this version."""
     alone = encode_response(MetadataResponse(topics=[topic]), version)
     tail = _tail_bytes(version)
-    return alone[len(encode_response(MetadataResponse(), version)) - tail : len(alone) - tail]
+    return alone[_empty_bytes(version) - tail : len(alone) - tail]
 
 
 def encode_with_topics(response: MetadataResponse, topics: Sequence[bytes], version: int) -> bytes:
@@ -37,6 +38,11 @@ def encode_with_topics(response: MetadataResponse, topics: Sequence[bytes], vers
     count = bytearray()
     write_compact_count(count, len(topics))
     return b"".join((body[: end - 1], count, *topics, body[end:]))
+
+
+@cache
+def _empty_bytes(version: int) -> int:
+    return len(encode_response(MetadataResponse(), version))
 
 
 def _tail_bytes(version: int) -> int:

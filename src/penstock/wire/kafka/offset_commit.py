@@ -26,9 +26,8 @@ TOPIC_IDS_SINCE = 10
 _INT32 = Struct(">i")
 _OFFSET = Struct(">iqi")  # partition, offset, leader epoch
 _NO_TAGS_TWICE = bytes(2)
-_LAST = Struct(
-    ">qibbh"
-)  # offset, leader epoch, length of the metadata, tagged fields of partition, topic and request
+# Offset, leader epoch, length of the metadata, tagged fields of partition, topic and request.
+_LAST = Struct(">qibbh")
 _LAST_BYTES = _LAST.size
 _NO_METADATA = {0: None, 1: ""}  # by the length that stands for it
 _RESPONSE = Struct(">ii")  # size, correlation id

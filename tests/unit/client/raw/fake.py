@@ -56,6 +56,7 @@ class FakePeer:
         self.versions = {key: version_range(key) for key in SPOKEN}
         self.nodes: dict[int, FakePeer] = {node: self}
         self.leaders: dict[str, dict[int, int]] = {"t": {0: node}}
+        self.leader_epoch = 3
         self.topic_ids: dict[str, uuid.UUID | None] = {"t": TOPIC_ID}
         self.asked: defaultdict[ApiKey, list[Asked]] = defaultdict(list)
         self.connections = 0
@@ -185,7 +186,9 @@ class FakePeer:
             return metadata.MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=name)
         topic_id = self.topic_ids[name]
         partitions = [
-            metadata.MetadataResponsePartition(partition_index=number, leader_id=leader, leader_epoch=3)
+            metadata.MetadataResponsePartition(
+                partition_index=number, leader_id=leader, leader_epoch=self.leader_epoch
+            )
             for number, leader in self.leaders[name].items()
         ]
         return metadata.MetadataResponseTopic(

@@ -1,6 +1,7 @@
 """Finding brokers, topics and offsets when not everything goes well."""
 
 import dataclasses
+import uuid
 
 import pytest
 from tests.unit.client.raw.fake import CLOSE, QUICK, TOPIC_ID, FakePeer, offset_found
@@ -147,3 +148,82 @@ def test_without_retries_a_missing_topic_is_still_called_so() -> None:
             pytest.raises(UnknownTopicError, match="no topic nix"),
         ):
             client.describe(["nix"])
+
+
+def test_a_leader_that_was_replaced_and_does_not_know_it_is_not_asked() -> None:
+    """It is cut off from the others, and clients still reach it: it would answer for an earlier time."""
+    with FakePeer(1) as old, FakePeer(2) as new:
+        for peer in (old, new):
+            peer.nodes = {1: old, 2: new}
+            peer.on(ApiKey.LIST_OFFSETS, offset_found(peer.node))
+        new.leaders, new.leader_epoch = {"t": {0: 2}}, 5
+        with RawClient(old.bootstrap, QUICK) as client:
+            assert client.offsets({AT: LATEST})[AT].offset == 1, "nobody knows better yet"
+            client.expect(TOPIC_ID, {0: 5})
+            assert client.offsets({AT: LATEST})[AT].offset == 2
+            assert client.leader_epoch(AT) == 5
+            # Also when it is asked for everything.
+            client._cluster._behind.clear()
+            client.topics()
+            assert client.offsets({AT: LATEST})[AT].offset == 2
+            # Both were behind once, and one has caught up since.
+            client._cluster._behind = dict.fromkeys([("127.0.0.1", old.port), ("127.0.0.1", new.port)])
+            client._cluster.doubt((AT,))
+            assert client.leader_epoch(AT) == 5
+        # Leader epochs that were heard of once are expected by themselves.
+        with RawClient(new.bootstrap, QUICK) as client:
+            assert client.leader_epoch(AT) == 5
+            client._cluster._behind[("127.0.0.1", new.port)] = None
+            client._cluster.doubt((AT,))
+            assert client.leader_epoch(AT) == 5
+
+
+def test_who_finds_nobody_that_leads_in_the_expected_epoch_gives_up() -> None:
+    with (
+        FakePeer() as peer,
+        RawClient(peer.bootstrap, dataclasses.replace(QUICK, api_timeout_ms=50)) as client,
+    ):
+        client.expect(TOPIC_ID, {0: 4})
+        with pytest.raises(TimedOutError, match="UNKNOWN_LEADER_EPOCH"):
+            client.offsets({AT: LATEST})
+        peer.leader_epoch = 4
+        assert client.leader_epoch(AT) == 4
+
+
+def test_a_topic_that_was_made_anew_may_begin_with_low_epochs() -> None:
+    with FakePeer() as peer, RawClient(peer.bootstrap, QUICK) as client:
+        client.expect(TOPIC_ID, {0: 9})
+        peer.topic_ids["t"] = uuid.UUID(int=8)
+        assert client.leader_epoch(AT) == 3
+
+
+def test_a_partition_without_a_leader_holds_up_no_other() -> None:
+    other = TopicPartition("u", 0)
+    with FakePeer() as peer, RawClient(peer.bootstrap, QUICK) as client:
+        peer.leaders = {"t": {0: 1}, "u": {0: -1}}
+        peer.topic_ids["u"] = uuid.UUID(int=8)
+        peer.on(ApiKey.LIST_OFFSETS, offset_found(5))
+        assert client.offsets({other: LATEST, AT: LATEST}, partial=True) == {AT: OffsetAt(5, -1)}
+        # Where nobody answers at all, that is an error.
+        hasty = dataclasses.replace(QUICK, api_timeout_ms=50)
+        with (
+            RawClient(peer.bootstrap, hasty) as alone,
+            pytest.raises(TimedOutError, match="LEADER_NOT_AVAILABLE"),
+        ):
+            alone.offsets({other: LATEST}, partial=True)
+
+
+def test_what_any_broker_has_heard_of_counts() -> None:
+    with FakePeer(1) as old, FakePeer(2) as new, FakePeer(3) as gone:
+        for peer in (old, new):
+            peer.nodes = {1: old, 2: new, 3: gone}
+            peer.on(ApiKey.LIST_OFFSETS, offset_found(peer.node))
+        gone.on(ApiKey.METADATA, CLOSE)
+        new.leaders, new.leader_epoch = {"t": {0: 2}}, 5
+        with RawClient(old.bootstrap, QUICK) as client:
+            client.hear_all(["t", "never"])
+            assert client.offsets({AT: LATEST})[AT].offset == 2
+        with RawClient(old.bootstrap, QUICK) as client:
+            assert client.offsets({AT: LATEST})[AT].offset == 1
+            client.hear_all(["t", "never"])
+            assert client.offsets({AT: LATEST})[AT].offset == 2

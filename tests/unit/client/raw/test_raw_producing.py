@@ -345,3 +345,48 @@ class _Later:
 
     def monotonic(self) -> float:
         return time.monotonic() + self._later_s
+
+
+def test_a_new_leader_gets_nothing_while_the_old_one_has_not_answered(peer: FakePeer) -> None:
+    """It would take the second batch for the first of this producer, and refuse the one before it."""
+    second = TopicPartition("t", 1)
+
+    def moved(_: Any) -> Any:
+        for one in (peer, other, third):
+            one.leaders = {"t": {0: 2, 1: 2}}
+        return produced(error=E.NOT_LEADER_OR_FOLLOWER, partition=1)
+
+    def taken(request: Any) -> Any:
+        answer = produced(0)
+        answer.responses[0].partition_responses = [
+            produce.PartitionProduceResponse(index=one.index, base_offset=0)
+            for topic in request.topic_data
+            for one in topic.partition_data
+        ]
+        return answer
+
+    with FakePeer(node=2) as other, FakePeer(node=3) as third:
+        for one in (peer, other, third):
+            one.nodes = {1: peer, 2: other, 3: third}
+            one.leaders = {"t": {0: 1, 1: 3}}
+        peer.on(ApiKey.PRODUCE, SILENCE)
+        third.on(ApiKey.PRODUCE, moved)
+        other.on(ApiKey.PRODUCE, taken)
+        with open_client(other, request_timeout_ms=300, requests_in_flight_max=5) as client:
+            producer = client.producer()
+            producer.send(AT, batch_of(3))
+            peer.wait_for_asked(ApiKey.PRODUCE, 1)
+            # Word of another leader comes by way of another partition.
+            producer.send(second, batch_of(1))
+            third.wait_for_asked(ApiKey.PRODUCE, 1)
+            for _ in range(3):
+                producer.send(second, batch_of(1))
+                producer.send(AT, batch_of(2))
+            producer.flush()
+        seen = [
+            (one.index, check_batch(memoryview(one.records)).base_sequence)
+            for asked in other.asked[ApiKey.PRODUCE]
+            for topic in asked.message.topic_data
+            for one in topic.partition_data
+        ]
+        assert [sequence for index, sequence in seen if index == 0] == [0, 3, 5, 7]

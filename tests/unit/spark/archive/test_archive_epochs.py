@@ -1,24 +1,23 @@
 """A log that gave archived offsets to other records is recognised by leader epochs, and archived again from there."""
 
-import json
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 
 import pytest
-from tests.unit.spark.archive.faulty import TOPIC, Steps
-from tests.unit.spark.archive.lakes import ID, committed, entry, file
+from tests.unit.client.raw.fake import batch_at
+from tests.unit.spark.archive.faulty import TOPIC
+from tests.unit.spark.archive.faulty_lake import Steps
 from tests.unit.spark.archive.test_archive_steps import SETTINGS, World
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.pipelines.archive import compaction, rounds
-from penstock.spark.pipelines.archive import manifest as manifests
-from penstock.spark.pipelines.archive.entries import Entry, TopicRound
+from penstock.records.batch import stamp
 from penstock.spark.pipelines.archive.errors import GapError
-from penstock.spark.pipelines.archive.lake import FolderLake
-from penstock.spark.pipelines.archive.manifest import CHECKPOINT_ENTRIES, Manifest, entry_path
+from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
+from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Gap, Log, Parted, Standing, gaps_and_starts, plan
-from penstock.spark.pipelines.archive.reader import by_limits, topic_files
 from penstock.spark.pipelines.archive.rounds import Rounds
-from penstock.spark.pipelines.archive.standing import parting
+from penstock.spark.pipelines.archive.source import Source
+from penstock.spark.pipelines.archive.standing import agreed
 from penstock.spark.planning import Range
 from penstock.storage.epochs import EpochHistory
 
@@ -68,7 +67,32 @@ def test_where_a_log_parted(epochs: list[tuple[int, int]], end: int, where: int 
     history = EpochHistory()
     for epoch, start in epochs:
         history.assign(epoch, start)
-    assert parting(MARKS, lambda epoch: history.end_of(epoch, end)) == where
+    assert agreed(MARKS, lambda epoch: history.end_of(epoch, end), end) == (20 if where is None else where)
+
+
+@pytest.mark.parametrize(
+    ("marks", "epochs", "end", "where"),
+    [
+        # Archived before there were epochs: as much of it as nothing speaks against.
+        ([(-1, 10), (3, 15)], [(1, 0), (5, 9)], 20, 9),
+        ([(-1, 10), (3, 15)], [(1, 0), (5, 12)], 20, 10),
+        ([(-1, 10), (3, 15)], [(1, 0)], 8, 8),
+        ([(-1, 10), (3, 15)], [(1, 0), (3, 9), (5, 13)], 20, 13),
+        # In between; it is the same only if what lies before it is.
+        ([(1, 5), (-1, 10), (3, 15)], [(1, 0), (5, 9)], 20, 9),
+        ([(1, 5), (-1, 10), (3, 15)], [(1, 0), (2, 4), (5, 9)], 20, 4),
+        ([(1, 5), (-1, 10), (3, 15)], [(0, 0), (5, 9)], 20, 0),
+        # The archive began later than the log.
+        ([(-1, 10), (3, 15)], [(5, 10)], 20, 10),
+    ],
+)
+def test_where_a_log_parted_of_which_not_all_epochs_are_known(
+    marks: list[tuple[int, int]], epochs: list[tuple[int, int]], end: int, where: int
+) -> None:
+    history = EpochHistory()
+    for epoch, start in epochs:
+        history.assign(epoch, start)
+    assert agreed(marks, lambda epoch: history.end_of(epoch, end), end) == where
 
 
 def test_the_next_round_begins_where_the_log_parted() -> None:
@@ -123,7 +147,7 @@ def test_reused_offsets_are_archived_and_the_broker_is_told_of_them_only_then(wo
     world.broker.lose_end(0, 7, 15, epoch=5)
     running = rounds_of(world)
     running.tell()
-    assert world.broker.told == {0: (7, None), 1: (10, 3)}
+    assert world.broker.told == {0: (7, 3), 1: (10, 3)}
     assert running.run() is not None
     running.tell()
     assert world.broker.told == {0: (15, 5), 1: (10, 3)}
@@ -145,11 +169,137 @@ def test_a_log_that_is_shorter_than_the_archive_is_gone_back_to_at_once(world: W
 def test_offsets_of_the_new_log_that_nobody_has_any_more_are_a_gap(world: World) -> None:
     world.broker.lose_end(0, 3, 15, epoch=5)
     world.broker.starts[0] = 6
-    with pytest.raises(GapError, match="lost the offsets 3 to 5"):
+    with pytest.raises(GapError, match="lost the offsets 5 to 5"):
         rounds_of(world).run()
 
 
-@pytest.mark.parametrize("moment", ["planned", "read"])
+def test_a_leader_that_was_replaced_hides_nothing(world: World) -> None:
+    """It is cut off from the others and still answers: all that its successor wrote would seem to be lost."""
+    old = world.broker.replica(0)
+    world.broker.grow(0, 15, epoch=5)
+    world.run(Steps())
+    before, now = sorted(world.archived()), world.broker.replica(0)
+    world.broker.told.clear()
+    world.broker.elect(0, old, 3)
+    for look in (lambda: rounds_of(world).run(), lambda: rounds_of(world).tell()):
+        with pytest.raises(BrokerLostError):
+            look()
+    world.broker.elect(0, now, 5)
+    world.run(Steps())
+    assert sorted(world.archived()) == before
+    world.check()
+
+
+def test_what_nobody_has_any_more_comes_back_when_an_old_leader_does(world: World) -> None:
+    first = world.broker.replica(0)
+    assert first.start == 10, "all of it is deleted"
+    world.broker.lose_end(0, 7, 15, epoch=5)
+    world.run(Steps())
+    world.broker.elect(0, first, 6)
+    world.broker.grow(0, 17, 6)
+    world.run(Steps())
+    world.check()
+    archive = Manifest.load(world.lake).topic(TOPIC)
+    assert archive is not None
+    assert (archive.marks[0], archive.lost) == ([(3, 10), (6, 17)], {})
+
+
+def mixed_lines(world: World) -> None:
+    """Another one leads while a round is asked for and read, then the first one, then that one again."""
+    broker = world.broker
+    broker.grow(0, 12, epoch=5)
+    first = broker.replica(0)
+    broker.told.clear()
+    broker.starts[0] = first.start = 0
+    broker.lose_end(0, 5, 10, epoch=4)
+    broker.grow(0, 14, epoch=6)
+    second = broker.replica(0)
+    broker.elect(0, first, 7)
+    broker.meanwhile["planned"] = lambda: broker.elect(0, second, 8)
+    broker.meanwhile["read"] = lambda: broker.elect(0, first, 9)
+    world.run(Steps())
+    world.run(Steps())
+    world.check()
+    broker.elect(0, second, 10)
+    world.run(Steps())
+    world.check()
+
+
+def test_a_round_is_found_out_of_one_leader(world: World) -> None:
+    mixed_lines(world)
+
+
+def test_of_several_it_would_be_a_line_that_never_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.broker, "leaders", lambda _: {})
+    with pytest.raises(AssertionError):
+        mixed_lines(world)
+
+
+def test_a_partition_without_a_leader_holds_up_no_other(world: World) -> None:
+    for at in (0, 1):
+        world.broker.grow(at, 15, epoch=4)
+    world.broker.unled.add(1)
+    world.run(Steps())
+    assert world.broker.told == {0: (15, 4), 1: (10, 3)}
+    world.broker.unled.clear()
+    world.run(Steps())
+    world.check()
+    assert world.broker.told == {0: (15, 4), 1: (15, 4)}
+
+
+def test_a_retired_partition_without_a_leader_is_not_one_that_left(world: World) -> None:
+    """The metadata tells where it ends, whether it is there or not: what is not archived was noted as lost."""
+    world.broker.is_required = False
+    world.broker.grow(1, 15, epoch=4)
+    world.broker.limits[1] = 15
+    world.broker.unled.add(1)
+    world.run(Steps())
+    world.broker.unled.clear()
+    world.run(Steps())
+    world.check()
+
+
+def test_what_one_leader_has_deleted_and_the_next_one_has_is_not_taken_for_archived(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the log begins was asked of the one, and whether it serves the archive of the other."""
+    world.broker.grow(0, 15, epoch=3)
+    world.broker.starts[0] = 12
+    monkeypatch.setattr(world.broker, "serves", lambda *_: True)
+    with pytest.raises(GapError, match="has lost the offsets 10 to 11"):
+        world.run(Steps())
+
+
+class OneAnswer:
+    """A client that fetches from one leader, and asks another one."""
+
+    def __init__(self, epoch: int, end: tuple[int, int]) -> None:
+        self._epoch, self._end = epoch, end
+
+    def fetch(self, _: TopicPartition, offset: int, __: int, **___: object) -> Iterator[object]:
+        batch = bytearray(batch_at(offset, [b"v"]))
+        stamp(batch, 0, offset, self._epoch)
+        yield SimpleNamespace(records=memoryview(batch))
+
+    def epoch_ends(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        return dict.fromkeys(wanted, self._end)
+
+
+@pytest.mark.parametrize("end", [(-1, -1), (3, 10), (4, 10)])
+def test_a_range_whose_epochs_are_not_known_is_not_read(end: tuple[int, int]) -> None:
+    """Nobody would ever look at it again."""
+    source = Source.__new__(Source)
+    source._client = source._sampler = OneAnswer(4, end)  # type: ignore[assignment]
+    with pytest.raises(ReadLostError, match="another leader"):
+        source.epochs([Range(T0, 10, 14)])
+    source._client = OneAnswer(4, (4, 20))  # type: ignore[assignment]
+    assert source.epochs([Range(T0, 10, 14)]) == {T0: ((4, 14),)}
+    # A broker that has no epochs.
+    source._sampler = OneAnswer(-1, end)  # type: ignore[assignment]
+    assert source.epochs([Range(T0, 10, 14)]) == {}
+
+
+@pytest.mark.parametrize("moment", ["planned", "asking", "reading", "read"])
 @pytest.mark.parametrize("regrown", [11, 12, 20])
 @pytest.mark.parametrize("end", [8, 11])
 def test_an_end_that_is_lost_while_it_is_archived(world: World, end: int, regrown: int, moment: str) -> None:
@@ -158,12 +308,6 @@ def test_an_end_that_is_lost_while_it_is_archived(world: World, end: int, regrow
     world.run(Steps())
     assert not world.broker.meanwhile
     world.check()
-
-
-def test_without_that_look_it_would_be_missed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds.Rounds, "_check_epochs", lambda *_: None)
-    with pytest.raises(AssertionError):
-        test_an_end_that_is_lost_while_it_is_archived(world, 8, 20, "planned")
 
 
 # -- archives from before there were epochs -----------------------------------------------------------------------
@@ -181,13 +325,29 @@ def old_world(monkeypatch: pytest.MonkeyPatch) -> World:
 def test_without_epochs_the_lower_of_manifest_and_progress_counts(old_world: World) -> None:
     # The broker has lowered the progress before it began to lead, and the log has grown past the archive since.
     old_world.broker.lose_end(0, 7, 15, epoch=5)
-    assert old_world.broker.told[0] == (7, None)
+    assert old_world.broker.told[0] == (0, None)
     running = rounds_of(old_world)
     running.tell()
     assert old_world.broker.told[0] == (7, None)
     old_world.run(Steps())
     old_world.check()
     assert old_world.broker.told[0] == (15, None)
+
+
+def test_without_epochs_too_a_leader_that_was_replaced_hides_nothing_for_good(old_world: World) -> None:
+    broker = old_world.broker
+    old = broker.replica(0)
+    broker.grow(0, 15, epoch=5)
+    old_world.run(Steps())
+    now, told = broker.replica(0), dict(broker.told)
+    assert now.start == 15, "only the archive has them"
+    broker.told = {0: (10, None), 1: (10, None)}
+    broker.elect(0, old, 3)
+    old_world.run(Steps())
+    broker.elect(0, now, 5)
+    broker.told = told
+    old_world.run(Steps())
+    old_world.check()
 
 
 def test_without_epochs_and_progress_a_shorter_log_is_gone_back_to(old_world: World) -> None:
@@ -207,79 +367,3 @@ def test_progress_that_was_never_told_does_not_hold_a_run_up(old_world: World) -
     old_world.broker.tell = lambda *_: []  # type: ignore[method-assign, assignment]
     old_world.run(Steps())
     old_world.check()
-
-
-# -- the manifest -----------------------------------------------------------------------------------------------
-
-
-def test_epochs_are_remembered_also_through_a_checkpoint(tmp_path: Path) -> None:
-    lake = FolderLake(tmp_path / "lake")
-    manifest = Manifest.load(lake)
-    for number in range(1, CHECKPOINT_ENTRIES + 1):
-        taken = TopicRound("t", ID, {0: (number - 1, number)}, epochs={0: ((number // 20, number),)})
-        manifest.commit(Entry(number, "round", f"{number:010}-x", "", (taken,)))
-        manifest.tidy()
-    archive = Manifest.load(lake).topic("t")
-    assert archive is not None
-    assert archive.marks == {0: [(0, 19), (1, 39), (2, 50)]}
-    assert archive.epochs == {0: 2}
-    # A round of a broker that told none: what is known stays, but is not that of the end.
-    archive = committed(lake, entry(CHECKPOINT_ENTRIES + 1, {0: (50, 60)})).topic("t")
-    assert archive is not None
-    assert (archive.epochs, archive.marks[0][-1]) == ({}, (2, 50))
-
-
-def test_an_entry_with_the_last_epoch_alone_is_read() -> None:
-    taken = TopicRound("t", ID, {0: (5, 9)})
-    tree = taken.as_json() | {"epochs": {"0": 3}}
-    assert TopicRound.from_json(tree).epochs == {0: ((3, 9),)}
-
-
-def parted_lake(folder: Path) -> FolderLake:
-    lake = FolderLake(folder / "lake")
-    parted = TopicRound("t", ID, {0: (12, 30)}, epochs={0: ((5, 30),)}, parted={0: 12})
-    committed(
-        lake,
-        entry(1, {0: (0, 10), 1: (0, 10)}, added=(file(1, {0: (0, 9), 1: (0, 9)}, rows=20),)),
-        entry(2, {0: (10, 15), 1: (10, 20)}, added=(file(2, {0: (10, 14), 1: (10, 19)}, rows=15),)),
-        entry(3, {0: (15, 20)}, added=(file(3, {0: (15, 19)}, rows=5),)),
-        Entry(4, "round", "0000000004-x", "", (parted,), (file(4, {0: (12, 29)}, rows=18),)),
-    )
-    return lake
-
-
-@pytest.mark.parametrize("checkpoint", [False, True])
-def test_what_is_behind_the_parting_counts_only_as_it_was_archived_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checkpoint: bool
-) -> None:
-    lake = parted_lake(tmp_path)
-    manifest = Manifest.load(lake)
-    if checkpoint:
-        monkeypatch.setattr(manifests, "CHECKPOINT_ENTRIES", 1)
-        manifest.tidy()
-        manifest = Manifest.load(lake)
-        assert manifest.checkpoint == 4
-    archive = manifest.topic("t")
-    assert archive is not None
-    assert (archive.ranges, archive.next_offsets) == ({0: [(0, 30)], 1: [(0, 20)]}, {0: 30, 1: 20})
-    first, second, third, fourth = (archive.files[file(number).path] for number in range(1, 5))
-    assert (first.limits, fourth.limits) == ({}, {})
-    assert (second.offsets, second.limits, second.rows) == ({0: (10, 11), 1: (10, 19)}, {0: 12}, 12)
-    assert (third.offsets, third.limits, third.rows) == ({}, {0: 12}, 0)
-    assert archive.rows == 20 + 12 + 18
-    # Readers open nothing of which no row counts, and know of every other file which do.
-    files = topic_files(manifest, "t")
-    assert files == [first, second, fourth]
-    assert by_limits(lake, files, {one.path: one.path for one in files}) == {
-        (): [lake.url(first.path), lake.url(fourth.path)],
-        ((0, 12),): [lake.url(second.path)],
-    }
-    # What the broker has lost is not merged away: nobody else has it.
-    (group,) = compaction.groups(archive.files.values(), files_max=1)
-    assert group.files == (first, fourth)
-
-
-def test_only_what_needs_it_is_refused_by_earlier_versions(tmp_path: Path) -> None:
-    lake = parted_lake(tmp_path)
-    formats = [json.loads(lake.read(entry_path(number)))["format"] for number in range(1, 5)]
-    assert formats == [1, 1, 1, 2]

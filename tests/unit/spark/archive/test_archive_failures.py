@@ -32,6 +32,16 @@ PREFIX = (
             "t-0 has no offset 3 any more",
         ),
         (
+            "penstock.client.raw.errors.UnknownTopicError: there is no topic b: see x\n more",
+            ReadLostError,
+            "there is no topic b: see x",
+        ),
+        (
+            "penstock.spark.errors.OptionError: assign names b-2, which the broker does not have\n more",
+            ReadLostError,
+            "assign names b-2, which the broker does not have",
+        ),
+        (
             "penstock.client.raw.errors.TimedOutError: reading t-0 at offset 7: no answer\n",
             BrokerLostError,
             "reading t-0 at offset 7: no answer",

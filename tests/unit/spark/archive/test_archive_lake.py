@@ -2,11 +2,12 @@
 
 import errno
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from penstock.spark.pipelines.archive.errors import LakeError, LakeFullError
+from penstock.spark.pipelines.archive.hadoop_lake import HadoopLake
 from penstock.spark.pipelines.archive.lake import FolderLake, Stored, local_folder, open_lake
 
 
@@ -45,11 +46,107 @@ def test_a_move_can_be_repeated(lake: FolderLake) -> None:
         lake.move("from/y", "to/deep/y")
 
 
+class S3:
+    """As S3A has it: a rename copies and then deletes, and refuses a file that is there."""
+
+    def __init__(self, *files: str) -> None:
+        self.files = set(files)
+
+    def exists(self, path: PurePosixPath) -> bool:
+        return str(path) in self.files
+
+    def mkdirs(self, path: PurePosixPath) -> None: ...
+
+    def rename(self, source: PurePosixPath, target: PurePosixPath) -> bool:
+        if self.exists(target):
+            raise FileExistsError(f"Failed to rename {source} to {target}; destination file exists")
+        self.files ^= {str(source), str(target)}
+        return True
+
+
+class Path3(PurePosixPath):
+    def getParent(self) -> PurePosixPath:  # noqa: N802 - Hadoop's name
+        return self.parent
+
+
+@pytest.mark.parametrize("before", [("old",), ("old", "new"), ("new",)])
+def test_a_move_that_was_killed_between_copy_and_delete_is_finished(
+    before: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HadoopLake, "_path", lambda _, path: Path3(path))
+    lake = HadoopLake.__new__(HadoopLake)
+    lake._uri, lake._fs = "s3a://bucket/lake", S3(*before)
+    for _ in range(2):
+        lake.move("old", "new")
+        assert "new" in lake._fs.files
+    with pytest.raises(FileNotFoundError):
+        lake.move("never", "nor")
+
+
+def test_the_folders_that_spark_made_are_synced_too(
+    lake: FolderLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut right after the entry is durable must not take the folder with the files that it names."""
+    (tmp_path / "lake/staging/round/topic=t").mkdir(parents=True)
+    (tmp_path / "lake/staging/round/topic=t/x").write_bytes(b"x")
+    synced, fsync = [], os.fsync
+
+    def noted(handle: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink().relative_to(tmp_path).as_posix())
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    lake.sync(["staging/round/topic=t/x"])
+    above = [".", "lake", "lake/staging", "lake/staging/round", "lake/staging/round/topic=t"]
+    assert sorted(synced) == [*above, "lake/staging/round/topic=t/x"]
+
+
+def test_a_folder_that_could_not_be_synced_is_an_error(
+    lake: FolderLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create("a/x", b"x")
+
+    def failing(code: int) -> None:
+        def fsync(handle: int) -> None:
+            if Path(f"/proc/self/fd/{handle}").readlink().is_dir():
+                raise OSError(code, os.strerror(code))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    failing(errno.EINVAL)  # a file system that has no such thing
+    lake.sync(["a/x"])
+    failing(errno.EIO)
+    with pytest.raises(LakeError):
+        lake.sync(["a/x"])
+    with pytest.raises(LakeError):
+        lake.move("a/x", "b/x")
+
+
 def test_sync_takes_what_is_there(lake: FolderLake) -> None:
     lake.create("a/x", b"x")
     lake.sync(["a/x"])
     with pytest.raises(FileNotFoundError):
         lake.sync(["a/never"])
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.ESTALE, errno.EACCES])
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_empty(
+    lake: FolderLake, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    lake.create("a/b/one", b"1")
+    scandir = os.scandir
+
+    def failing(path: str) -> object:
+        if str(path).endswith("/b"):
+            raise OSError(code, os.strerror(code), path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    with pytest.raises(LakeError):
+        lake.list("a")
+    with pytest.raises(LakeError):
+        lake.list("a/b")
+    assert lake.list("never") == []
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 from tests.unit.spark.archive.lakes import HOUR, committed, entry, file, round_name
 
-from penstock.spark.pipelines.archive.committing import recover
+from penstock.spark.pipelines.archive.committing import recover, settle
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
-from penstock.spark.pipelines.archive.lake import FolderLake
+from penstock.spark.pipelines.archive.lake import FolderLake, Stored
 from penstock.spark.pipelines.archive.manifest import FOLDER, STAGING, Manifest
+from penstock.spark.pipelines.archive.reader import locate, topic_files
 
 
 @pytest.fixture
@@ -124,3 +125,20 @@ def test_nothing_to_recover_changes_nothing(lake: FolderLake) -> None:
     before = lake.list("")
     recover(Manifest.load(lake))
     assert lake.list("") == before
+
+
+def test_a_file_that_moves_while_it_is_looked_for_is_found(tmp_path: Path) -> None:
+    class Busy(FolderLake):
+        def list(self, path: str) -> list[Stored]:
+            found = super().list(path)
+            settle(FolderLake(tmp_path / "lake"), one)
+            return found
+
+    added = file(1)
+    one = entry(1, {0: (0, 10)}, added=(added,))
+    lake = Busy(tmp_path / "lake")
+    assert added.staged is not None
+    lake.create(added.staged, b"rows")
+    Manifest.load(FolderLake(tmp_path / "lake")).commit(one)
+    files = topic_files(Manifest.load(FolderLake(tmp_path / "lake")), "t")
+    assert locate(lake, files) == {added.path: added.path}

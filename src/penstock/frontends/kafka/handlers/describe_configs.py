@@ -7,6 +7,7 @@ flexible.
 from penstock.config.describe import Described
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
+from penstock.frontends.kafka.repeats import without_repeats
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_configs import (
@@ -21,9 +22,12 @@ from penstock.wire.kafka.generated.describe_configs import (
 
 @api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4))
 def handle(services: Services, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_result(services, request, resource) for resource in request.resources]
-    )
+    resources = without_repeats(request.resources, _asked)
+    return DescribeConfigsResponse(results=[_result(services, request, resource) for resource in resources])
+
+
+def _asked(resource: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...]]:
+    return resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())
 
 
 def _result(

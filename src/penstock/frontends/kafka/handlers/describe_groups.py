@@ -9,6 +9,7 @@ from functools import partial
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
 from penstock.frontends.kafka.registry import Call, api
+from penstock.frontends.kafka.repeats import without_repeats
 from penstock.groups.classic.states import GroupState
 from penstock.services.coordinator.group_admin import GroupDescription
 from penstock.services.coordinator.later import Gathered, Later
@@ -29,7 +30,7 @@ def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> La
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     whole = Later(_refusal, lambda groups: DescribeGroupsResponse(groups=groups))
     parts = []
-    for group_id in request.groups:
+    for group_id in without_repeats(request.groups, str):
         later = Later(_refusal, partial(_render, group_id, operations, call.version))
         services.group_admin.describe(group_id, later)
         parts.append(later)

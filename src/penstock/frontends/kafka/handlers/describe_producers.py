@@ -7,6 +7,7 @@ which is open since that batch: the source asks this way how far the target is, 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
+from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.records.relay import RELAY_IDS
 from penstock.services.services import Services
 from penstock.services.topic_names import check_topic_name
@@ -17,7 +18,6 @@ from penstock.wire.kafka.generated.describe_producers import (
     DescribeProducersResponse,
     PartitionResponse,
     ProducerState,
-    TopicRequest,
     TopicResponse,
 )
 
@@ -26,26 +26,24 @@ _NO_TRANSACTION = -1
 
 @api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
 def handle(services: Services, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+    wanted = partitions_without_repeats([(topic.name, topic.partition_indexes) for topic in request.topics])
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_partition(services, topic, index) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
+            TopicResponse(name=name, partitions=[_partition(services, name, index) for index in indexes])
+            for name, indexes in wanted
         ]
     )
 
 
-def _partition(services: Services, topic: TopicRequest, index: int) -> PartitionResponse:
+def _partition(services: Services, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
-        check_topic_name(topic.name)
-        if topic.name not in services.image.topics:
+        check_topic_name(topic)
+        if topic not in services.image.topics:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
-        answer.active_producers = _producers(services, topic.name, index)
+        answer.active_producers = _producers(services, topic, index)
     except ApiError as error:
         answer.error_code = error.code
         answer.error_message = error.message

@@ -6,11 +6,12 @@ cursor to go on from. An empty list asks for all topics.
 
 from penstock.coordination.image import Topic
 from penstock.core.error_codes import ErrorCode
+from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.frontends.kafka.authorized import TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.cluster_view import leadership, live_ids, offline_replicas
 from penstock.services.services import Services
-from penstock.services.topic_names import INTERNAL_TOPICS, is_legal_topic_name
+from penstock.services.topic_names import is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_topic_partitions import (
     Cursor,

@@ -15,11 +15,11 @@ from penstock.controller.placement import machine_count
 from penstock.controller.sight import places_of
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.partitioning import partition_of
 from penstock.services.cluster_view import leader_node
 from penstock.services.services import Node, Services
-from penstock.services.topic_names import OFFSETS_TOPIC
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.find_coordinator import (
     Coordinator,

@@ -42,7 +42,8 @@ def handle(services: Services, request: JoinGroupRequest, call: Call) -> Later:
         ),
         session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
-        protocols=tuple((one.name, one.metadata) for one in request.protocols),
+        # Each once: supporters are counted by name, and one that counted twice would leave no name that all support.
+        protocols=tuple({one.name: one.metadata for one in request.protocols}.items()),
         id_required=version >= _ID_REQUIRED_SINCE,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
         new_member_id=(

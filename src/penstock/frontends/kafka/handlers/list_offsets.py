@@ -48,7 +48,9 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
                 answer = _refused(index, ErrorCode.INVALID_REQUEST)
             elif request.isolation_level not in _ISOLATION_LEVELS:
                 answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            elif wanted.timestamp in _FOR_ALL or (request.replica_id >= 0 and wanted.timestamp in QUESTIONS):
+            elif wanted.timestamp in _FOR_ALL or (
+                wanted.timestamp in QUESTIONS and request.replica_id in services.image.brokers
+            ):
                 answer = _told_of_retired(services, topic.name, wanted)
             else:
                 answer = await _answer(services, topic.name, wanted, call.version)

@@ -30,7 +30,7 @@ async def handle(
             OngoingPartitionReassignment(
                 partition_index=number,
                 replicas=list(state.replicas),
-                adding_replicas=list(state.adding),
+                adding_replicas=[one for one in state.adding if one not in state.removing],
                 removing_replicas=list(state.removing),
             )
         )

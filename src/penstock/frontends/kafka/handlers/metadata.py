@@ -12,16 +12,21 @@ Retired partitions that readers have nothing left in are shown to nobody but to 
 connection: it may have records in its queue for one of them, which it could never send.
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
+from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.turns import give_way
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.cluster_view import controller_id, leadership, live_brokers, live_ids, offline_replicas
 from penstock.services.services import Services
-from penstock.services.topic_names import INTERNAL_TOPICS, is_legal_topic_name
+from penstock.services.topic_names import is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.metadata import (
     MetadataRequest,
@@ -39,32 +44,44 @@ _IDS_ASKED_SINCE = 12
 _ERROR_SINCE = 13
 
 
+_Wanted = TypeVar("_Wanted")
+
+
 @api(ApiKey.METADATA, versions=(0, 13))
 def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
     asked, version = request.topics, call.version
     if asked is None or (version == 0 and not asked):
-        return _answer(services, request, call, list(services.image.topics.values()))
+        return _answer(services, request, call, list(services.image.topics.values()), lambda topic: topic)
     error = _malformed(asked, version)
     if error is not None:
         return encode_response(_refused(asked, error, version), version)
     ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:
         # As in Kafka, names beside ids do not count.
-        return _answer(services, request, call, _by_id(services, dict.fromkeys(ids)))
+        return _answer(services, request, call, list(dict.fromkeys(ids)), partial(_by_id, services))
     names = list(dict.fromkeys(topic.name or "" for topic in asked))
     if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-        topics = services.image.topics
-        missing = [name for name in names if name not in topics and is_legal_topic_name(name)]
-        if missing:
-            return _after_creation(services, request, call, names, missing)
-    return _answer(services, request, call, _by_name(services, names))
+        may_be_missing = partial(_is_missing, services)
+        if len(names) > TURN_ITEMS_MAX or any(map(may_be_missing, names)):
+            return _after_creation(services, request, call, names)
+    return _answer(services, request, call, names, partial(_by_name, services))
 
 
 async def _after_creation(
-    services: Services, request: MetadataRequest, call: Call, names: Sequence[str], missing: Sequence[str]
+    services: Services, request: MetadataRequest, call: Call, names: Sequence[str]
 ) -> bytes:
-    await services.topics.create_automatically(missing, services.config)
-    return _answer(services, request, call, _by_name(services, names))
+    missing = []
+    for number, name in enumerate(names):
+        await give_way(number)
+        if _is_missing(services, name):
+            missing.append(name)
+    if missing:
+        await services.topics.create_automatically(missing, services.config)
+    return await _in_turns(services, request, call, names, partial(_by_name, services))
+
+
+def _is_missing(services: Services, name: str) -> bool:
+    return name not in services.image.topics and is_legal_topic_name(name)
 
 
 def _malformed(asked: Sequence[MetadataRequestTopic], version: int) -> ErrorCode | None:
@@ -87,9 +104,8 @@ def _refused(asked: Sequence[MetadataRequestTopic], error: ErrorCode, version: i
     )
 
 
-def _by_name(services: Services, names: Iterable[str]) -> list[Topic | MetadataResponseTopic]:
-    topics = services.image.topics
-    return [topics.get(name) or _unknown(name) for name in names]
+def _by_name(services: Services, name: str) -> Topic | MetadataResponseTopic:
+    return services.image.topics.get(name) or _unknown(name)
 
 
 def _unknown(name: str) -> MetadataResponseTopic:
@@ -101,33 +117,60 @@ def _unknown(name: str) -> MetadataResponseTopic:
     )
 
 
-def _by_id(services: Services, ids: Iterable[bytes]) -> list[Topic | MetadataResponseTopic]:
-    topics = services.image.topics_by_id
-    return [
-        topics.get(one)
-        or MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=one)
-        for one in ids
-    ]
+def _by_id(services: Services, topic_id: bytes) -> Topic | MetadataResponseTopic:
+    return services.image.topics_by_id.get(topic_id) or MetadataResponseTopic(
+        error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+    )
 
 
 def _answer(
     services: Services,
     request: MetadataRequest,
     call: Call,
-    topics: Sequence[Topic | MetadataResponseTopic],
+    wanted: Sequence[_Wanted],
+    find: Callable[[_Wanted], Topic | MetadataResponseTopic],
+) -> bytes | Awaitable[bytes]:
+    if len(wanted) > TURN_ITEMS_MAX:
+        return _in_turns(services, request, call, wanted, find)
+    encode = _encoder(services, request, call)
+    return _around(services, request, call, [encode(find(one)) for one in wanted])
+
+
+async def _in_turns(
+    services: Services,
+    request: MetadataRequest,
+    call: Call,
+    wanted: Sequence[_Wanted],
+    find: Callable[[_Wanted], Topic | MetadataResponseTopic],
 ) -> bytes:
-    version = call.version
+    """A client may ask for a hundred thousand topics; nobody else waits for that."""
+    encode = _encoder(services, request, call)
+    parts = []
+    for number, one in enumerate(wanted):
+        await give_way(number)
+        parts.append(encode(find(one)))
+    return _around(services, request, call, parts)
+
+
+def _encoder(
+    services: Services, request: MetadataRequest, call: Call
+) -> Callable[[Topic | MetadataResponseTopic], bytes]:
+    version, whole = call.version, call.produces
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     encoded = _encoded_topics(services.image)
     encoded.check(services)
-    parts = []
-    for topic in topics:
+
+    def encode(topic: Topic | MetadataResponseTopic) -> bytes:
         if isinstance(topic, Topic):
-            parts.append(encoded.get(topic, version, operations, whole=call.produces))
-        else:
-            if topic.name is not None:
-                topic.topic_authorized_operations = operations
-            parts.append(encode_topic(topic, version))
+            return encoded.get(topic, version, operations, whole=whole)
+        if topic.name is not None:
+            topic.topic_authorized_operations = operations
+        return encode_topic(topic, version)
+
+    return encode
+
+
+def _around(services: Services, request: MetadataRequest, call: Call, topics: Sequence[bytes]) -> bytes:
     brokers = [
         MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in live_brokers(services)
@@ -139,7 +182,7 @@ def _answer(
         controller_id=controller_id(services),
         cluster_authorized_operations=cluster,
     )
-    return encode_with_topics(head, parts, version)
+    return encode_with_topics(head, topics, call.version)
 
 
 class _EncodedTopics:

@@ -11,6 +11,7 @@ from functools import partial
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
+from penstock.frontends.kafka.repeats import partitions_without_repeats, without_repeats
 from penstock.groups.offsets.table import OffsetTable
 from penstock.services.coordinator.later import Gathered, Later
 from penstock.services.services import Services
@@ -49,7 +50,8 @@ def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Later
 
 def _many(services: Services, request: OffsetFetchRequest, version: int) -> Later:
     whole = Later(_refusal, lambda groups: OffsetFetchResponse(groups=groups))
-    Gathered(whole, [_one_group(services, group, version) for group in request.groups])
+    groups = without_repeats(request.groups, lambda group: group.group_id)
+    Gathered(whole, [_one_group(services, group, version) for group in groups])
     return whole
 
 
@@ -85,7 +87,8 @@ def _everything(offsets: OffsetTable) -> Topics:
 
 
 def _by_name(named: Sequence[tuple[str, Sequence[int]]], offsets: OffsetTable) -> Topics:
-    return [(topic, b"", [_found(offsets, topic, one) for one in parts]) for topic, parts in named]
+    wanted = partitions_without_repeats(named)
+    return [(topic, b"", [_found(offsets, topic, one) for one in parts]) for topic, parts in wanted]
 
 
 def _by_id(image: ClusterImage, group: OffsetFetchRequestGroup, offsets: OffsetTable) -> Topics:
@@ -96,15 +99,15 @@ def _by_id(image: ClusterImage, group: OffsetFetchRequestGroup, offsets: OffsetT
             if known is not None:  # one that was deleted has no id to be told by
                 topics.append((name, known.id, found))
         return topics
-    for wanted in group.topics:
-        known = image.topics_by_id.get(wanted.topic_id)
+    named = [(one.topic_id, one.partition_indexes) for one in group.topics]
+    for topic_id, partitions in partitions_without_repeats(named):
+        known = image.topics_by_id.get(topic_id)
         if known is None:
-            unknown = ErrorCode.UNKNOWN_TOPIC_ID
-            refused = [(one, _NO_OFFSET, _NO_OFFSET, "", unknown) for one in wanted.partition_indexes]
-            topics.append(("", wanted.topic_id, refused))
+            refused = [(one, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.UNKNOWN_TOPIC_ID) for one in partitions]
+            topics.append(("", topic_id, refused))
         else:
-            found = [_found(offsets, known.name, one) for one in wanted.partition_indexes]
-            topics.append((known.name, wanted.topic_id, found))
+            found = [_found(offsets, known.name, one) for one in partitions]
+            topics.append((known.name, topic_id, found))
     return topics
 
 

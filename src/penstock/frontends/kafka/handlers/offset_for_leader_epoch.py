@@ -4,12 +4,14 @@ v2 lets a client name the leader epoch it knows; v3 names the replica that asks,
 flexible.
 
 A broker that is asked for the last epoch of all tells the end of its replica, whether it leads or not: so the
-controller finds out who has the most when all replicas of a partition crashed.
+controller finds out who has the most when all replicas of a partition crashed. A follower is told of the whole log,
+also where readers see less of a retired partition: it notes where epochs began (`replication.epoch_starts`).
 """
 
+from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.controller_link import LAST_EPOCH
+from penstock.services.peers.broker_client import LAST_EPOCH
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (
@@ -22,20 +24,38 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
-def handle(
+async def handle(
     services: Services, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
+    unsure = await _unsure(services, request) if request.replica_id < 0 else set()
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
                 partitions=[
-                    _answer(services, topic.topic, wanted, request.replica_id) for wanted in topic.partitions
+                    EpochEndOffset(partition=wanted.partition, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                    if (topic.topic, wanted.partition) in unsure
+                    else _answer(services, topic.topic, wanted, request.replica_id)
+                    for wanted in topic.partitions
                 ],
             )
             for topic in request.topics
         ]
     )
+
+
+async def _unsure(services: Services, request: OffsetForLeaderEpochRequest) -> set[tuple[str, int]]:
+    """Of an epoch that comes after ours readers are told that it never was: only by who is sure to lead still."""
+    later = {
+        (topic.topic, one.partition): partition
+        for topic in request.topics
+        for one in topic.partitions
+        if (partition := services.offsets.later_than_known(topic.topic, one.partition, one.leader_epoch))
+    }
+    certainty = services.fetch.certainty
+    if later and await certainty.is_current():
+        return {place for place, partition in later.items() if not certainty.leads(partition)}
+    return set(later)
 
 
 def _answer(
@@ -46,7 +66,9 @@ def _answer(
         if replica_id >= 0 and wanted.leader_epoch == LAST_EPOCH:
             answer.leader_epoch, answer.end_offset = services.offsets.log_end(topic, wanted.partition)
             return answer
-        answer.leader_epoch, answer.end_offset = services.offsets.end_of_epoch(
+        offsets = services.offsets
+        end_of = offsets.end_in_log if replica_id >= 0 else offsets.end_of_epoch
+        answer.leader_epoch, answer.end_offset = end_of(
             topic, wanted.partition, wanted.current_leader_epoch, wanted.leader_epoch
         )
     except ApiError as error:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
 from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest, entry_path
 
 
 @contextmanager
@@ -46,12 +46,15 @@ def settle(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> None:
     `without`: files that are lost. What an entry put them in the place of is not removed then.
     """
     lost = [file for file in entry.added if file.path in without]
-    for file in entry.added:
-        if file.staged is not None and file not in lost:
+    kept = [file for file in entry.added if file.path not in without]
+    for file in kept:
+        if file.staged is not None:
             try:
                 lake.move(file.staged, file.path)
             except FileNotFoundError:
                 raise _lost(lake, file) from None
+    # Their folders are perhaps of a run that was killed before it had synced the names of those.
+    lake.sync(file.path for file in kept)
     for path in () if lost else entry.removed:
         lake.delete(path)
     lake.delete(f"{STAGING}/{entry.round}")
@@ -66,6 +69,10 @@ def recover(manifest: Manifest, *, report: Callable[[str], None] | None = None) 
         if report is None:
             raise _lost(lake, file)
         report(f"{_lost(lake, file)}; going on without its {file.rows} rows")
+    # Whoever was killed between a name and its sync has left it to nobody but the page cache: before anybody goes by
+    # what is committed, and retention deletes by it, it is durable.
+    lake.sync(entry_path(entry.number) for entry in manifest.entries)
+    lake.sync(file.path for entry in manifest.entries for file in entry.added if file.path in there)
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
     for entry in manifest.entries:
         # Of a compaction everything may have moved, and what it replaced be there still.

@@ -2,7 +2,7 @@
 
 {"format": 1, "number": 12, "kind": "round", "round": "0000000012-4f1c…", "written": "2025-01-31T07:00:00Z",
  "topics": [{"topic": "orders", "id": "u8Yw…", "partitions": {"0": [1000, 2000]}, "lost": {"0": [[900, 1000]]},
-             "epochs": {"0": [[3, 1700], [4, 2000]]}, "parted": {"0": 1000}}],
+             "epochs": {"0": [[3, 1700], [4, 2000]]}, "parted": {"0": 1000}, "branches": {"0": 7}}],
  "added": [{"path": "topic=orders/date=…/…parquet", "staged": "_penstock/staging/…", "topic": "orders",
             "id": "u8Yw…", "rows": 1000, "bytes": 52044, "offsets": {"0": [1000, 1999]}}],
  "removed": ["topic=orders/date=…/…parquet"]}
@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from penstock.spark.pipelines.archive.errors import ManifestError
 
-FORMAT = 2
-# What a version reads that knows nothing of logs that parted from their archive.
+FORMAT = 3
+# What versions read that know logs that parted from their archive, but not that these come back; or neither of them.
+FORMAT_BEFORE_BRANCHES = 2
 FORMAT_BEFORE_PARTING = 1
 # What a topic is called that has no id: brokers before 2.8 have none.
 NO_ID = "-"
@@ -25,6 +26,7 @@ NO_ID = "-"
 Span = tuple[int, int]
 # (leader epoch, the offset behind the last of it)
 Mark = tuple[int, int]
+UNKNOWN_EPOCH = -1
 Kind = Literal["round", "compaction", "fence"]
 
 
@@ -41,21 +43,51 @@ class ArchivedFile:
     staged: str | None = None
     # Rows of these partitions count below these offsets only: the log has other ones behind.
     limits: Mapping[int, int] = field(default_factory=dict)
+    # For them what is there in truth, and the branch that it is of: it counts again when the log has it again.
+    held: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    branches: Mapping[int, int] = field(default_factory=dict)
+    rows_held: int = 0
+    # Limits of an earlier version, which did not note what there is behind: they are for good.
+    caps: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:
         return self.path.rpartition("/")[0]
 
-    def below(self, partition: int, limit: int) -> "ArchivedFile":
-        """What is left of it when rows of a partition count only below an offset; of its rows the most there can be."""
-        first, last = self.offsets.get(partition, (0, -1))
-        if last < limit:
+    def on(self, partition: int, branch: int | None) -> "ArchivedFile":
+        """Rows of a partition are of a branch, or of what counts."""
+        others = {at: of for at, of in self.branches.items() if at != partition}
+        return replace(self, branches=others if branch is None else {**others, partition: branch})
+
+    def below(self, partition: int, limit: int | None) -> "ArchivedFile":
+        """Rows of a partition count only below an offset, or all of them; of its rows the most there can be."""
+        first, last = self.held.get(partition) or self.offsets.get(partition, (0, -1))
+        if limit is not None and last < limit:
+            limit = None
+        if limit is None and partition not in self.held:
             return self
-        offsets = {at: span for at, span in self.offsets.items() if at != partition}
-        if first < limit:
-            offsets = dict(sorted({**offsets, partition: (first, limit - 1)}.items()))
-        rows = min(self.rows, sum(high - low + 1 for low, high in offsets.values()))
-        return replace(self, rows=rows, offsets=offsets, limits={**self.limits, partition: limit})
+        rows_held = self.rows_held if self.held else self.rows
+        held, limits, offsets = dict(self.held), dict(self.limits), dict(self.offsets)
+        for mine in (held, limits, offsets):
+            mine.pop(partition, None)
+        if limit is None:
+            offsets[partition] = first, last
+            limits |= {at: cap for at, cap in self.caps.items() if at == partition}
+        else:
+            held[partition], limits[partition] = (first, last), limit
+            if first < limit:
+                offsets[partition] = first, limit - 1
+        offsets = dict(sorted(offsets.items()))
+        counting = sum(high - low + 1 for low, high in offsets.values())
+        rows = min(rows_held, counting) if limits else rows_held
+        return replace(
+            self,
+            rows=rows,
+            offsets=offsets,
+            limits=limits,
+            held=held,
+            rows_held=rows_held if held else 0,
+        )
 
     def as_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = {
@@ -68,10 +100,19 @@ class ArchivedFile:
         }
         if self.limits:
             tree["limits"] = {str(partition): limit for partition, limit in self.limits.items()}
+        if self.held:
+            tree["held"] = {str(partition): list(span) for partition, span in self.held.items()}
+            tree["branches"] = {str(partition): number for partition, number in self.branches.items()}
+            tree["rows_held"] = self.rows_held
+        if self.caps:
+            tree["caps"] = {str(partition): limit for partition, limit in self.caps.items()}
         return tree if self.staged is None else tree | {"staged": self.staged}
 
     @classmethod
     def from_json(cls, tree: dict[str, Any]) -> "ArchivedFile":
+        held = {int(partition): _span(span) for partition, span in tree.get("held", {}).items()}
+        limits = _numbers(tree.get("limits", {}))
+        caps = _numbers(tree["caps"]) if "caps" in tree else limits
         return cls(
             path=str(tree["path"]),
             topic=str(tree["topic"]),
@@ -80,7 +121,11 @@ class ArchivedFile:
             size_bytes=int(tree["bytes"]),
             offsets={int(partition): _span(span) for partition, span in tree["offsets"].items()},
             staged=tree.get("staged"),
-            limits={int(partition): int(limit) for partition, limit in tree.get("limits", {}).items()},
+            limits=limits,
+            held=held,
+            branches=_numbers(tree.get("branches", {})),
+            rows_held=int(tree.get("rows_held", 0)),
+            caps={at: limit for at, limit in caps.items() if at not in held or "caps" in tree},
         )
 
 
@@ -89,7 +134,8 @@ class TopicRound:
     """What a round took of one topic; `lost` was gone from the broker before it came.
 
     `epochs` has the leader epochs of what was taken, each with its end, where the broker has them to tell. `parted`:
-    from here on the log is another one than what was archived of it before, which no longer counts.
+    from here on the log is another one than what counted of it before, which no longer counts; up to there it is the
+    branch of the number in `branches`, where there is one.
     """
 
     topic: str
@@ -98,6 +144,7 @@ class TopicRound:
     lost: Mapping[int, tuple[Span, ...]] = field(default_factory=dict)
     epochs: Mapping[int, tuple[Mark, ...]] = field(default_factory=dict)
     parted: Mapping[int, int] = field(default_factory=dict)
+    branches: Mapping[int, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = {
@@ -112,6 +159,8 @@ class TopicRound:
             tree["epochs"] = {str(at): [list(mark) for mark in marks] for at, marks in self.epochs.items()}
         if self.parted:
             tree["parted"] = {str(at): offset for at, offset in self.parted.items()}
+        if self.branches:
+            tree["branches"] = {str(at): number for at, number in self.branches.items()}
         return tree
 
     @classmethod
@@ -129,7 +178,8 @@ class TopicRound:
                 else ((int(marks), partitions[int(at)][1]),)
                 for at, marks in tree.get("epochs", {}).items()
             },
-            parted={int(partition): int(offset) for partition, offset in tree.get("parted", {}).items()},
+            parted=_numbers(tree.get("parted", {})),
+            branches=_numbers(tree.get("branches", {})),
         )
 
 
@@ -145,8 +195,9 @@ class Entry:
 
     def encode(self) -> bytes:
         parted = any(topic.parted for topic in self.topics)
+        turned = any(topic.branches for topic in self.topics)
         tree = {
-            "format": FORMAT if parted else FORMAT_BEFORE_PARTING,
+            "format": FORMAT if turned else FORMAT_BEFORE_BRANCHES if parted else FORMAT_BEFORE_PARTING,
             "number": self.number,
             "kind": self.kind,
             "round": self.round,
@@ -198,3 +249,7 @@ def _damaged(where: str, why: str) -> ManifestError:
 def _span(pair: Any) -> Span:
     first, last = pair
     return int(first), int(last)
+
+
+def _numbers(tree: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(number) for partition, number in tree.items()}

@@ -14,6 +14,11 @@ _FULL = re.compile(
 # Where Spark keeps rows that do not fit into memory: its own folder, not the lake.
 _SPILL = re.compile(r"SpillWriter|DiskBlockObjectWriter|DiskStore|ExternalSorter|spark\.storage\.")
 _LOST = re.compile(r"penstock\.spark\.errors\.DataLossError: (?P<what>.+)")
+# A topic or a partition that was there when the round was planned.
+_GONE = re.compile(
+    r"penstock\.client\.raw\.errors\.Unknown(?:Topic|Partition)Error: (?P<topic>.+)"
+    r"|penstock\.spark\.errors\.OptionError: (?P<partition>assign names .+)"
+)
 # Spark names the file that it could not read; what is wrong with it stands further down, in the cause.
 _UNREADABLE = re.compile(r"FAILED_READ_FILE[^\]]*\] Encountered error while reading file (?P<file>\S+?)\.? ")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException")
@@ -52,6 +57,9 @@ def explained(error: Exception, lake_uri: str) -> PenstockError:
     lost = _LOST.search(text)
     if lost:
         return ReadLostError(lost["what"].strip())
+    gone = _GONE.search(text)
+    if gone:
+        return ReadLostError((gone["topic"] or gone["partition"]).strip())
     full = _FULL.search(text)
     if full and _SPILL.search(text):
         return ArchiveError(

@@ -7,7 +7,7 @@ moment are kept apart only by the lock.
 
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.pipelines.archive.failures import spark_errors
@@ -15,6 +15,9 @@ from penstock.spark.pipelines.archive.lake import Stored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Whoever is at work removes folders while others list them; that one goes away at each try is no accident.
+_LIST_TRIES = 5
 
 
 class HadoopLake:
@@ -38,17 +41,24 @@ class HadoopLake:
         return f"{self._uri}/{path}" if path else self._uri
 
     def list(self, path: str) -> list[Stored]:
+        for _ in range(_LIST_TRIES - 1):
+            with suppress(FileNotFoundError):
+                return sorted(self._found(path))
+        return sorted(self._found(path))
+
+    def _found(self, path: str) -> Iterable[Stored]:
+        """FileNotFoundError when a folder goes away in the middle of it: then the rest of the listing is missing."""
         found = []
-        try:
-            with self._errors(path):
-                files = self._fs.listFiles(self._path(path), True)
-                while files.hasNext():
-                    status = files.next()
-                    where = str(status.getPath().toString())
-                    found.append(Stored(where.removeprefix(self._top).lstrip("/"), int(status.getLen())))
-        except FileNotFoundError:
-            return []
-        return sorted(found)
+        with self._errors(path):
+            top = self._path(path)
+            if not self._fs.exists(top):
+                return []
+            files = self._fs.listFiles(top, True)
+            while files.hasNext():
+                status = files.next()
+                where = str(status.getPath().toString())
+                found.append(Stored(where.removeprefix(self._top).lstrip("/"), int(status.getLen())))
+        return found
 
     def read(self, path: str) -> bytes:
         with self._errors(path):
@@ -108,6 +118,9 @@ class HadoopLake:
     def move(self, source: str, target: str) -> None:
         with self._errors(target):
             old, new = self._path(source), self._path(target)
+            # S3 copies, whole, and deletes then: whoever is killed in between leaves both, and no rename over it works.
+            if self._fs.exists(new):
+                return
             if self._fs.exists(old):
                 self._fs.mkdirs(new.getParent())
                 if self._fs.rename(old, new):

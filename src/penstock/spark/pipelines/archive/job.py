@@ -1,11 +1,14 @@
 """The Spark jobs of a round: read ranges of topics and write them to staging, then look at what was written."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from penstock.client.raw import TopicPartition
+from penstock.spark.option_names import EPOCHS
+from penstock.spark.pipelines.archive.entries import Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError, LakeError
 from penstock.spark.pipelines.archive.failures import spark_errors
 from penstock.spark.pipelines.archive.lake import Lake
@@ -15,6 +18,8 @@ from penstock.spark.pipelines.archive.tables import ORDER, WRITE_OPTIONS, read_f
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+# The leader epochs of each range.
+Epochs = Mapping[TopicPartition, Sequence[Mark]]
 # topic=…/date=…/hour=…/file
 _PATH_PARTS = 4
 
@@ -37,13 +42,21 @@ class FoundFile:
 
 
 def source_frame(
-    session: "SparkSession", plan: Plan, bootstrap: str, kafka: Mapping[str, str], records_max: int
+    session: "SparkSession",
+    plan: Plan,
+    epochs: Epochs,
+    bootstrap: str,
+    kafka: Mapping[str, str],
+    records_max: int,
 ) -> "DataFrame":
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for at, start, end in plan.ranges:
         starts.setdefault(at.topic, {})[str(at.partition)] = start
         ends.setdefault(at.topic, {})[str(at.partition)] = end
+    marks: dict[str, dict[str, Sequence[Mark]]] = {}
+    for at, found in epochs.items():
+        marks.setdefault(at.topic, {})[str(at.partition)] = found
     assigned = {topic: [int(partition) for partition in offsets] for topic, offsets in starts.items()}
     options = {f"kafka.{name}": value for name, value in kafka.items()} | {
         "kafka.bootstrap.servers": bootstrap,
@@ -55,6 +68,7 @@ def source_frame(
         "failOnDataLoss": "true",
         "isolation.level": "read_committed",
         "maxRecordsPerPartition": str(records_max),
+        EPOCHS: json.dumps(marks),
     }
     return session.read.format("penstock").options(**options).load()
 
@@ -65,6 +79,7 @@ def write_round(
     staging: str,
     plan: Plan,
     *,
+    epochs: Epochs,
     bootstrap: str,
     kafka: Mapping[str, str],
     compression: str,
@@ -73,7 +88,7 @@ def write_round(
     from pyspark.sql import functions as fn  # noqa: PLC0415
 
     cores = session.sparkContext.defaultParallelism
-    frame = source_frame(session, plan, bootstrap, kafka, rows_per_task(plan, cores))
+    frame = source_frame(session, plan, epochs, bootstrap, kafka, rows_per_task(plan, cores))
     observed = Observation()
     with spark_errors(lake.uri):
         counted = with_folders(frame.coalesce(tasks_wanted(plan, cores))).observe(

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # Where everything lies that is not data; readers of Parquet ignore names that begin like this.
 HOME = "_penstock"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+# What file systems say that cannot sync a folder.
+_NO_SUCH_THING = frozenset(
+    {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EISDIR, errno.EACCES, errno.EPERM}
+)
 _WILD = re.compile(r"[*?\[\]{}\\]")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 
@@ -115,7 +119,7 @@ class FolderLake:
         top = self._at(path)
         found = []
         with self._errors(path):
-            for folder, _, names in os.walk(top):
+            for folder, _, names in os.walk(top, onerror=_not_there):
                 for name in names:
                     file = Path(folder, name)
                     with suppress(FileNotFoundError):  # moved while we look
@@ -165,9 +169,12 @@ class FolderLake:
             with self._errors(path):
                 file = self._at(path)
                 _sync(file)
-                folders[file.parent] = None
+                # Spark has made the folders on the way, too, and synced none of them; nor has a run that was killed.
+                above = [one for one in file.parents if one.is_relative_to(self._folder)]
+                folders |= dict.fromkeys([*above, self._folder.parent])
         for folder in folders:
-            _sync_folder(folder)
+            with self._errors(str(folder)):
+                _sync_folder(folder)
 
     def move(self, source: str, target: str) -> None:
         with self._errors(target):
@@ -215,6 +222,12 @@ class FolderLake:
             ) from error
 
 
+def _not_there(error: OSError) -> None:
+    """A folder that is gone has no files; one that cannot be listed may have any: nobody may take it for empty."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -224,5 +237,8 @@ def _sync(path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # some file systems have no such thing
+    try:
         _sync(folder)
+    except OSError as error:
+        if error.errno not in _NO_SUCH_THING:
+            raise

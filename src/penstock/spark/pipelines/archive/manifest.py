@@ -6,22 +6,19 @@ new one; entries behind it are then removed, but for the last few, which are for
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 from penstock.spark.pipelines.archive.entries import (
-    FORMAT,
     FORMAT_BEFORE_PARTING,
     ArchivedFile,
     Entry,
-    Mark,
-    Span,
     TopicRound,
     decode_tree,
 )
 from penstock.spark.pipelines.archive.errors import ConflictError, ManifestError
 from penstock.spark.pipelines.archive.lake import HOME, Lake
+from penstock.spark.pipelines.archive.lines import add
+from penstock.spark.pipelines.archive.topics import TopicArchive
 
 FOLDER = f"{HOME}/manifest"
 STAGING = f"{HOME}/staging"
@@ -29,94 +26,6 @@ CHECKPOINT_ENTRIES = 50
 KEPT_ENTRIES = 100
 _LOAD_TRIES = 5
 _NAME = re.compile(r"(checkpoint-)?([0-9]{10})\.json")
-
-
-@dataclass(slots=True)
-class TopicArchive:
-    """What is archived of one incarnation of a topic: a topic that is deleted and made anew is another one."""
-
-    topic: str
-    topic_id: str
-    since: int  # the entry that it came with: a later incarnation has a larger one
-    ranges: dict[int, list[Span]] = field(default_factory=dict)
-    lost: dict[int, list[Span]] = field(default_factory=dict)
-    files: dict[str, ArchivedFile] = field(default_factory=dict)
-    # Per partition leader epochs, each with its end in what is archived: by them a log is recognised that gave
-    # archived offsets to other records.
-    marks: dict[int, list[Mark]] = field(default_factory=dict)
-
-    @property
-    def next_offsets(self) -> dict[int, int]:
-        """Per partition: everything below is archived, or known to be lost."""
-        ends: dict[int, int] = {}
-        for spans in (self.ranges, self.lost):
-            for partition, of_partition in spans.items():
-                for _, end in of_partition:
-                    ends[partition] = max(ends.get(partition, 0), end)
-        return dict(sorted(ends.items()))
-
-    @property
-    def epochs(self) -> dict[int, int]:
-        """Of the last archived offsets, where they are known."""
-        ends = self.next_offsets
-        return {
-            at: marks[-1][0] for at, marks in self.marks.items() if marks and marks[-1][1] == ends.get(at)
-        }
-
-    @property
-    def rows(self) -> int:
-        return sum(file.rows for file in self.files.values())
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.files.values())
-
-    def part(self, partition: int, offset: int) -> None:
-        """The log of a partition is another one from this offset on: what is archived of the old one ends there."""
-        for of_kind in (self.ranges, self.lost):
-            spans = of_kind.get(partition, [])
-            spans[:] = [(start, min(end, offset)) for start, end in spans if start < offset]
-        _add(self.ranges.setdefault(partition, []), (offset, offset))
-        marks = self.marks.get(partition, [])
-        # What is left of an epoch that goes on behind the offset is of it, too.
-        later = [epoch for epoch, end in marks if end > offset][:1]
-        marks[:] = [mark for mark in marks if mark[1] <= offset]
-        marks += [(epoch, offset) for epoch in later if not marks or marks[-1][1] < offset]
-        self.files = {path: file.below(partition, offset) for path, file in self.files.items()}
-
-    @property
-    def lost_offsets(self) -> int:
-        return sum(end - start for spans in self.lost.values() for start, end in spans)
-
-    def as_json(self) -> dict[str, Any]:
-        def spans(of: Mapping[int, list[Span]]) -> dict[str, list[list[int]]]:
-            return {str(partition): [list(span) for span in found] for partition, found in of.items()}
-
-        return {
-            "topic": self.topic,
-            "id": self.topic_id,
-            "since": self.since,
-            "ranges": spans(self.ranges),
-            "lost": spans(self.lost),
-            "files": [file.as_json() for file in self.files.values()],
-            "marks": spans(self.marks),
-        }
-
-    @classmethod
-    def from_json(cls, tree: dict[str, Any]) -> "TopicArchive":
-        def spans(of: dict[str, list[list[int]]]) -> dict[int, list[Span]]:
-            return {int(partition): [(start, end) for start, end in found] for partition, found in of.items()}
-
-        files = map(ArchivedFile.from_json, tree["files"])
-        return cls(
-            topic=str(tree["topic"]),
-            topic_id=str(tree["id"]),
-            since=int(tree["since"]),
-            ranges=spans(tree["ranges"]),
-            lost=spans(tree["lost"]),
-            files={file.path: file for file in files},
-            marks=spans(tree.get("marks", {})),  # none in what was written before there were any
-        )
 
 
 class Manifest:
@@ -211,9 +120,8 @@ class Manifest:
             replace(archive, files={path: replace(file, staged=None) for path, file in archive.files.items()})
             for archive in self._topics.values()
         ]
-        parted = any(file.limits for archive in moved for file in archive.files.values())
         tree = {
-            "format": FORMAT if parted else FORMAT_BEFORE_PARTING,
+            "format": max((archive.format for archive in moved), default=FORMAT_BEFORE_PARTING),
             "number": self.number,
             "topics": [archive.as_json() for archive in moved],
         }
@@ -255,18 +163,12 @@ class Manifest:
         key = taken.topic, taken.topic_id
         archive = self._topics.setdefault(key, TopicArchive(*key, since=entry.number))
         for partition, offset in taken.parted.items():
-            archive.part(partition, offset)
+            archive.turn(entry.number, partition, offset, taken.branches.get(partition))
         for partition, spans in taken.lost.items():
             for span in spans:
-                _add(archive.lost.setdefault(partition, []), span)
+                add(archive.line(partition).lost, span)
         for partition, span in taken.partitions.items():
-            _add(archive.ranges.setdefault(partition, []), span)
-        for partition, found in taken.epochs.items():
-            marks = archive.marks.setdefault(partition, [])
-            for mark in found:
-                if marks and marks[-1][0] == mark[0]:
-                    marks.pop()
-                marks.append(mark)
+            archive.line(partition).take(span, taken.epochs.get(partition, ()))
 
 
 def entry_path(number: int) -> str:
@@ -282,11 +184,3 @@ def _names(lake: Lake) -> tuple[list[int], list[int]]:
         if found:
             (checkpoints if found[1] else entries).append(int(found[2]))
     return checkpoints, entries
-
-
-def _add(spans: list[Span], span: Span) -> None:
-    """Spans come in order; one that begins where the last ends makes it longer."""
-    if spans and spans[-1][1] == span[0]:
-        spans[-1] = (spans[-1][0], span[1])
-    else:
-        spans.append(span)

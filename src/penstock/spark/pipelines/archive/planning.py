@@ -51,8 +51,15 @@ class Parted:
     at: TopicPartition
     start: int
     end: int
+    # Up to `start` it is one that counted before.
+    branch: int | None = None
 
     def __str__(self) -> str:
+        if self.branch is not None:
+            return (
+                f"{self.at} has records again that it had lost, up to offset {self.start} (a replica that was away "
+                "leads it): what is archived of them counts again, and what came in their place no longer"
+            )
         return (
             f"{self.at} is archived up to {self.end}, but its log is another one from offset {self.start} on (it lost "
             "its end, or an unclean election gave it another): it is archived again from there; what is archived of "
@@ -73,6 +80,8 @@ class Plan:
     record_bytes: Mapping[TopicPartition, float] = field(default_factory=dict)
     # Where the archive stands in partitions that were grown again: between there and their logs nothing ever was.
     before: Mapping[TopicPartition, int] = field(default_factory=dict)
+    # The leader epochs in which all of this was found out.
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -92,8 +101,11 @@ class Plan:
         for at, found in (marks or {}).items():
             epochs.setdefault(at.topic, {})[at.partition] = tuple(found)
         parted: dict[str, dict[int, int]] = {}
+        branches: dict[str, dict[int, int]] = {}
         for one in self.parted:
             parted.setdefault(one.at.topic, {})[one.at.partition] = one.start
+            if one.branch is not None:
+                branches.setdefault(one.at.topic, {})[one.at.partition] = one.branch
         spans: dict[str, dict[int, Span]] = {}
         lost: dict[str, dict[int, tuple[Span, ...]]] = {}
         for gap in self.gaps:
@@ -111,6 +123,7 @@ class Plan:
                 lost.get(topic, {}),
                 epochs.get(topic, {}),
                 parted.get(topic, {}),
+                branches.get(topic, {}),
             )
             for topic in sorted(spans.keys() | lost.keys() | parted.keys())
         )
@@ -133,7 +146,7 @@ def gaps_and_starts(
     for at, log in sorted(logs.items()):
         start = archived.get(at, log.first if at.topic in known else log.earliest)
         if at in standing.parted:
-            parted.append(Parted(at, standing.parted[at], start))
+            parted.append(Parted(at, standing.parted[at], start, standing.branches.get(at)))
             start = standing.parted[at]
         if start < log.earliest and at not in standing.served:
             gaps.append(Gap(at, start, log.earliest))

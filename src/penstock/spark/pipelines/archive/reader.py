@@ -9,14 +9,17 @@ from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import ArchiveError, CorruptFileError
 from penstock.spark.pipelines.archive.failures import spark_errors
 from penstock.spark.pipelines.archive.lake import Lake, open_lake
-from penstock.spark.pipelines.archive.manifest import Manifest, TopicArchive
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.tables import SCHEMA, fingerprint, own_session, read_files
+from penstock.spark.pipelines.archive.topics import TopicArchive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 # The order of the data source's columns.
 SOURCE_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+_LOCATE_TRIES = 2
 
 _log = logging.getLogger(__name__)
 
@@ -56,11 +59,17 @@ def archived(
     checked beforehand, and `report` is told about each that is left out.
     """
     lake = open_lake(uri, spark)
-    files = topic_files(Manifest.load(lake), topic, topic_id, selection)
-    located = locate(lake, files, report=report if skip_corrupt else None)
-    if skip_corrupt:
-        urls = intact(own_session(spark), [lake.url(path) for path in located.values()], report)
-        located = {path: where for path, where in located.items() if lake.url(where) in urls}
+    for _ in range(_LOCATE_TRIES):
+        found: list[str] = []
+        files = topic_files(Manifest.load(lake), topic, topic_id, selection)
+        located = locate(lake, files, report=found.append if skip_corrupt else None)
+        if skip_corrupt:
+            urls = intact(own_session(spark), [lake.url(path) for path in located.values()], found.append)
+            located = {path: where for path, where in located.items() if lake.url(where) in urls}
+        if not any(file.staged and file.path not in located for file in files):
+            break  # what an archiver has just moved away under our eyes is in its place now
+    for line in found:
+        report(line)
     return _frame(spark, lake, files, located, topic)
 
 
@@ -94,11 +103,9 @@ def locate(
     """
     files = list(files)
     sizes: dict[str, int] = {}
-    for top in dict.fromkeys(file.path.partition("/")[0] for file in files):
-        sizes |= {stored.path: stored.size_bytes for stored in lake.list(top)}
-    for folder in dict.fromkeys(
-        file.staged.rpartition("/")[0] for file in files if file.staged and file.path not in sizes
-    ):
+    # First where files come from, then where they go: one that moves meanwhile is seen once at least.
+    folders = [STAGING] if any(file.staged for file in files) else []
+    for folder in dict.fromkeys([*folders, *(file.path.partition("/")[0] for file in files)]):
         sizes |= {stored.path: stored.size_bytes for stored in lake.list(folder)}
     located = {}
     for file in files:

@@ -2,8 +2,8 @@
 
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.client.raw import TopicInfo, TopicPartition
@@ -16,7 +16,7 @@ from penstock.spark.pipelines.archive.lake import Lake
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.planning import Bounds, Plan, gaps_and_starts, plan, worth_a_look
 from penstock.spark.pipelines.archive.source import Source, id_of
-from penstock.spark.pipelines.archive.standing import partings, standing
+from penstock.spark.pipelines.archive.standing import Held, Log, Standing, standing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,6 +73,10 @@ class Rounds:
         self._source = source
         self._warned: set[str] = set()
         self._own: set[TopicPartition] = set()  # archived by this process
+        # Partitions that nobody answers for, as the last look found it.
+        self.unled: tuple[TopicPartition, ...] = ()
+        # Whether the broker knows how far everything is archived.
+        self.told = False
         self.manifest = Manifest.load(lake)
 
     def recover(self) -> None:
@@ -81,7 +85,7 @@ class Rounds:
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now, for a run that ends there."""
-        return {at: log.latest for at, log in self._source.logs(self._found().values()).items()}
+        return {at: log.latest for at, log in self._logs(self._found(), {}).items()}
 
     def run(self, until: Mapping[TopicPartition, int] | None = None) -> RoundDone | None:
         """One round, or None when there is nothing to archive."""
@@ -100,15 +104,18 @@ class Rounds:
     def plan(self, until: Mapping[TopicPartition, int] | None = None) -> Plan:
         found = self._found()
         ids = {name: id_of(info) for name, info in found.items()}
-        archived = self._archived(ids)
-        logs = self._source.logs(found.values())
-        stands = standing(self._source, logs, archived, self._marks(ids), self._own)
+        held = self._held(ids)
+        archived = {at: of.line.end for at, of in held.items()}
+        logs = self._logs(found, held)
+        leaders = self._source.leaders(logs)
+        stands = self._standing(logs, held)
         _, _, starts = gaps_and_starts(logs, archived, stands)
         bounds = self.settings.bounds
         sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
         made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until, standing=stands)
         self._judge(made)
-        return made
+        concerned = {part.at for part in made.ranges} | {one.at for one in made.parted}
+        return replace(made, leaders={at: epoch for at, epoch in leaders.items() if at in concerned})
 
     def _found(self) -> dict[str, TopicInfo]:
         found, missing = check_topics(self._source, self.manifest)
@@ -118,30 +125,42 @@ class Rounds:
             self._warn_once("no topic matches the pattern yet")
         return found
 
-    def _archived(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        archived: dict[TopicPartition, int] = {}
+    def _logs(
+        self, found: Mapping[str, TopicInfo], held: Mapping[TopicPartition, Held]
+    ) -> dict[TopicPartition, Log]:
+        # One who leads no more, and has not heard of it, would seem to have lost all that came after it.
+        epochs: dict[str, dict[int, int]] = {}
+        for at, of in held.items():
+            epochs.setdefault(at.topic, {})[at.partition] = of.epochs_max
+        for name, heard in epochs.items():
+            self._source.expect(found[name], heard)
+        logs = self._source.logs(found.values())
+        there = [TopicPartition(name, at) for name, info in found.items() for at in info.partitions]
+        self.unled = tuple(at for at in there if at not in logs)
+        for at in self.unled:
+            self._warn_once(f"{at} has no leader that answers: it is archived when it has one again")
+        return logs
+
+    def _held(self, ids: Mapping[str, str]) -> dict[TopicPartition, Held]:
+        held: dict[TopicPartition, Held] = {}
         for name, topic_id in ids.items():
             archive = self.manifest.topic(name, topic_id)
             if archive is not None:
-                archived |= {
-                    TopicPartition(name, partition): offset
-                    for partition, offset in archive.next_offsets.items()
+                held |= {
+                    TopicPartition(name, at): Held(archive.line(at), archive.branches.get(at, ()))
+                    for at in archive.next_offsets
                 }
             elif self.manifest.topic(name) is not None:
                 self._warn_once(
                     f"topic {name} was deleted and made anew: it is archived from its start, "
                     "beside what is archived of the old one"
                 )
-        return archived
+        return held
 
-    def _marks(self, ids: Mapping[str, str]) -> dict[TopicPartition, list[Mark]]:
-        archives = [self.manifest.topic(name, topic_id) for name, topic_id in ids.items()]
-        return {
-            TopicPartition(archive.topic, partition): marks
-            for archive in archives
-            if archive is not None
-            for partition, marks in archive.marks.items()
-        }
+    def _standing(self, logs: Mapping[TopicPartition, Log], held: Mapping[TopicPartition, Held]) -> Standing:
+        """As the last look at the logs found it. Who has no leader is there all the same, also while it is retired."""
+        there = {at: of for at, of in held.items() if at not in self.unled}
+        return standing(self._source, logs, there, self._own)
 
     def _judge(self, made: Plan) -> None:
         if made.gaps and self.settings.fail_on_data_loss:
@@ -156,7 +175,7 @@ class Rounds:
         name = f"{number:010}-{uuid.uuid4().hex}"
         staging = f"{STAGING}/{name}"
         payload_bytes, added = 0, []
-        epochs = self._source.epochs(planned.ranges)
+        epochs = self._epochs(planned)
         with staged(self._lake, staging):
             if planned.ranges:
                 written = write_round(
@@ -164,6 +183,7 @@ class Rounds:
                     self._lake,
                     staging,
                     planned,
+                    epochs=epochs,
                     bootstrap=self._source.bootstrap,
                     kafka=self._source.kafka,
                     compression=self.settings.compression,
@@ -171,15 +191,25 @@ class Rounds:
                 files = read_back(self.session, self._lake, staging, written)
                 check_ranges(planned, files)
                 self._check_ids(planned)
-                self._check_epochs(planned, epochs)
                 payload_bytes = written.payload_bytes
                 added = archived_files(self._lake, staging, number, files, planned.ids)
+            self._check_standing(planned)
             entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
         commit(self.manifest, entry)
         self._own |= {part.at for part in planned.ranges}
         return RoundDone(entry, planned, payload_bytes, time.monotonic() - started)
+
+    def _epochs(self, planned: Plan) -> dict[TopicPartition, tuple[Mark, ...]]:
+        """Of what will be read; tasks take records of no others.
+
+        All of a round is found out of one leader, so what is archived before and what is read is one line of records.
+        """
+        epochs = self._source.epochs(planned.ranges)
+        if self._source.leaders(planned.leaders) != planned.leaders:
+            raise ReadLostError("a partition got another leader before it was archived")
+        return epochs
 
     def _check_ids(self, planned: Plan) -> None:
         """Ids are never used twice: the same one before and after means the same topic all the time in between."""
@@ -189,13 +219,18 @@ class Rounds:
             if now.get(topic) != planned.ids[topic]:
                 raise ReadLostError(f"topic {topic} was deleted while it was archived")
 
-    def _check_epochs(self, planned: Plan, epochs: Mapping[TopicPartition, Sequence[Mark]]) -> None:
-        """No log lost its end since the plan was made, neither of what was archived before nor of what was read."""
-        before = {parted.at: parted.start for parted in planned.parted}
-        read = {part.at for part in planned.ranges}
-        now = partings(self._source, {at: of for at, of in self._marks(planned.ids).items() if at in read})
-        further = [at for at, where in now.items() if at not in before or where < before[at]]
-        if further or partings(self._source, epochs):
+    def _check_standing(self, planned: Plan) -> None:
+        """What is archived of the logs that are read, or gone back to, stands to them as it did when it was planned."""
+        before = {one.at: (one.start, one.branch) for one in planned.parted}
+        concerned = {part.at for part in planned.ranges} | before.keys()
+        held = {at: of for at, of in self._held(planned.ids).items() if at in concerned}
+        topics = {at.topic for at in concerned}
+        found = {name: info for name, info in self._source.find()[0].items() if name in topics}
+        if gone := sorted(topics - found.keys()):
+            raise ReadLostError(f"topic {', '.join(gone)} was deleted while it was archived")
+        stands = self._standing(self._logs(found, held), held)
+        now = {at: (start, stands.branches.get(at)) for at, start in stands.parted.items()}
+        if now != before:
             raise ReadLostError("a log lost its end while it was archived")
 
     def ids(self) -> dict[str, str]:
@@ -209,26 +244,25 @@ class Rounds:
     def tell(self) -> None:
         """Let the broker know how far its topics are archived; again after a crash, since it may not have heard."""
         archived: dict[str, tuple[str, dict[int, int]]] = {}
-        known: dict[TopicPartition, int] = {}
+        epochs: dict[TopicPartition, int] = {}
         found, _ = self._source.find()
         ids = {name: id_of(info) for name, info in found.items()}
-        logs = self._source.logs(found.values())
-        parted = standing(self._source, logs, self._archived(ids), self._marks(ids), self._own).parted
-        for name, info in found.items():
-            archive = self.manifest.topic(name, id_of(info))
-            if archive is not None:
-                there = set(info.partitions)
-                # No further than the log is the one that was archived.
-                offsets = {
-                    at: min(offset, parted.get(TopicPartition(name, at), offset))
-                    for at, offset in archive.next_offsets.items()
-                    if at in there
-                }
-                archived[name] = (archive.topic_id, offsets)
-                of_topic = {TopicPartition(name, at): epoch for at, epoch in archive.epochs.items()}
-                known |= {at: epoch for at, epoch in of_topic.items() if at not in parted}
-        for trouble in self._source.tell(archived, known):
-            self.warn(trouble)
+        held = self._held(ids)
+        logs = self._logs(found, held)
+        parted = self._standing(logs, held).parted
+        for at, (line, _) in held.items():
+            if at not in logs:
+                continue
+            # No further than the log is the one that was archived. What a branch has may be told when it counts again.
+            offset = min(line.end, parted.get(at, line.end))
+            archived.setdefault(at.topic, (ids[at.topic], {}))[1][at.partition] = offset
+            epoch = line.epoch_before(offset)
+            if epoch is not None:
+                epochs[at] = epoch
+        troubles = self._source.tell(archived, epochs, self.unled)
+        for trouble in troubles:
+            self._warn_once(trouble)  # it is told again and again until it is heard
+        self.told = not troubles and not self.unled
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:

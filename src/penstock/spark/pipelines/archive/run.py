@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.client.raw import RawError, TopicPartition
 from penstock.spark.pipelines.archive.compaction import compact
 from penstock.spark.pipelines.archive.errors import ArchiveError
-from penstock.spark.pipelines.archive.failures import BrokerLostError
+from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
 from penstock.spark.pipelines.archive.lake import local_folder, open_lake
 from penstock.spark.pipelines.archive.lock import Lock
 from penstock.spark.pipelines.archive.manifest import Manifest
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+# A leader may lower what it was told, and a word may get lost: after so long it is said again.
+TELL_SECONDS = 60.0
 CODECS = ("zstd", "snappy", "lz4", "gzip", "none")
 
 
@@ -136,24 +138,34 @@ class _Run:
         self._stop = stop
         self._status = status
         self._summary = Summary(job.to)
+        self._told_at = time.monotonic()
 
     def run(self) -> Summary:
         rounds, every_s = self._rounds, self._job.every_s
         rounds.recover()
         rounds.tell()
         until = rounds.ends() if every_s is None else None
+        # One that has a leader again before the run ends is left out all the same: nobody knew where it ended.
+        left_out = rounds.unled if every_s is None else ()
         while True:
             next_at = time.monotonic() + (every_s or 0.0)
             try:
                 self._catch_up(until)
+                self._tell_again()
                 self._compact()
-            except (RawError, BrokerLostError) as error:
-                # A broker that restarts is no reason to end what runs for ever; the lake is as it was.
+            except (RawError, BrokerLostError, ReadLostError) as error:
+                # A broker that restarts, or a topic that goes, is no reason to end what runs for ever; the lake is as
+                # it was.
                 if every_s is None:
                     raise
                 self._listener.warn(f"{error}; trying again in {every_s:g} s")
             if every_s is None or self._stop.wait(max(0.0, next_at - time.monotonic())):
                 break
+        if every_s is None and (unled := sorted({*left_out, *rounds.unled})):
+            raise BrokerLostError(
+                f"{', '.join(map(str, unled))}: no leader answers; everything else is archived. Run the same command "
+                "again when it has one (`penstock why TOPIC`)"
+            )
         with suppress(RawError):  # what was archived is archived, whether the broker is there or not
             self._summary.finish(rounds.manifest, rounds.ids())
         return self._summary
@@ -166,7 +178,7 @@ class _Run:
                 self._status.update(state="waiting")
                 return
             self._summary.add(done)
-            self._rounds.tell()
+            self._tell()
             self._status.update(
                 topics=sorted(done.plan.ids),
                 offsets=self._rounds.positions(),
@@ -174,6 +186,15 @@ class _Run:
                 size_bytes=done.payload_bytes,
             )
             self._listener.round_done(done, self._summary)
+
+    def _tell(self) -> None:
+        self._rounds.tell()
+        self._told_at = time.monotonic()
+
+    def _tell_again(self) -> None:
+        """Until the broker has heard it; with nothing new to archive nobody else would say it."""
+        if not self._rounds.told or time.monotonic() - self._told_at >= TELL_SECONDS:
+            self._tell()
 
     def _compact(self) -> None:
         files_max = self._job.compact_files

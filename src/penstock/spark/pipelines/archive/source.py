@@ -87,17 +87,16 @@ class Source:
         return {name: id_of(there[name]) for name in names if name in there}
 
     def logs(self, topics: Iterable[TopicInfo]) -> dict[TopicPartition, Log]:
+        """Those that have a leader now: one without holds up no other."""
         partitions = [TopicPartition(info.name, number) for info in topics for number in info.partitions]
         if not partitions:
             return {}
-        earliest = self._client.offsets(dict.fromkeys(partitions, EARLIEST))
+        earliest = self._client.offsets(dict.fromkeys(partitions, EARLIEST), partial=True)
         # Up to the last stable offset: records of a transaction that may still be aborted wait.
-        latest = self._client.offsets(dict.fromkeys(partitions, LATEST), committed=True)
-        starts = {at: found.offset for at, found in earliest.items()}
+        latest = self._client.offsets(dict.fromkeys(earliest, LATEST), committed=True, partial=True)
+        starts = {at: earliest[at].offset for at in latest}
         first = firsts(self._client, starts)
-        return {
-            at: Log(starts[at], max(starts[at], latest[at].offset), first.get(at, 0)) for at in partitions
-        }
+        return {at: Log(starts[at], max(starts[at], latest[at].offset), first.get(at, 0)) for at in starts}
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """About how many bytes an offset takes at the broker, by a look at the first batches to be read."""
@@ -113,6 +112,16 @@ class Source:
                 sizes[at] = len(first.records) / _offsets_in(first.records)
         return sizes
 
+    def expect(self, info: TopicInfo, epochs: Mapping[int, int]) -> None:
+        """Nobody is asked of these partitions any more who leads them in a lower epoch: he was replaced."""
+        if info.topic_id is not None:
+            for client in (self._client, self._sampler):
+                client.expect(info.topic_id, epochs)
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The epochs of the leaders that answer."""
+        return {at: self._client.leader_epoch(at) for at in partitions}
+
     def epochs(self, ranges: Iterable[Range]) -> dict[TopicPartition, tuple[Mark, ...]]:
         """The leader epochs of what is in these ranges, each with its end; left out where there is none to tell."""
         found = {part.at: self._epochs_of(part) for part in ranges}
@@ -123,9 +132,12 @@ class Source:
         position = part.start
         while position < part.end:
             epoch = self._epoch_at(part.at, position, part.end)
-            _, end = (-1, -1) if epoch is None else self._client.epoch_ends({part.at: epoch})[part.at]
-            if epoch is None or end <= position:
+            if epoch is None:
                 break
+            found, end = self._client.epoch_ends({part.at: epoch})[part.at]
+            if found != epoch or end <= position:
+                # Without its epochs a range would never be looked at again.
+                raise ReadLostError(f"{part.at} got another leader before it was archived")
             marks.append((epoch, min(end, part.end)))
             position = end
         return tuple(marks)
@@ -175,9 +187,11 @@ class Source:
         self,
         archived: Mapping[str, tuple[str, Mapping[int, int]]],
         epochs: Mapping[TopicPartition, int] | None = None,
+        unled: Collection[TopicPartition] = (),
     ) -> list[str]:
         """Let retention go on for topics that wait for their archive; returns what went wrong, in words.
 
+        `unled`: nobody can say now what is true of these; for them what the broker has been told stays.
         Whatever goes wrong, nothing is lost: the broker keeps what it does not know to be archived.
         """
         troubles = []
@@ -186,9 +200,11 @@ class Source:
                 continue
             of_topic = {at: (epochs or {}).get(TopicPartition(topic, at)) for at in next_offsets}
             known = {at: epoch for at, epoch in of_topic.items() if epoch is not None}
-            progress = str(ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known))
+            made = ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known)
             try:
                 configs = self._configs(topic)
+                stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
+                progress = str(made.with_others(stored, [at.partition for at in unled if at.topic == topic]))
                 if configs.get(REQUIRED) == "true" and configs.get(PROGRESS) != progress:
                     assert self._admin is not None
                     self._admin.alter_configs(topic, {PROGRESS: progress})

@@ -8,7 +8,8 @@ import pyarrow as pa
 from penstock.client.console_row import ConsoleRow
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Span
 from penstock.spark.pipelines.archive.errors import CorruptFileError
-from penstock.spark.pipelines.archive.manifest import Manifest, TopicArchive
+from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.topics import TopicArchive
 from penstock.spark.pipelines.from_archive.files import Rows
 
 # Each has files open and rows in hand; more of them take turns.

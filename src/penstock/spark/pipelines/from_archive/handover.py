@@ -11,9 +11,10 @@ from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicInfo, TopicPar
 from penstock.spark.pipelines.archive.entries import NO_ID
 from penstock.spark.pipelines.archive.errors import ArchiveError
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.manifest import Manifest, TopicArchive
+from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.reader import find_topic
 from penstock.spark.pipelines.archive.standing import partings
+from penstock.spark.pipelines.archive.topics import TopicArchive
 from penstock.spark.pipelines.from_archive.archived import Archived
 from penstock.spark.pipelines.from_archive.files import Rows
 
@@ -183,9 +184,16 @@ class ArchiveThenLive:
 
     def _ends(self, current: Archived, info: TopicInfo) -> dict[int, int]:
         """Up to where the archive is read: where a log parted from it, and was not archived again yet, no further."""
-        marks = current.archive.marks.items()
-        known = {TopicPartition(self._topic, at): of for at, of in marks if at in info.partitions}
-        parted = {at.partition: where for at, where in partings(self._client, known).items()}
+        if info.topic_id is not None:
+            # As the archiver: one who leads no more would seem to have lost what came after it.
+            known = {at: line.epochs_max for at, line in current.archive.lines.items()}
+            self._client.expect(info.topic_id, known)
+        edges = self._edges(info)
+        lines = {
+            TopicPartition(self._topic, at): line for at, line in current.archive.lines.items() if at in edges
+        }
+        latest = {at: edges[at.partition].latest for at in lines}
+        parted = {at.partition: where for at, where in partings(self._client, lines, latest).items()}
         return {at: parted.get(at, current.end(at)) for at in self._positions}
 
     def _edges(self, info: TopicInfo) -> dict[int, _Edges]:

@@ -28,3 +28,12 @@ class OtherWriterError(TargetError):
             f"somebody else writes to {where} while it is replayed to, so the order of the two is left to chance: "
             "stop that writer and replay into a new topic, or run again with --append"
         )
+
+
+class RetiredTargetError(TargetError):
+    """What is written to the partition goes to another one: nobody could see there how far a replay has got."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where} is being retired, and what is written to it goes to another partition: replay into a new topic"
+        )

@@ -11,8 +11,9 @@ from penstock.client.raw import RawClient, RawOptions
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import CorruptFileError
 from penstock.spark.pipelines.archive.lake import Lake, local_folder, open_lake
-from penstock.spark.pipelines.archive.manifest import Manifest, TopicArchive
+from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.reader import find_topic, locate
+from penstock.spark.pipelines.archive.topics import TopicArchive
 from penstock.spark.pipelines.replaying.errors import ReplayError
 from penstock.spark.pipelines.replaying.job import job_session, run_wave
 from penstock.spark.pipelines.replaying.selection import Selection, hour_of

@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 from penstock.client.raw import EARLIEST, RawClient, TopicPartition
+from penstock.records.batch import read_header
 from penstock.records.columns import decode_in_parts
-from penstock.spark.pipelines.replaying.errors import OtherRecordsError
+from penstock.records.relay import RELAY_IDS
+from penstock.spark.pipelines.replaying.errors import OtherRecordsError, RetiredTargetError
 from penstock.spark.pipelines.replaying.headers import origin
 
 # How far back the last record is looked for at first: there may be markers of transactions behind it.
@@ -18,11 +20,15 @@ class Tail(NamedTuple):
 
 
 def look(client: RawClient, at: TopicPartition, source: str, *, append: bool) -> Tail:
-    """OtherRecordsError when the last record is not of this replay.
+    """OtherRecordsError when the last record is not of this replay, RetiredTargetError when it may be elsewhere.
 
     With `append` other records are nothing special: the last one of this replay is looked for among them, however far
     back that is. What an attempt that was killed has sent may not be committed yet, but will be: that is waited for.
     """
+    told = client.retirements([at]).get(at)
+    if told is not None and told.limit is not None:
+        # Readers see no end behind the limit: whatever is there would be written once more at each look.
+        raise RetiredTargetError(str(at))
     earliest = client.offsets({at: EARLIEST})[at].offset
     end = client.settled_end(at)
     if end == 0:
@@ -54,11 +60,14 @@ def _last_of(
     """Where the last record is from, with `append` the last one of `source`; None when there is none."""
     last: tuple[str | None, int] | None = None
     for fetched in client.fetch(at, low, high):
+        moved = _moved(fetched.records)
         for columns in decode_in_parts(fetched.records, first=low, end=high, headers=True):
             headers = columns.headers
             assert headers is not None
             for index in range(len(headers) - 1, -1, -1):
-                known = origin(headers[index].as_py())
+                offset = columns.offset[index].as_py()
+                is_moved = any(offset in span for span in moved)
+                known = None if is_moved else origin(headers[index].as_py())
                 if not append:
                     last = known or (None, -1)
                     break
@@ -66,3 +75,15 @@ def _last_of(
                     last = known
                     break
     return last
+
+
+def _moved(records: memoryview) -> list[range]:
+    """Offsets of what was written to a partition that is being retired: it says how far a replay is there, not here."""
+    found = []
+    position = 0
+    while position < len(records):
+        header = read_header(records, position)
+        position += header.size_bytes
+        if header.producer_id >= RELAY_IDS:
+            found.append(range(header.base_offset, header.next_offset))
+    return found

@@ -70,6 +70,8 @@ def prepare(
             "in, so keys are not where a producer would put them now"
         )
     _warn_of_settings(bootstrap, topic, oldest_ms, now_ms, warn)
+    # A leader that was replaced would not have what was replayed already, and it would be written twice.
+    client.hear_all([topic])
     done = {
         number: look(client, TopicPartition(topic, number), source, append=options.append).done
         for number in range(count)

@@ -46,6 +46,7 @@ class Writer:
         lane: _Lane | None = None
         done: list[Done] = []
         with RawClient(self.bootstrap, options) as client, client.producer() as producer:
+            client.hear_all([self.topic])  # as `target.prepare`
             for batch in batches:
                 for partition, part in _by_partition(batch):
                     if lane is None or lane.at.partition != partition:

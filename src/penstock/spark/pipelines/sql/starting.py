@@ -14,7 +14,7 @@ from penstock.spark.pipelines.sql.memory import Checkpoint, Memory, forget, plac
 from penstock.spark.pipelines.sql.running import RunningSql, check_broker
 from penstock.spark.pipelines.sql.sample import infer, newest_values
 from penstock.spark.pipelines.sql.settings import SqlError, SqlSettings, TargetKind, Value
-from penstock.spark.pipelines.sql.tables import check_topics, nearest, table_names
+from penstock.spark.pipelines.sql.tables import check_target, check_topics, table_names
 from penstock.spark.pipelines.sql.targets import Screen, default_mode, start_query
 from penstock.spark.pipelines.sql.views import parse_schema, schema_text, stream_of, view_of
 
@@ -65,13 +65,7 @@ def _topics(spark: "SparkSession", asked: SqlSettings, bootstrap: str) -> dict[s
     ):
         given.check_topics(option, names)
     if asked.target.kind is TargetKind.TOPIC:
-        target = asked.target.name
-        if target not in there:
-            raise SqlError(f"there is no topic {target} to write to{nearest(target, there)}")
-        if target in names:
-            raise SqlError(
-                f"the query reads {target} and would read its own rows again: write to another topic"
-            )
+        check_target(asked.target.name, names, there)
     return {name: there[name] for name in names}
 
 

@@ -49,9 +49,13 @@ def _parser(spark: "SparkSession") -> Any:
 def _check_is_query(plan: Any) -> None:
     name = str(plan.getClass().getSimpleName())
     if name != _RELATION and name.endswith(_STATEMENTS):
-        raise SqlError(
-            f"only queries can run as a pipeline, and this is a statement ({name}): write SELECT …"
-        )
+        raise no_query(name)
+
+
+def no_query(statement: str) -> SqlError:
+    return SqlError(
+        f"only queries can run as a pipeline, and this is a statement ({statement}): write SELECT …"
+    )
 
 
 def _collect(plan: Any, defined: frozenset[str], found: dict[str, None]) -> None:
@@ -91,6 +95,14 @@ def check_topics(names: Iterable[str], there: Collection[str]) -> None:
             raise SqlError(
                 f"the topics {other} and {name} differ only in case, which SQL does not see: query them one by one"
             )
+
+
+def check_target(target: str, names: Collection[str], there: Collection[str]) -> None:
+    """The topic that rows go to is there, and is none of those that are read."""
+    if target not in there:
+        raise SqlError(f"there is no topic {target} to write to{nearest(target, there)}")
+    if target in names:
+        raise SqlError(f"the query reads {target} and would read its own rows again: write to another topic")
 
 
 def nearest(name: str, there: Collection[str]) -> str:

@@ -1,0 +1,98 @@
+"""What a controller, or a leader, asks of any other broker."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.error_codes import ErrorCode
+from penstock.replication.peer import PeerError
+from penstock.services.offsets import Spec
+from penstock.services.peers.peers import Peers
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.describe_log_dirs import DescribeLogDirsRequest
+from penstock.wire.kafka.generated.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from penstock.wire.kafka.generated.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+_LOG_END_VERSION = 4
+_DISK_VERSION = 4
+_LIST_OFFSETS_VERSION = 6
+# In place of an epoch: the last one there is, whoever leads.
+LAST_EPOCH = 0x7FFFFFFF
+_ANSWER_SECONDS = 5.0
+
+
+class BrokerClient:
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def ask_log_ends(
+        self, broker: int, wanted: list[tuple[str, bytes, int]]
+    ) -> dict[tuple[bytes, int], tuple[int, int]]:
+        """(last epoch, log end) of another broker's replicas; what it cannot tell is left out."""
+        topics: dict[str, list[OffsetForLeaderPartition]] = {}
+        ids: dict[str, bytes] = {}
+        for name, topic_id, index in wanted:
+            ids[name] = topic_id
+            topics.setdefault(name, []).append(
+                OffsetForLeaderPartition(partition=index, leader_epoch=LAST_EPOCH)
+            )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=self._peers.node,
+            topics=[OffsetForLeaderTopic(topic=name, partitions=each) for name, each in topics.items()],
+        )
+        response = await self._ask(
+            broker, "log-ends", ApiKey.OFFSET_FOR_LEADER_EPOCH, _LOG_END_VERSION, request
+        )
+        return {
+            (ids[topic.topic], one.partition): (one.leader_epoch, one.end_offset)
+            for topic in response.topics
+            for one in topic.partitions
+            if one.error_code == ErrorCode.NONE and topic.topic in ids
+        }
+
+    async def ask_retiring(
+        self, broker: int, topic: str, epochs: Mapping[int, int], question: int
+    ) -> dict[int, tuple[int, int]]:
+        """(offset, time) of those partitions whose leader has an answer; see `controller.retirer`."""
+        return await self._ask_offsets(broker, "retiring", topic, epochs, question)
+
+    async def ask_readable_ends(self, broker: int, topic: str, epochs: Mapping[int, int]) -> dict[int, int]:
+        """Up to where readers can see those partitions whose leader has an answer."""
+        told = await self._ask_offsets(broker, "archive", topic, epochs, Spec.LATEST)
+        return {index: offset for index, (offset, _) in told.items()}
+
+    async def _ask_offsets(
+        self, broker: int, purpose: str, topic: str, epochs: Mapping[int, int], question: int
+    ) -> dict[int, tuple[int, int]]:
+        wanted = [
+            ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=question)
+            for index, epoch in epochs.items()
+        ]
+        request = ListOffsetsRequest(
+            replica_id=self._peers.node, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]
+        )
+        response = await self._ask(broker, purpose, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
+        return {
+            one.partition_index: (one.offset, one.timestamp)
+            for one in response.topics[0].partitions
+            if one.error_code == ErrorCode.NONE
+        }
+
+    async def ask_disk(self, broker: int) -> tuple[int, int]:
+        """(total, usable) bytes of another broker's disk."""
+        request = DescribeLogDirsRequest(topics=[])
+        response = await self._ask(broker, "disk", ApiKey.DESCRIBE_LOG_DIRS, _DISK_VERSION, request)
+        result = response.results[0] if response.results else None
+        if result is None or result.error_code != ErrorCode.NONE:
+            raise PeerError(f"the disk of broker {broker} is out of service")
+        return result.total_bytes, result.usable_bytes
+
+    async def _ask(self, broker: int, purpose: str, api_key: int, version: int, request: Any) -> Any:
+        return await self._peers.ask(broker, purpose, api_key, version, request, _ANSWER_SECONDS)

@@ -1,0 +1,158 @@
+"""What is archived of one incarnation of a topic, and which rows of its files count."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.spark.pipelines.archive.entries import (
+    FORMAT,
+    FORMAT_BEFORE_BRANCHES,
+    FORMAT_BEFORE_PARTING,
+    UNKNOWN_EPOCH,
+    ArchivedFile,
+    Mark,
+    Span,
+)
+from penstock.spark.pipelines.archive.lines import Branch, Line
+
+
+@dataclass(slots=True)
+class TopicArchive:
+    """A topic that is deleted and made anew is another one."""
+
+    topic: str
+    topic_id: str
+    since: int  # the entry that it came with: a later incarnation has a larger one
+    # Per partition what counts.
+    lines: dict[int, Line] = field(default_factory=dict)
+    # And what counted once, and may again.
+    branches: dict[int, list[Branch]] = field(default_factory=dict)
+    files: dict[str, ArchivedFile] = field(default_factory=dict)
+
+    def line(self, partition: int) -> Line:
+        return self.lines.setdefault(partition, Line())
+
+    @property
+    def ranges(self) -> dict[int, list[Span]]:
+        return {at: line.ranges for at, line in self.lines.items() if line.ranges}
+
+    @property
+    def lost(self) -> dict[int, list[Span]]:
+        return {at: line.lost for at, line in self.lines.items() if line.lost}
+
+    @property
+    def marks(self) -> dict[int, list[Mark]]:
+        """Per partition leader epochs, each with its end in what counts: by them a log is recognised that gave
+        archived offsets to other records."""
+        return {at: line.marks for at, line in self.lines.items() if line.marks}
+
+    @property
+    def next_offsets(self) -> dict[int, int]:
+        """Per partition: everything below is archived, or known to be lost."""
+        return {at: line.end for at, line in sorted(self.lines.items()) if line.ranges or line.lost}
+
+    @property
+    def epochs(self) -> dict[int, int]:
+        """Of the last archived records, where they are known."""
+        found = {at: line.epoch_before(line.end) for at, line in self.lines.items()}
+        return {at: epoch for at, epoch in found.items() if epoch is not None}
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files.values())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())
+
+    @property
+    def lost_offsets(self) -> int:
+        return sum(end - start for spans in self.lost.values() for start, end in spans)
+
+    def turn(self, number: int, partition: int, offset: int, branch: int | None = None) -> None:
+        """From now on counts what a branch has below an offset, or what counts already; an entry says so."""
+        old, branches = self.line(partition), self.branches.pop(partition, [])
+        chosen = next((one for one in branches if one.number == branch), None)
+        assert branch is None or chosen is not None, f"{self.topic}-{partition} has no branch {branch}"
+        fork = offset if chosen is None else min(offset, chosen.fork)
+        forks = {
+            one.number: min(offset, one.fork if chosen is None or one is chosen else one.common(chosen))
+            for one in branches
+        }
+        if chosen is not None:
+            forks[chosen.number] = offset
+        others = {one.number: one.fork for one in branches}
+        for one in branches:
+            one.fork = forks[one.number]
+        self.lines[partition] = (old if chosen is None else chosen.line).cut(offset)
+        if old.end > fork:
+            branches.append(Branch(number, fork, old, others))
+            self._move(partition, None, number, fork)
+        for one in branches:
+            if one.fork >= one.line.end:
+                # All of it counts again.
+                self._move(partition, one.number, None, 0)
+        left = [one for one in branches if one.fork < one.line.end]
+        if left:
+            self.branches[partition] = left
+        limits = {one.number: one.fork for one in left}
+        for path, file in self.files.items():
+            of = file.branches.get(partition)
+            limited = file.below(partition, None if of is None else limits[of])
+            self.files[path] = limited if partition in limited.held else limited.on(partition, None)
+
+    def _move(self, partition: int, source: int | None, target: int | None, start: int) -> None:
+        """Files with rows from `start` on are of another branch now (None: of what counts)."""
+        for path, file in self.files.items():
+            _, last = file.held.get(partition) or file.offsets.get(partition, (0, -1))
+            if last >= start and file.branches.get(partition) == source:
+                self.files[path] = file.on(partition, target)
+
+    @property
+    def format(self) -> int:
+        """What a version must know that reads it."""
+        marks = [mark for line in self.lines.values() for mark in line.marks]
+        if self.branches or any(epoch == UNKNOWN_EPOCH for epoch, _ in marks):
+            return FORMAT
+        limited = any(file.limits for file in self.files.values())
+        return FORMAT_BEFORE_BRANCHES if limited else FORMAT_BEFORE_PARTING
+
+    def as_json(self) -> dict[str, Any]:
+        def spans(of: Mapping[int, list[Span]]) -> dict[str, list[Span]]:
+            return {str(partition): found for partition, found in of.items()}
+
+        tree: dict[str, Any] = {
+            "topic": self.topic,
+            "id": self.topic_id,
+            "since": self.since,
+            "ranges": spans(self.ranges),
+            "lost": spans(self.lost),
+            "files": [file.as_json() for file in self.files.values()],
+            "marks": spans(self.marks),
+        }
+        if self.branches:
+            tree["branches"] = {
+                str(at): [one.as_json() for one in branches] for at, branches in self.branches.items()
+            }
+        return tree
+
+    @classmethod
+    def from_json(cls, tree: dict[str, Any]) -> "TopicArchive":
+        lines: dict[int, Line] = {}
+        # No marks in what was written before there were any.
+        for name in ("ranges", "lost", "marks"):
+            for partition, found in tree.get(name, {}).items():
+                line = lines.setdefault(int(partition), Line())
+                getattr(line, name).extend((start, end) for start, end in found)
+        files = map(ArchivedFile.from_json, tree["files"])
+        return cls(
+            topic=str(tree["topic"]),
+            topic_id=str(tree["id"]),
+            since=int(tree["since"]),
+            lines=lines,
+            branches={
+                int(at): [Branch.from_json(one) for one in branches]
+                for at, branches in tree.get("branches", {}).items()
+            },
+            files={file.path: file for file in files},
+        )

@@ -1,0 +1,55 @@
+"""Logs that have nothing in them yet."""
+
+from pathlib import Path
+
+from penstock.core.files import Files
+from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
+from penstock.storage.layout import LOG, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
+from penstock.storage.log import Log
+from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.recovered import Recovered
+from penstock.storage.segment import NO_TIMESTAMP, Segment
+from penstock.storage.settings import LogSettings
+
+
+def made_new(
+    files: Files,
+    directory: Path,
+    settings: LogSettings,
+    start: int,
+    owner: str,
+    producers: ProducerState | None = None,
+) -> Recovered:
+    segments = [Segment.create(files, directory, start)]
+    producers = producers or ProducerState()
+    point = _new_point(start, owner, producers=len(known := producers.copy()))
+    if known:
+        files.write_atomically(directory / segment_name(start, SNAPSHOT), dump_producers(known))
+    # Makes the segment's name durable, too.
+    files.write_atomically(directory / RECOVERY_POINT_FILE, point.dump())
+    log = Log(
+        files,
+        directory,
+        settings,
+        segments,
+        start_offset=start,
+        end_offset=start,
+        epochs=EpochHistory(),
+        producers=producers,
+        point=point,
+        owner=owner,
+    )
+    return Recovered(log, 0, 0, [])
+
+
+def lay_out(files: Files, directory: Path, owner: str) -> None:
+    """The files of a new, empty log, not synced: for many at once, followed by one sync of the file system."""
+    files.open(directory / segment_name(0, LOG), create=True).close()
+    file = files.open(directory / RECOVERY_POINT_FILE, create=True)
+    file.pwrite(_new_point(0, owner).dump(), 0)
+    file.close()
+
+
+def _new_point(start: int, owner: str, *, producers: int = 0) -> RecoveryPoint:
+    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, producers, UNKNOWN_EPOCH, owner)

@@ -1,0 +1,245 @@
+"""The walk over a log that is opened, from the recovery point to its end: see `storage.recovery`."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.core.errors import ApiError, DiskError, StorageError
+from penstock.core.files import File, Files
+from penstock.records.batch import BatchHeader, check_batch
+from penstock.storage import index as index_files
+from penstock.storage.checkpoint import RecoveryPoint, epochs_below
+from penstock.storage.epochs import EpochHistory
+from penstock.storage.index import SegmentIndex
+from penstock.storage.layout import DAMAGED, EPOCHS_FILE, SNAPSHOT, segment_name
+from penstock.storage.log import SCAN_COST_PER_BATCH
+from penstock.storage.producers import ProducerState
+from penstock.storage.segment import Segment
+from penstock.storage.settings import LogSettings
+
+_SCAN_BYTES = 4 * 1024 * 1024
+
+
+class Scan:
+    """The walk from the recovery point to the end, gathering what the log needs in memory."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: Path,
+        settings: LogSettings,
+        segments: list[Segment],
+        point: RecoveryPoint | None,
+        *,
+        may_skip: bool,
+        has_epochs: bool,
+        gaps: Mapping[int, int],
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.settings = settings
+        self._may_skip = may_skip
+        self._gaps = gaps
+        self.segments = segments
+        self.scanned_bytes = 0
+        self.cut_bytes = 0
+        self.cost = 0
+        self.set_aside: list[str] = []
+        self.point = point
+        self.epochs = EpochHistory()
+        self.producers = ProducerState()
+        if point is not None:
+            try:
+                self._trust(point)
+            except DiskError:
+                raise  # not now: what producers did in records that are deleted, nothing else tells
+            except (FileNotFoundError, StorageError):
+                self.point = None  # what it vouches for is not there: look at everything
+                self.epochs = EpochHistory()
+        self.end_offset = self.point.offset if self.point else segments[0].base_offset
+        self._batches_end = self.end_offset
+        self._starts: list[tuple[int, int]] | None = None if has_epochs else []  # None: not read yet
+
+    def _trust(self, point: RecoveryPoint) -> None:
+        if not any(s.base_offset == point.segment and s.size >= point.position for s in self.segments):
+            raise StorageError("the log is shorter than its recovery point")
+        if point.epoch >= 0:
+            # What lies behind the point, the scan finds out by itself.
+            self.epochs = epochs_below(self.files, self.directory, point)
+        if point.producers:
+            path = self.directory / segment_name(point.offset, SNAPSHOT)
+            self.producers = ProducerState.parse(self.files.read(path))
+
+    def run(self, *, rewrite_tail: bool, names_last: bool) -> None:
+        position = first = 0
+        if self.point is not None:
+            first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
+            position = self.point.position
+        begin = position
+        kept = self.segments[:first]
+        whole = True
+        for segment in self.segments[first:]:
+            if not whole or not self._follows(segment, position):
+                self._drop(segment)
+                continue
+            self.end_offset = max(self.end_offset, segment.base_offset)
+            whole = self._scan_segment(segment, position)
+            position = 0
+            kept.append(segment)
+        if rewrite_tail and not whole:
+            self._go_on_in_another_file(kept)
+        self.segments = kept
+        if self.scanned_bytes or len(kept) > first + 1 or not names_last:
+            # What a killed process left in the page cache is about to be served: make it durable first. Also where
+            # nothing was scanned: one killed in the midst of a cut leaves a file that ends at the point, and nobody
+            # would sync that again if the next batch began another. Given up records would come back behind it.
+            for number, segment in enumerate(kept[first:]):
+                file = segment.file  # one and the same to write and sync
+                if rewrite_tail:
+                    _rewrite(file, segment.size, 0 if number else begin)
+                file.sync()
+            # That goes for names, too: what is written to files that are known to nobody but the page cache would go
+            # with their names.
+            self.files.sync_dir(self.directory)
+
+    def _go_on_in_another_file(self, kept: list[Segment]) -> None:
+        """Of the one that was cut, answers may be on their way since before the log failed (ADR 4)."""
+        cut = kept[-1]
+        if cut.size:
+            kept.append(Segment.create(self.files, self.directory, self.end_offset))
+        else:
+            kept[-1] = cut.emptied()
+            cut.close()
+
+    def _follows(self, segment: Segment, position: int) -> bool:
+        if position or segment.base_offset == self.end_offset:
+            return True
+        if self.point is not None and segment.base_offset == self.point.segment:
+            return True  # empty up to the point, which may lie behind a gap
+        if self._leads_over_gaps(segment.base_offset):
+            return True
+        return self.point is None and segment.base_offset > self.end_offset
+
+    def _leads_over_gaps(self, offset: int) -> bool:
+        """Whether names say that nothing lies between the end and there, in one wide gap or several."""
+        at = self.end_offset
+        while at < offset and at in self._gaps:
+            at = self._gaps[at]
+        return at == offset
+
+    def _drop(self, segment: Segment) -> None:
+        """A segment behind the end, or one that overlaps another."""
+        self.scanned_bytes += segment.size
+        if self.point is not None:
+            self.cut_bytes += segment.size
+            remove(self.files, segment)
+            return
+        segment.close()
+        path, *indexes = segment.paths()
+        self.files.rename(path, path.with_name(path.name + DAMAGED))
+        self.set_aside.append(path.name + DAMAGED)
+        for index in indexes:
+            self.files.unlink(index)
+
+    def _scan_segment(self, segment: Segment, position: int) -> bool:
+        """Take over every good batch; False when the segment ends in anything else, which is then cut off."""
+        file_size = segment.size
+        self._restore(segment, position)
+        self.scanned_bytes += file_size - position
+        chunk = memoryview(b"")
+        chunk_at = position
+        while position < file_size:
+            try:
+                header = check_batch(chunk, position - chunk_at)
+            except ApiError:
+                # Not whole in this chunk, or not good at all: look again with as much as it claims to need.
+                wanted = _claimed_size(segment, position, file_size)
+                if position == chunk_at and len(chunk) >= wanted:
+                    break
+                chunk_at = position
+                chunk = memoryview(segment.file.pread(max(wanted, _SCAN_BYTES), position))
+                if len(chunk) < wanted:
+                    break
+                continue
+            if header.base_offset != self.end_offset and not self._may_skip_to(header.base_offset):
+                break
+            self._take_over(segment, header)
+            position += header.size_bytes
+        if position == file_size:
+            return True
+        self.cut_bytes += file_size - position
+        segment.file.truncate(position)
+        return False
+
+    def _may_skip_to(self, offset: int) -> bool:
+        """In a follower's log, gaps that compaction made at its leader; anywhere, when nothing can be trusted."""
+        return offset > self.end_offset and (self.point is None or self._may_skip)
+
+    def leave_out(self, offset: int) -> None:
+        """What would come below it is gone, and others know its offsets: archives, groups, relays, clients."""
+        self.segments.append(Segment.create(self.files, self.directory, offset))
+        self.end_offset = offset
+        # As where nothing is left: producers have written more than is known of them.
+        self.producers.forget_clients()
+
+    def _restore(self, segment: Segment, position: int) -> None:
+        """The segment as it was at the recovery point, or empty."""
+        index, max_timestamp = SegmentIndex(segment.base_offset), -1
+        if position and self.point is not None:
+            index, max_timestamp = self._saved_index(segment, self.point)
+        segment.restore(index, position, max_timestamp, self.settings.index_interval_bytes)
+
+    def _saved_index(self, segment: Segment, point: RecoveryPoint) -> tuple[SegmentIndex, int]:
+        index = index_files.load(self.files, segment.stem, segment.base_offset, point.index_entries)
+        if index is not None and index.positions[-1] < point.position:
+            return index, point.max_timestamp
+        return segment.rebuilt_index(point.position)
+
+    def _take_over(self, segment: Segment, header: BatchHeader) -> None:
+        segment.appended(header, header.base_offset, header.size_bytes, self.settings.index_interval_bytes)
+        self._note_epoch(header.leader_epoch, range(self._batches_end, header.base_offset))
+        if header.producer_id >= 0:
+            self.producers.record(header, header.base_offset)
+        self.end_offset = self._batches_end = header.next_offset
+        self.cost += header.size_bytes + SCAN_COST_PER_BATCH
+
+    def _note_epoch(self, epoch: int, gap: range) -> None:
+        if epoch < 0 or epoch == self.epochs.latest:
+            return
+        # One that a leader noted and wrote nothing under, before it followed another: later ones are not before this.
+        self.epochs.forget_after(epoch)
+        if not gap or not self.epochs.cross_gap(self._noted_starts(), epoch, gap):
+            self.epochs.assign(epoch, gap.stop)
+
+    def _noted_starts(self) -> list[tuple[int, int]]:
+        """By the epoch file, also where it is ahead of the point, or there is no point.
+
+        StorageError when it cannot be read just now: nothing else tells, and the log is opened later.
+        """
+        if self._starts is None:
+            self._starts = []
+            with suppress(FileNotFoundError):
+                data = self.files.read(self.directory / EPOCHS_FILE)
+                with suppress(StorageError):
+                    self._starts = EpochHistory.parse(data).entries()
+        return self._starts
+
+
+def _rewrite(file: File, size: int, position: int) -> None:
+    while position < size:
+        chunk = file.pread(min(_SCAN_BYTES, size - position), position)
+        file.pwrite(chunk, position)
+        position += len(chunk)
+    file.truncate(size)  # that, too, may have failed to reach the disk
+
+
+def _claimed_size(segment: Segment, position: int, end: int) -> int:
+    for _, header in segment.walk(position, end, wait=True):
+        return header.size_bytes
+    return end - position + 1  # not even a header: more than there is
+
+
+def remove(files: Files, segment: Segment) -> None:
+    segment.close()
+    for path in segment.paths():
+        files.unlink(path)

@@ -1,0 +1,105 @@
+"""Dead letters go back to where they came from, and once."""
+
+import time
+from collections.abc import Callable
+
+from tests.integration.sdk.conftest import Cluster
+
+from penstock import Admin, Consumer, Message, Producer, Retry
+from penstock.client.dead_letters import DeadLetterBox, DeadLetters
+
+NewTopic = Callable[[int], str]
+
+
+def give_up(cluster: Cluster, topic: str, group: str, *values: str) -> None:
+    with Producer(cluster.bootstrap) as producer:
+        producer.send_many(topic, values).result()
+    fail_all(cluster, topic, group, *values)
+
+
+def fail_all(cluster: Cluster, topic: str, group: str, *values: str, attempts: int = 1) -> None:
+    left = list(values) * attempts
+    retry = Retry(attempts, backoff="1ms")
+    with Consumer(cluster.bootstrap, topic, group=group, retry=retry) as consumer:
+
+        def fail(message: Message) -> None:
+            left.remove(message.value.decode())
+            if not left:
+                consumer.stop()
+            raise ValueError("no")
+
+        consumer.run(fail)
+
+
+def test_what_was_replayed_is_not_replayed_again_when_commits_have_expired(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic(2)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    assert box.replay(topic, "g", most=2) == 2
+    admin.delete_group(f"{topic}/g.dlq.replay")
+    found = [one for one in box.all() if one.topic == topic]
+    assert found == [DeadLetters(f"{topic}.g.dlq", topic, "g", waiting=1, replayed=2)]
+    assert len(list(box.messages(topic, "g"))) == 1
+    assert box.replay(topic, "g") == 1
+    admin.delete_group(f"{topic}/g.dlq.replay")
+    assert box.replay(topic, "g") == 0
+    assert sum(admin.latest(topic, [0, 1]).values()) == 6
+
+
+def test_a_replay_does_not_count_what_was_marked_and_not_committed(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    assert box.replay(topic, "g", most=2) == 2
+    admin.reset_offsets(f"{topic}/g.dlq.replay", f"{topic}.g.dlq", "earliest")
+    assert box.replay(topic, "g") == 1
+    assert admin.latest(topic, [0]) == {0: 6}
+
+
+def test_a_letter_goes_back_into_its_partition_with_its_timestamp(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    """Unless it is so old that retention would take it before anybody has read it."""
+    topic = new_topic(3)
+    Admin(cluster.bootstrap).alter_configs(topic, {"retention.ms": "604800000"})
+    now_ms = time.time_ns() // 1_000_000
+    sent = {b"recent": (2, now_ms - 3_600_000), b"old": (1, now_ms - 600_000_000)}
+    with Producer(cluster.bootstrap) as producer:
+        for value, (partition, at_ms) in sent.items():
+            producer.send(topic, value, key="k", partition=partition, timestamp=at_ms).result()
+    fail_all(cluster, topic, "g", "recent", "old", attempts=2)
+    assert DeadLetterBox(cluster.bootstrap).replay(topic, "g") == 2
+    with Consumer(cluster.bootstrap, topic) as consumer:
+        found = [consumer.receive() for _ in range(4)]
+    again = {one.value: one for one in found if one is not None and one.offset == 1}
+    assert {value: one.partition for value, one in again.items()} == {b"recent": 2, b"old": 1}
+    assert again[b"recent"].timestamp == sent[b"recent"][1]
+    assert (again[b"old"].timestamp or 0) >= now_ms
+    assert [name for name, _ in again[b"recent"].headers] == ["penstock-id"]
+
+
+def test_letters_of_topics_whose_dead_letter_topics_have_one_name_are_told_apart(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    """`orders` read by `eu.billing`, and `orders.eu` read by `billing`."""
+    world = new_topic(1)
+    europe = f"{world}.eu"
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    admin.create(europe, partitions=1)
+    give_up(cluster, world, "eu.billing", "of the world")
+    name = f"{world}.eu.billing.dlq"
+    assert [one for one in box.all() if one.name == name] == [DeadLetters(name, world, "eu.billing", 1, 0)]
+    assert box.replay(europe, "billing") == 0
+    give_up(cluster, europe, "billing", "of europe")
+    assert [letter.value for letter in box.messages(europe, "billing")] == [b"of europe"]
+    assert box.replay(world, "eu.billing", most=1) == 1
+    assert [one for one in box.all() if one.name == name] == [
+        DeadLetters(name, europe, "billing", 1, 0),
+        DeadLetters(name, world, "eu.billing", 0, 1),
+    ]
+    assert box.replay(europe, "billing") == 1
+    assert (admin.latest(world, [0]), admin.latest(europe, [0])) == ({0: 2}, {0: 2})

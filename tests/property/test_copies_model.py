@@ -1,0 +1,99 @@
+"""Whole copies are never given up for those that are only registered: one partition, the real decisions, any order.
+
+Brokers lose their power without a word, are killed, stopped and expired, logs fail, replicas move and moves are taken
+back, the minimum of in-sync replicas changes, news and requests are late or lost. Whoever leads has everything
+committed, and when all are back everything goes on.
+"""
+
+import os
+from collections.abc import Callable
+from itertools import chain
+
+import pytest
+from tests.property import copies_planted
+from tests.property.copies_model import LostError, Model
+from tests.property.copies_replica import Replica
+
+from penstock.controller import election, moves
+from penstock.replication.isr_keeper import IsrKeeper
+
+EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "300"))
+CHAPTERS = 12
+PLANT_SEEDS_MAX = 10_000
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def test_nothing_committed_is_lost_and_the_partition_goes_on() -> None:
+    for seed in range(EXAMPLES):
+        try:
+            Model(seed).tell(CHAPTERS)
+        except LostError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def forgets_who_was_in_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "react", copies_planted.forget_who_was_in_sync())
+
+
+def forgets_who_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "react", copies_planted.forget_who_stops())
+
+
+def forgets_who_was_eligible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(election, "react", copies_planted.forget_who_was_eligible())
+
+
+def cancels_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "cancel", copies_planted.cancel_at_once)
+
+
+def finishes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "grown", copies_planted.finish_without_a_word)
+    monkeypatch.setattr(moves, "hand_over", lambda state, world: state)
+
+
+def vouches_for_page_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that is left asks for itself before what was acknowledged is durable there."""
+    monkeypatch.setattr(Replica, "vouches", True)
+
+
+def vouches_for_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its leader gives up others that have everything, and finds less when it opens its log again."""
+
+    def has_all(one: Replica) -> bool:
+        return one.own_end >= max(one.high_watermark, one.epoch_start)
+
+    monkeypatch.setattr(Replica, "vouches", property(has_all))
+
+
+def asks_again_with_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had everything when it asked first, and the controller never heard of that."""
+    monkeypatch.setattr(IsrKeeper, "_again", lambda keeper, partition, leading, pending: pending)
+
+
+PLANTED: list[tuple[Plant, list[int]]] = [
+    (forgets_who_was_in_sync, [123, 139, 264]),
+    (forgets_who_stops, [123, 139, 264]),
+    (forgets_who_was_eligible, [348, 453, 852]),
+    (cancels_at_once, [41, 546, 595]),
+    (finishes_by_itself, [27, 80, 86]),
+    (vouches_for_page_caches, [80, 456, 604]),
+    (vouches_for_a_log_that_failed, [604, 1314, 2945]),
+    (asks_again_with_a_log_that_failed, [604, 8256]),
+]
+
+
+@pytest.mark.parametrize(("plant", "found"), PLANTED, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_planted_bug_is_found(plant: Plant, found: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the seeds that found it; by others when the dice fall differently."""
+    plant(monkeypatch)
+    assert any(goes_wrong(seed) for seed in chain(found, range(PLANT_SEEDS_MAX)))
+
+
+def goes_wrong(seed: int) -> bool:
+    try:
+        Model(seed).tell(CHAPTERS)
+    except LostError:
+        return True
+    return False

@@ -1,0 +1,100 @@
+"""Single scenes of where reading begins, and what becomes of that when partitions move, grow or are cut short."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.client.scripted import Broker
+from tests.unit.client.test_consumer_scenes import GROUP, RETRY, SOURCE, TOPIC, own, raw, send, values
+from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
+
+from penstock.client.consumer import Consumer
+from penstock.client.retry import Retry
+
+MOVING = pytest.mark.parametrize("start", ["latest", timedelta(0)])
+SEMANTICS = pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])
+NEW = (TOPIC, 1)
+
+
+def opened(broker: Broker, start: Any, topics: str = TOPIC, **options: Any) -> Consumer:
+    consumer = Consumer("scripted", topics, group=GROUP, stop_on=(), start=start, **options)
+    own(broker, *(place for place in broker.logs if place[0] == TOPIC))
+    return consumer
+
+
+@MOVING
+@SEMANTICS
+@pytest.mark.parametrize("how", ["revoke", "lost"])
+def test_a_partition_that_moves_before_its_first_commit_goes_on_where_it_began(
+    broker: Broker, start: Any, delivery: Any, how: str
+) -> None:
+    send(broker, b"before")
+    consumer = opened(broker, start, delivery=delivery)
+    assert values(consumer) == []
+    raw(broker).queue.append((how, [SOURCE]))
+    values(consumer)
+    send(broker, b"meanwhile")
+    assert values(opened(broker, start, delivery=delivery)) == [b"meanwhile"]
+
+
+@MOVING
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_partition_that_was_added_since_the_group_began_is_read_from_its_first_message(
+    broker: Broker, start: Any, restarted: bool
+) -> None:
+    send(broker, b"before")
+    consumer = opened(broker, start)
+    send(broker, b"1")
+    broker.make(TOPIC, 2)
+    broker.append(NEW, b"2", b"k", [])
+    if restarted:
+        values(consumer)
+        consumer.close()
+        consumer = opened(broker, start)
+        assert values(consumer) == [b"2"]
+    else:
+        own(broker, NEW)
+        assert values(consumer)[-1] == b"2"
+
+
+def test_a_group_that_begins_behind_the_growth_begins_at_the_end_of_all(broker: Broker) -> None:
+    broker.make(TOPIC, 2)
+    broker.append(NEW, b"before", b"k", [])
+    assert values(opened(broker, "latest")) == []
+
+
+def test_where_retention_overtook_a_retry_partition_the_rest_is_read(broker: Broker) -> None:
+    retry = Retry(attempts=2, backoff="10s")
+    consumer = opened(broker, "latest", retry=retry)
+    own(broker, (RETRY, 0))
+    values(consumer)
+    for number in range(3):
+        send(broker, b"%d" % number)
+        message = consumer.receive(0.1)
+        assert message is not None
+        with consumer.handling(message):
+            raise ValueError("no")
+    assert values(consumer) == []
+    broker.starts[RETRY, 0] = 1
+    broker.clock.now += 100
+    assert values(consumer) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("start", ["latest", timedelta(0), 1])
+def test_a_subscription_by_pattern_begins_where_it_was_told(broker: Broker, start: Any) -> None:
+    send(broker, b"before")
+    consumer = opened(broker, start, topics="^ord.*")
+    assert values(consumer) == []
+    send(broker, b"1")
+    assert values(consumer) == [b"1"]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", timedelta(0)])
+def test_without_a_group_partitions_that_are_added_are_read(broker: Broker, start: Any) -> None:
+    consumer = Consumer("scripted", TOPIC, stop_on=(), start=start)
+    assert values(consumer) == []
+    broker.make(TOPIC, 2)
+    broker.append(NEW, b"new", b"k", [])
+    broker.clock.now += 60
+    assert values(consumer) == [b"new"]
+    assert consumer.assignment == [SOURCE, NEW]

@@ -1,0 +1,93 @@
+"""Ordered retries while the source is made smaller."""
+
+import pytest
+from tests.unit.client.scripted import Broker
+from tests.unit.client.test_consumer_scenes import GROUP, RETRY, TOPIC, own, raw, values
+from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
+
+from penstock.client.consumer import Consumer
+from penstock.client.errors import ClientError
+from penstock.client.retry import Retry
+from penstock.client.retry_retiring import _targets
+
+ORDERED = Retry(attempts=3, backoff="60s", ordered_by_key=True)
+
+
+def opened(broker: Broker) -> Consumer:
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=ORDERED, commit_every=1)
+    own(broker, *(place for place in broker.logs if place[0] in raw(broker).topics))
+    return consumer
+
+
+def step(broker: Broker, consumer: Consumer) -> list[bytes]:
+    found = values(consumer)
+    raw(broker).end_commits()
+    broker.clock.now += 2
+    return found + values(consumer)
+
+
+def fail(consumer: Consumer) -> None:
+    message = consumer.receive(0.1)
+    assert message is not None
+    with consumer.handling(message):
+        raise ValueError("no")
+
+
+def test_a_key_of_a_retired_partition_does_not_overtake_itself_in_its_target(broker: Broker) -> None:
+    broker.make(TOPIC, 2)
+    consumer = opened(broker)
+    broker.append((TOPIC, 1), b"1", b"k", [])
+    fail(consumer)
+    broker.configs[TOPIC] = {"penstock.retire.to": "1"}
+    broker.clock.now += 2
+    assert step(broker, consumer) == []
+    broker.append((TOPIC, 0), b"2", b"k", [])  # written to 1, moved
+    assert step(broker, consumer) == []
+    broker.clock.now += 100
+    assert step(broker, consumer) + step(broker, consumer) == [b"1", b"2"]
+
+
+def test_what_was_taken_of_the_target_waits_too(broker: Broker) -> None:
+    broker.make(TOPIC, 2)
+    consumer = opened(broker)
+    broker.append((TOPIC, 1), b"1", b"k", [])
+    fail(consumer)
+    broker.append((TOPIC, 0), b"a", b"other", [])
+    broker.append((TOPIC, 0), b"2", b"k", [])
+    assert values(consumer, 1) == [b"a"]
+    broker.configs[TOPIC] = {"penstock.retire.to": "1"}
+    broker.clock.now += 2
+    assert step(broker, consumer) == []
+    broker.clock.now += 100
+    assert step(broker, consumer) + step(broker, consumer) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_what_waits_for_partitions_that_are_gone_is_read_and_then_the_retry_topic_is_made_smaller(
+    broker: Broker, known: bool
+) -> None:
+    """Also when the group was away while all of it happened."""
+    broker.make(RETRY, 3)
+    told = [("penstock-failures", b"1"), ("penstock-due", b"0"), ("penstock-origin", b"orders/2/7")]
+    broker.append((RETRY, 2), b"1", b"k", told)
+    broker.append((TOPIC, 0), b"2", b"k", [])
+    if known:
+        broker.configs[TOPIC] = {"penstock.retire.to": "1"}
+    consumer = opened(broker)
+    assert step(broker, consumer) + step(broker, consumer) == [b"1", b"2"]
+    assert broker.configs[RETRY]["penstock.retire.to"] == "1"
+    assert broker.starts[RETRY, 2] == 1
+
+
+def test_where_a_retry_topic_cannot_be_made_smaller_it_is_said(broker: Broker) -> None:
+    broker.retires = False
+    broker.make(RETRY, 4)
+    with pytest.raises(ClientError, match=r"orders has 1 partitions and orders\.billing\.retry has 4"):
+        values(opened(broker))
+
+
+def test_targets_of_a_partition_are_those_of_every_count_it_may_have_been_retired_to() -> None:
+    assert _targets(1, 1) == {0}
+    assert _targets(5, 3) == {0, 1, 2}
+    assert _targets(5, 4) == {0, 1}
+    assert _targets(2, 2) == {0}

@@ -1,0 +1,59 @@
+"""Produce to a topic whose batches are opened: its connection is held up until they are appended, and no longer."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.integration.raw import make_batch, produce_request
+from tests.unit.frontends.in_memory import Machine
+
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.connection import ClientConnection
+
+LARGE = bytes(5000)  # not opened on the loop
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._connection = ClientConnection("tester")
+
+    def produce(self, acks: int) -> None:
+        request = produce_request("t", [(0, make_batch([LARGE]))], acks)
+        self._writer.write(self._connection.send(ApiKey.PRODUCE, 9, request, answered=acks != 0)[1])
+
+    async def answers(self, count: int) -> list[Any]:
+        found: list[Any] = []
+        while len(found) < count:
+            found += self._connection.receive(await self._reader.read(1 << 16))
+        return [one.message().responses[0].partition_responses[0].base_offset for one in found]
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_the_next_request_does_not_wait_for_the_commit_of_the_one_before(acks: int) -> None:
+    async with Machine().broker() as asked, asyncio.timeout(10):
+        await asked.create("t", {"compression.type": "gzip"})
+        partition = asked.partition("t")
+        partition.sync_before_ack = partition.sync_running = True  # nothing is committed
+        client = Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port))
+        for _ in range(3):
+            client.produce(acks)
+        while partition.log.end_offset < 3:  # noqa: ASYNC110 - nobody says so
+            await asyncio.sleep(0)
+        assert partition.committed.offset == 0
+        partition.set_sync_before_ack(False)
+        assert await client.answers(3) == [0, 1, 2]
+        client.close()
+
+
+async def test_no_answer_to_acks_0_holds_up_no_other_answer() -> None:
+    async with Machine().broker() as asked, asyncio.timeout(10):
+        await asked.create("t", {"compression.type": "gzip"})
+        client = Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port))
+        for acks in (0, 0, 1):
+            client.produce(acks)
+        assert await client.answers(1) == [2]
+        client.close()

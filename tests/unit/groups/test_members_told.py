@@ -1,0 +1,50 @@
+"""What members tell of themselves is bounded: by the group, and where it is read."""
+
+from tests.unit.groups.lab import RANGE, Lab
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import GROUP_MEMBERS_RECORDS_MAX, SUBSCRIBED_TOPICS_MAX
+from penstock.groups.classic.subscription import subscribed_topics
+
+RECORD_BYTES = 10_000
+LONG = (("range", bytes(RECORD_BYTES)),)
+
+
+def test_a_group_takes_members_until_they_told_too_much() -> None:
+    lab = Lab(record_bytes_max=RECORD_BYTES)
+    tickets = [lab.ask(protocols=LONG) for _ in range(GROUP_MEMBERS_RECORDS_MAX + 3)]
+    refused = [ticket for ticket in tickets if ticket in lab.replies]
+    assert [lab.joined(ticket).error for ticket in refused] == [ErrorCode.GROUP_MAX_SIZE_REACHED] * 4
+    assert len(lab.group.members) == GROUP_MEMBERS_RECORDS_MAX - 1
+    # Somebody who says little still finds room.
+    lab.ask(protocols=RANGE)
+    assert len(lab.group.members) == GROUP_MEMBERS_RECORDS_MAX
+
+
+def test_one_member_alone_may_not_tell_too_much() -> None:
+    lab = Lab(record_bytes_max=RECORD_BYTES)
+    ticket = lab.ask(protocols=(("range", bytes(GROUP_MEMBERS_RECORDS_MAX * RECORD_BYTES)),))
+    assert lab.joined(ticket).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_what_a_group_was_told_is_counted_and_forgotten() -> None:
+    lab = Lab(record_bytes_max=RECORD_BYTES)
+    first, second = lab.stable(2, static=True)
+    before = lab.group.told_bytes
+    lab.ask(first, protocols=LONG, instance_id=lab.group.members[first].instance_id)
+    assert lab.group.told_bytes == before + len(LONG[0][1]) - len(RANGE[0][1])
+    lab.ask(instance_id=lab.group.members[second].instance_id)  # takes over
+    lab.leave(*[(member.id, member.instance_id) for member in list(lab.group.members.values())])
+    assert not lab.group.members
+    assert lab.group.told_bytes == 0
+
+
+def test_a_subscription_to_too_many_topics_is_not_read() -> None:
+    one = b"\x00\x00" + (SUBSCRIBED_TOPICS_MAX).to_bytes(4, "big") + b"\x00\x01t" * SUBSCRIBED_TOPICS_MAX
+    more = (
+        b"\x00\x00"
+        + (SUBSCRIBED_TOPICS_MAX + 1).to_bytes(4, "big")
+        + b"\x00\x01t" * (SUBSCRIBED_TOPICS_MAX + 1)
+    )
+    assert subscribed_topics([one, one]) == {"t"}
+    assert subscribed_topics([one, more]) is None

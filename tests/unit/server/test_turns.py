@@ -1,0 +1,142 @@
+"""A client that sends many requests which have to wait: taken a few at a time, with turns for others in between."""
+
+import asyncio
+from struct import pack
+from typing import Any
+
+from penstock.core.limits import TURN_HELD_BYTES
+from penstock.server.connection import Connection
+from penstock.server.listener import Listener
+from penstock.server.writer import Part
+
+FRAME_BYTES = 100
+MANY = 70  # they fit into the buffer of a new connection
+PER_TURN = TURN_HELD_BYTES // FRAME_BYTES + 1
+
+
+class Wire(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading = True
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class Waiters:
+    """A dispatcher whose requests all wait, and note who sent them."""
+
+    def __init__(self) -> None:
+        self.seen: list[Connection] = []
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        self.seen.append(connection)
+        connection.defer(held_bytes=len(frame))
+
+    def settle(self) -> None: ...
+
+
+def listener(waiters: Waiters) -> Listener:
+    return Listener(
+        asyncio.get_running_loop(),
+        waiters,  # type: ignore[arg-type]
+        request_bytes_max=1000,
+        socket_buffers=(-1, -1),
+        connections_max=10,
+        connections_per_ip_max=10,
+        idle_ms_max=600_000,
+        receiving_bytes_max=1 << 20,
+    )
+
+
+def connected(host: Listener) -> tuple[Connection, Wire]:
+    connection, wire = host._connection(), Wire()
+    connection.connection_made(wire)
+    return connection, wire
+
+
+def receive(connection: Connection, number: int) -> None:
+    """All in one read."""
+    data = (pack(">i", FRAME_BYTES) + bytes(FRAME_BYTES)) * number
+    connection.get_buffer(-1)[: len(data)] = data
+    connection.buffer_updated(len(data))
+
+
+def test_each_has_its_turn_and_everything_is_dispatched() -> None:
+    async def story() -> None:
+        waiters = Waiters()
+        host = listener(waiters)
+        (greedy, greedy_wire), (other, other_wire) = connected(host), connected(host)
+        receive(greedy, MANY)
+        assert len(waiters.seen) <= PER_TURN
+        assert not greedy_wire.reading
+        receive(other, 3)  # it need not wait for the rest
+        assert waiters.seen[-3:] == [other] * 3
+        assert other_wire.reading
+        turns = 0
+        while waiters.seen.count(greedy) < MANY:
+            before = len(waiters.seen)
+            await asyncio.sleep(0)
+            assert len(waiters.seen) - before <= PER_TURN
+            turns += 1
+            assert turns < 2 * MANY, "what it sent is never taken"
+        await asyncio.sleep(0)
+        assert greedy_wire.reading
+
+    asyncio.run(story())
+
+
+def test_one_that_leaves_in_the_queue_holds_up_nobody() -> None:
+    async def story() -> None:
+        waiters = Waiters()
+        host = listener(waiters)
+        (gone, _), (stays, _) = connected(host), connected(host)
+        receive(gone, MANY)
+        receive(stays, MANY)
+        gone.connection_lost(None)
+        for _ in range(2 * MANY):
+            await asyncio.sleep(0)
+        assert waiters.seen.count(stays) == MANY
+        assert waiters.seen.count(gone) <= PER_TURN
+
+    asyncio.run(story())
+
+
+def test_a_request_without_an_answer_leaves_no_gap_in_the_row() -> None:
+    """acks=0, where the batch is opened in a thread: those behind it get their answers."""
+
+    class Works(Waiters):
+        def dispatch(self, connection: Connection, frame: memoryview) -> None:
+            self.seen.append(connection)
+            connection.run(self.answer(len(self.seen)))
+
+        async def answer(self, number: int) -> list[Part] | None:
+            return [b"answer"] if number == MANY else None
+
+    async def story() -> None:
+        works = Works()
+        connection, wire = connected(listener(works))
+        receive(connection, MANY)
+        for _ in range(2 * MANY):
+            await asyncio.sleep(0)
+        assert wire.written == b"answer"
+
+    asyncio.run(story())
