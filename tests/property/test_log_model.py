@@ -236,6 +236,7 @@ class LogModel(RuleBasedStateMachine):
             self.cut_power_during(deletion.hide, operations)
             return
         deletion.hide()
+        self.log.hidden(deletion)
         self.durable_first = max(self.durable_first, self.log.segments[0].base_offset)
         deletion.unlink()
 

@@ -147,10 +147,19 @@ class Upkeep:
             deletion.size_bytes,
             partition.log.start_offset,
         )
-        self.deleted_bytes += deletion.size_bytes
-        if await self._jobs.run(partial(deletion.hide, partition.lease), lease=partition.lease):
-            self.unlink_later(deletion, config.file_delete_delay_ms)  # else it goes with the whole log
+        try:
+            await self._jobs.run(partial(deletion.hide, partition.lease), lease=partition.lease)
+        except Exception:  # the rest is tried again, the next time
+            self._hidden(partition, deletion, config.file_delete_delay_ms)
+            raise
+        self._hidden(partition, deletion, config.file_delete_delay_ms)
         return held
+
+    def _hidden(self, partition: Partition, deletion: Deletion, delay_ms: int) -> None:
+        if not partition.lease.ended:  # else it goes with the whole log
+            partition.log.hidden(deletion)
+            self.deleted_bytes += sum(segment.size for segment in deletion.hidden)
+            self.unlink_later(deletion, delay_ms)
 
     def unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
         """Files that were hidden go when nobody reads from them any more."""

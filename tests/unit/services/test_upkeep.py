@@ -14,7 +14,7 @@ from penstock.storage.deletion import Deletion
 from penstock.storage.segment import Segment
 
 LONG_AGO_MS = NOW_MS - 10_000_000
-EXPIRES = {"internal.segment.bytes": "100", "retention.ms": "1000"}
+EXPIRES = {"internal.segment.bytes": "100", "retention.ms": "1000", "file.delete.delay.ms": "0"}
 
 
 def refuse(error: Exception) -> Callable[..., object]:
@@ -42,6 +42,23 @@ async def test_files_that_are_gone_are_the_trouble_of_their_log_alone(
         monkeypatch.setattr(Deletion, "hide", refuse(FileNotFoundError("Partition-0")))
         await asked.broker.upkeep._tend_topic(asked.services.table.by_name[b"t"])
         assert "retention of t-0" in caplog.text
+
+
+@pytest.mark.parametrize("operation", ["rename", "sync_dir"])
+async def test_segments_that_cannot_go_are_tried_again_before_later_ones(operation: str) -> None:
+    machine = Machine()
+    async with machine.broker() as asked:
+        await filled(asked, "t")
+        topic, log, upkeep = asked.services.table.by_name[b"t"], asked.partition("t").log, asked.broker.upkeep
+        machine.files.fail_next(operation, "*Partition-0*")
+        await upkeep._tend_topic(topic)
+        assert (log.start_offset, upkeep.deleted_bytes) == (3, 0)
+        asked.append("t", a_batch((NOW_MS,)))
+        await upkeep._tend_topic(topic)
+        assert upkeep.deleted_bytes > 0
+        async with asyncio.timeout(5):
+            while len([name for name in machine.files.list_dir(log.directory) if ".log" in name]) > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("error", [DiskFullError("no space left"), DiskFailedError("input/output error")])
