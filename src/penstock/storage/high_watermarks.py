@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.storage.epochs import EpochHistory
 
@@ -42,6 +41,7 @@ class HighWatermarks:
         self._known: dict[str, Mark] | None = None
 
     def of(self, topic_id: bytes, partition: int) -> Mark:
+        """StorageError when they cannot be read just now: without them nothing would be shown, to the next start."""
         if self._known is None:
             self._known = self._load()
         return self._known.get(_key(topic_id, partition), Mark())
@@ -50,7 +50,7 @@ class HighWatermarks:
         try:
             fields = json.loads(self._files.read(self._path))
             return {str(name): _parsed(mark) for name, mark in fields.items()}
-        except (FileNotFoundError, StorageError, ValueError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
             return {}
 
     def save(self, marks: Mapping[tuple[bytes, int], Mark]) -> None:
