@@ -19,7 +19,7 @@ from functools import partial
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, StorageError
+from penstock.core.errors import ApiError, ShortageError, StorageError
 from penstock.core.jobs import Jobs
 from penstock.records.batch import check_batch
 from penstock.replication.epoch_starts import EndOfEpoch, save_starts, starts_within
@@ -198,6 +198,9 @@ class Follower:
         one = partition.log
         try:
             await self._cut_to(partition, divergence(one, epoch, end_offset))
+        except ShortageError as error:
+            log.warning("%s-%d cannot be cut yet: %s", partition.topic, partition.index, error)
+            return False
         except DamagedSegmentError as error:
             log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)  # noqa: TRY400
             if not partition.in_sync:
@@ -209,8 +212,8 @@ class Follower:
         return True
 
     async def _cut_to(self, partition: Partition, offset: int) -> None:
-        """DamagedSegmentError: where that is cannot be found."""
-        one = partition.log
+        """DamagedSegmentError: where that is cannot be found. ShortageError: not now. Nothing has changed then."""
+        one, job = partition.log, None
         partition.truncating = partition.sync_running = one.saving = True
         try:
             job = one.truncation(offset)
@@ -221,6 +224,8 @@ class Follower:
         except DamagedSegmentError:
             raise
         except StorageError as error:
+            if isinstance(error, ShortageError) and job is not None and not job.changed:
+                raise
             partition.sync_failed(str(error))
         finally:
             partition.truncating = partition.sync_running = one.saving = False

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core.errors import ApiError, StorageError, TooManyFilesError
+from penstock.core.errors import ApiError, ShortageError, StorageError, TooManyFilesError
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 
@@ -61,10 +61,12 @@ class GroupCommit:
     def _done(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
         self.running -= 1
         partition.sync_running = False
-        self._finish(partition, job, future)
-        self._wake(partition)
-        if not self.running and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        try:
+            self._finish(partition, job, future)
+        finally:
+            self._wake(partition)
+            if not self.running and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
 
     async def covered(self, partition: Partition) -> None:
         """Wait until everything that is written now is durable, or the log has failed."""
@@ -107,8 +109,7 @@ class GroupCommit:
         error = future.exception()
         if isinstance(error, TooManyFilesError):  # nothing is in doubt: whoever waits, waits a little longer
             partition.log.sync_undone(job)
-            partition.sync_running = True  # nobody asks before
-            self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition)
+            self._try_again(partition)
             return
         if error is not None:
             partition.sync_failed(str(error))
@@ -117,6 +118,18 @@ class GroupCommit:
             else:  # not the disk: its files are not what they should be, and other logs' may well be
                 log.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
             return
-        partition.synced(job)
+        try:
+            partition.synced(job)
+        except ShortageError as short:  # where readers may see up to now could not be read
+            log.warning("%s-%d is synced, and no more: %s", partition.topic, partition.index, short)
+            self._try_again(partition)
+            return
+        except StorageError as failed:
+            partition.sync_failed(str(failed))
+            return
         if partition.log.unsynced_bytes and partition.sync_before_ack and not partition.sync_running:
             self.request(partition)
+
+    def _try_again(self, partition: Partition) -> None:
+        partition.sync_running = True  # nobody asks before
+        self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition)

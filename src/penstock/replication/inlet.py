@@ -23,7 +23,7 @@ from penstock.records.relay import filler_batch
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import LogEnd
 from penstock.storage.log import Log
-from penstock.storage.replicated import end_at
+from penstock.storage.replicated import end_at, find_end
 from penstock.storage.segment import Slice
 
 # How far records are moved is the target's to tell.
@@ -89,8 +89,9 @@ class Inlet(Partition):
             self.readable = end
         else:
             if retirement.end is None:
-                retirement.end = end_at(self.log, retirement.limit)
-            self.readable = retirement.end
+                retirement.end = find_end(self.log, retirement.limit)
+            # Where that cannot be read just now, readers stay where they are.
+            self.readable = retirement.end or self.readable
 
     def replace_log(self, log: Log) -> None:
         retirement = retirement_of(self)

@@ -46,6 +46,7 @@ class Truncation:
         "_offset",
         "_point_in_doubt",
         "_unsynced",
+        "changed",
         "cleaned",
         "end",
         "index",
@@ -73,6 +74,7 @@ class Truncation:
         self._directory = directory
         self._offset = offset
         self._unsynced = unsynced
+        self.changed = False  # whether anything is: else a shortage is nobody's trouble, and it can be done again
         self.known: list[ProducerCopy] = []  # what producers have done by now
         self._epochs = epochs
         self.point = point
@@ -95,6 +97,7 @@ class Truncation:
         self._find_end()
         # Retention and compaction may have taken what they wrote, and a cut that goes deep all snapshots before it.
         self.producers.recall(self.known, self.end.offset)
+        self.changed = True
         self._lower_recovery_point()
         self._lower_cleaned()
         self._cut()

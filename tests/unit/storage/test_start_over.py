@@ -100,9 +100,7 @@ def test_a_mark_of_missing_tombstones_that_cannot_be_read_once_does_not_go_back(
     save_cleaned(files, DIRECTORY, Cleaned(tombstones=100))
     files.fail_next("read", f"*/{CLEANER_FILE}")
     with pytest.raises(StorageError):
-        if made == "opened":
-            opened(files.kill())
-        start_over(log, 4, ProducerState())
+        opened(files) if made == "opened" else start_over(log, 4, ProducerState())
     files = files.kill()
     log = opened(files).log
     assert offsets(log) == (list(range(2, 9)) if made == "opened" else [])
