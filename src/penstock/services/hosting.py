@@ -392,6 +392,8 @@ def _free(data_dir: DataDir, topic: Topic) -> None:
     Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and not
     wherever the topic is forgotten last. What is still being sent keeps its own handle.
     """
-    data_dir.empty_trash()
-    topic.led.clear()
-    topic.partitions.clear()
+    try:
+        data_dir.empty_trash()
+    finally:
+        topic.led.clear()
+        topic.partitions.clear()
