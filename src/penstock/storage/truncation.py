@@ -74,7 +74,7 @@ class Truncation:
         self._directory = directory
         self._offset = offset
         self._unsynced = unsynced
-        self.changed = False  # whether anything is: else a shortage is nobody's trouble, and it can be done again
+        self.changed = False  # whether anything is: if not, a shortage does no harm
         self.known: list[ProducerCopy] = []  # what producers have done by now
         self._epochs = epochs
         self.point = point

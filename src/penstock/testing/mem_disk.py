@@ -63,6 +63,15 @@ class Inode:
         else:
             self.power_cut(drops)
 
+    def evict(self) -> None:
+        """Pages that count as clean are dropped: who reads gets what reached the disk, whatever was written."""
+        size = len(self.content)
+        self.content = bytearray(self.safe)
+        for change in self.unsynced:
+            apply_change(self.content, change)
+        apply_change(self.content, Change(size, None))
+        self.cold.clear()
+
     def power_cut(self, rng: random.Random) -> None:
         survived = bytearray(self.safe)
         fate = rng.random()

@@ -185,9 +185,9 @@ class MemFiles:
         self._faults.clear()
 
     def chill(self) -> None:
-        """Empty the page cache: with a `cold_chance`, anything may be cold again."""
+        """Empty the page cache: what a failed sync left there is gone; with a `cold_chance`, all may be cold."""
         for inode in self._disk.inodes():
-            inode.cold.clear()
+            inode.evict()
 
     # -- for files and locks ------------------------------------------------------------------------
 
