@@ -51,6 +51,8 @@ RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 TURN_BYTES_MAX = 1024 * 1024
 # Items of a long list (partitions, names) that are dealt with before others get their turn: about 1 ms.
 TURN_ITEMS_MAX = 100
+# The same by the time that was spent, where some of them make files.
+TURN_SECONDS_MAX = 0.002
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.

@@ -15,6 +15,7 @@ from penstock.core.descriptors import Descriptors
 from penstock.core.errors import PenstockError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
+from penstock.core.turns import Turn
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -64,6 +65,7 @@ class Upkeep:
         self._reopen = reopen
         self._open_missing = open_missing
         self._loop = loop
+        self._turn = Turn(loop.time)
         self._jobs = jobs
         self._clock = clock
         self._table = table
@@ -100,6 +102,7 @@ class Upkeep:
     async def _tend_topic(self, topic: Topic) -> None:
         held, complete = 0, True
         for partition in list(topic.partitions.values()):
+            await self._turn.give_way()
             if partition.log.failed:
                 complete = False
                 continue
