@@ -51,6 +51,14 @@ RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 TURN_BYTES_MAX = 1024 * 1024
 # Items of a long list (partitions, names) that are dealt with before others get their turn: about 1 ms.
 TURN_ITEMS_MAX = 100
+# Entries of all lists in a request that is not small: a full garbage collection walks through them while all others
+# wait. Fewer where it is carried out as a whole, in some 100 ms (`frontends.kafka.portions`).
+REQUEST_ENTRIES_MAX = 120_000
+REQUEST_ENTRIES_WHOLE_MAX = 20_000
+# A request that can be carried out in portions is when it is larger than this, and few of them at the same time: each
+# may take some 20 MB of memory.
+PORTIONED_REQUEST_BYTES = 8 * 1024
+PORTIONED_REQUESTS_MAX = 4
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.

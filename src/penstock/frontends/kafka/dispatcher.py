@@ -10,9 +10,17 @@ from typing import Any
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
-from penstock.core.limits import LARGE_REQUEST_BYTES, PLAIN_REQUEST_BYTES_MAX
+from penstock.core.limits import (
+    LARGE_REQUEST_BYTES,
+    PLAIN_REQUEST_BYTES_MAX,
+    PORTIONED_REQUEST_BYTES,
+    PORTIONED_REQUESTS_MAX,
+    REQUEST_ENTRIES_MAX,
+    REQUEST_ENTRIES_WHOLE_MAX,
+)
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
+from penstock.frontends.kafka.portions import check_size, cut, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.later import Later
@@ -49,6 +57,8 @@ class KafkaDispatcher:
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
         self._large = asyncio.Lock()
+        self._portioned = asyncio.Semaphore(PORTIONED_REQUESTS_MAX)
+        self._in_thread = partial(services.loop.run_in_executor, services.executor)
         self.settle = hot.settle
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:
@@ -108,6 +118,9 @@ class KafkaDispatcher:
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
         call = Call(version, client_id, connection.peer, connection.produces)
+        if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
+            connection.run(self._in_portions(api, data, position, call, correlation_id))
+            return None
         if len(frame) > LARGE_REQUEST_BYTES:
             connection.run(self._at_leisure(connection, api, data, position, call, correlation_id))
             return None
@@ -136,21 +149,42 @@ class KafkaDispatcher:
         correlation_id: int,
     ) -> list[object] | Callable[[Any], None]:
         """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
-        services, version = self._services, call.version
-        in_thread = partial(services.loop.run_in_executor, services.executor)
-        async with self._large:
-            request, _ = await in_thread(api.codec.decode_request, data, position, version)
+        services = self._services
+        entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
+        request = await self._taken_apart(api, data, position, call.version, entries_max)
         if api.forwarded and not services.controller_client.is_here:
             return await _forwarded(services, api, request, call, correlation_id)
         assert api.handler is not None
         response = api.handler(services, request, call)
         if isinstance(response, Later):
             later = response
-            return lambda reply: later.subscribe(_Answer(connection, reply, api, correlation_id, version))
+            return lambda reply: later.subscribe(
+                _Answer(connection, reply, api, correlation_id, call.version)
+            )
         if inspect.isawaitable(response):
             response = await response
         async with self._large:
-            return [await in_thread(_encoded, api, correlation_id, version, response)]
+            return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
+
+    async def _in_portions(
+        self, api: Api, data: bytes | memoryview, position: int, call: Call, correlation_id: int
+    ) -> list[object]:
+        """A list whose entries are answered apart: some at a time, and few such requests at once."""
+        handler, services, version = api.handler, self._services, call.version
+        assert handler is not None
+        async with self._portioned:
+            request = await self._taken_apart(api, data, position, version, REQUEST_ENTRIES_MAX)
+            field, portions = await self._in_thread(cut, request, api.portions)
+            response = await in_portions(lambda part: handler(services, part, call), request, field, portions)
+            return [await self._in_thread(_encoded, api, correlation_id, version, response)]
+
+    async def _taken_apart(
+        self, api: Api, data: bytes | memoryview, position: int, version: int, entries_max: int
+    ) -> Any:
+        async with self._large:
+            request, _ = await self._in_thread(api.codec.decode_request, data, position, version)
+            await self._in_thread(check_size, request, entries_max)
+        return request
 
 
 class _Answer:

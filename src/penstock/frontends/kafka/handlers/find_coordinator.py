@@ -35,7 +35,7 @@ _UUID_BYTES = 16
 _NOT_AVAILABLE = "The coordinator is not available."
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=(0, 6))
+@api(ApiKey.FIND_COORDINATOR, versions=(0, 6), portions=(("coordinator_keys",),))
 def handle(
     services: Services, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:

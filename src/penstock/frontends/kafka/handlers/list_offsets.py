@@ -37,7 +37,7 @@ _FOR_ALL = (LEFT, LIMIT)
 _ISOLATION_LEVELS = (0, 1)
 
 
-@api(ApiKey.LIST_OFFSETS, versions=(1, 11))
+@api(ApiKey.LIST_OFFSETS, versions=(1, 11), portions=(("topics", "partitions"),))
 async def handle(services: Services, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:

@@ -47,7 +47,7 @@ _ERROR_SINCE = 13
 _Wanted = TypeVar("_Wanted")
 
 
-@api(ApiKey.METADATA, versions=(0, 13))
+@api(ApiKey.METADATA, versions=(0, 13), gives_way=True)
 def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
     asked, version = request.topics, call.version
     if asked is None or (version == 0 and not asked):
