@@ -13,6 +13,7 @@ from penstock.wire.kafka.primitives import EncodeError, Struct
 
 # What numbers of entries are taken by: the widest that the field can hold.
 _NUMBERS = (1 << 30, 30_000, 100)
+_PROBED = (1000, 40_000)
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Crowd:
         for numbers in _NUMBERS:
             for version in range(self.api.max_version, self.api.min_version - 1, -1):
                 try:
-                    small, large = (self._size(version, number, numbers) for number in (1000, 2000))
+                    small, large = (self._size(version, number, numbers) for number in _PROBED)
                     if large > small:
-                        entries = min(entries_max, (PLAIN_REQUEST_BYTES_MAX - small) * 900 // (large - small))
+                        each = (large - small) / (_PROBED[1] - _PROBED[0])
+                        entries = min(entries_max, int(PLAIN_REQUEST_BYTES_MAX * 0.9 / each))
                         return version, _make(_request_of(self.api.key), 0, self.path, entries, numbers)
                 except EncodeError:
                     continue
