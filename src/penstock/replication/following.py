@@ -185,7 +185,7 @@ class Follower:
             if first.base_offset < one.end_offset <= first.last_offset and await self._quiet(partition):
                 try:
                     await self._cut_to(partition, first.base_offset)
-                    partition.note_committed(one.end())
+                    partition.limits.move(one.end())
                 except DamagedSegmentError:
                     await self._begin_anew(partition, first.base_offset, 0, leader)
 
@@ -203,9 +203,9 @@ class Follower:
             if not partition.in_sync:
                 return await self._begin_anew(partition, start, 0, leader)
             partition.sync_failed(str(error))
-        if partition.committed.offset > one.end_offset:
+        if partition.high_watermark > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
-            partition.note_committed(one.end())
+            partition.limits.move(one.end())
         return True
 
     async def _cut_to(self, partition: Partition, offset: int) -> None:
@@ -272,7 +272,7 @@ class Follower:
         try:
             anew = await self._jobs.run(made, lease=partition.lease)
             partition.replace_log(anew)
-            partition.note_committed(anew.end())
+            partition.limits.move(anew.end())
         except StorageError as error:
             partition.sync_failed(str(error))
         finally:

@@ -3,8 +3,8 @@
 The dirtiest log that is due goes first. Rewriting opens every record, which in this process would hold up everybody
 else, so all but small logs are rewritten by a process of their own (`round_of`); here only files are exchanged, in a
 thread, segment by segment. What changed meanwhile (the policy, the archive's progress, the log itself) is looked at
-again right before each exchange. Compaction obeys the rules of retention: nothing above the high watermark, nothing
-that a required archive has not taken.
+again right before each exchange. Compaction obeys the rules of retention: nothing above the last stable offset,
+nothing that a required archive has not taken.
 
 An error that nobody foresaw parks the partition until the next start and is reported; the others go on.
 """
@@ -23,8 +23,8 @@ from penstock.core.clock import Clock
 from penstock.core.errors import DiskError, StorageError, WorkerDiedError
 from penstock.core.jobs import Jobs
 from penstock.replication.group_commit import GroupCommit
-from penstock.replication.inlet import find_limit
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import find_limit
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import archived_end
 from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
@@ -216,16 +216,16 @@ class Cleaner:
 
     def _cleanable(self, topic: Topic, partition: Partition) -> Cleanable:
         config, one = topic.config, partition.log
-        summaries = one.summaries()
-        # Only what lies before the recovery point's segment is durable for good, and only what lies before the high
-        # watermark's may change its size.
-        wanted = sum(each.base_offset < partition.committed.segment for each in summaries[:-1])
+        summaries, stable = one.summaries(), partition.limits.last_stable
+        # Only what lies before the recovery point's segment is durable for good, and only what lies before that of
+        # the last stable offset may change its size.
+        wanted = sum(each.base_offset < stable.segment for each in summaries[:-1])
         count = min(wanted, one.checkpointed_count(wanted))
         if one.needs_checkpoint:
             self._group_commit.request(partition)
         archived = archived_end(topic, partition) if config.archive_required else None
         limits = CleanLimits(
-            partition.high_watermark, summaries[count].base_offset, archived, config.min_compaction_lag_ms
+            stable.offset, summaries[count].base_offset, archived, config.min_compaction_lag_ms
         )
         return cleanable(summaries, one.start_offset, one.cleaned.offset, limits, self._clock.now_ms())
 

@@ -48,8 +48,8 @@ class DeletionService:
         if config.compacts and not config.deletes:
             raise ApiError(ErrorCode.POLICY_VIOLATION)
         if offset == UP_TO_HIGH_WATERMARK:
-            offset = partition.readable.offset
-        if not 0 <= offset <= partition.readable.offset:
+            offset = partition.limits.readable.offset
+        if not 0 <= offset <= partition.limits.readable.offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:
             await self._delete(_Led(self._table, served, partition), offset, self._loop.time() + timeout_s)

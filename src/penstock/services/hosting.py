@@ -276,7 +276,7 @@ class Hosting:
         if partition.replica_count > 1:
             known = self._marks.of(image.id, index).committed(recovered.log.epochs)
             offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
-            partition.note_committed(end_at(recovered.log, offset))
+            partition.limits.move(end_at(recovered.log, offset))
         return partition
 
     async def save_high_watermarks(self) -> None:
@@ -316,7 +316,7 @@ class Hosting:
 
     async def _end_all(self, topic: Topic) -> None:
         for partition in topic.partitions.values():
-            partition.retire()
+            partition.topic_deleted()
             partition.lease.ended = True
         for partition in topic.partitions.values():
             await self._end(partition)

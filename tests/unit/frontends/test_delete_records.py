@@ -135,6 +135,6 @@ async def test_a_relay_that_cannot_be_spoken_for_in_time_keeps_everything() -> N
             assert await delete(asked, (0, 5), timeout_ms=5) == [(0, -1, ErrorCode.REQUEST_TIMED_OUT)]
             assert partition.log.start_offset == 0
             assert partition.log.end_offset == end + 1, "said again once, however often it is asked for"
-        partition.note_committed(partition.log.end())
+        partition.limits.move(partition.log.end())
         assert await delete(asked, (0, 5)) == [(0, 5, 0)]
         assert partition.log.end_offset == end + 1

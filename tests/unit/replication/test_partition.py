@@ -9,9 +9,9 @@ from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import read_header
-from penstock.replication.inlet import freeze
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import freeze
 from penstock.testing.mem_files import MemFiles
 
 TWO = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=9)
@@ -69,7 +69,7 @@ def a_sole_survivor() -> Partition:
     for _ in range(3):
         batch = a_batch()
         partition.log.append(memoryview(batch), read_header(batch), 5, NOW_MS)
-    partition.note_committed(partition.log.end()._replace(offset=1, position=len(batch)))
+    partition.limits.move(partition.log.end()._replace(offset=1, position=len(batch)))
     partition.sync_before_ack = True
     partition.lead(6, None)
     return partition

@@ -356,7 +356,7 @@ async def test_what_was_archived_of_another_history_counts_no_more() -> None:
         assert (await change(asked, TOPIC, "t", (PROGRESS, SET, str(claim))))[0] == 0
         truncate(partition.log, 2)
         partition.leader_epoch += 1
-        partition.note_committed(partition.log.end())
+        partition.limits.move(partition.log.end())
         fill(asked, 2)
         assert await start_after_retention(asked) == 2
         again = await change(asked, TOPIC, "t", (PROGRESS, SET, str(ArchiveProgress(claim.topic_id, {0: 1}))))
