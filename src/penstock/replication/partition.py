@@ -53,10 +53,8 @@ class Partition:
         "replica_count",
         "retirement",
         "sync_before_ack",
-        "sync_running",
         "topic",
         "topic_id",
-        "truncating",
     )
 
     def __init__(
@@ -80,10 +78,8 @@ class Partition:
         # Between where readers of an earlier partition of this number stopped, and where this one begins.
         self.gap: Removed | None = None
         self.sync_before_ack = sync_before_ack
-        self.sync_running = False
-        self.lease = Lease()  # what works on the log's files: nobody may open, move or cut it meanwhile
+        self.lease = Lease()  # for whoever changes the log's files
         self.replica_count = self.assured_count = 1  # the second goes without those that only come or go
-        self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
         self.is_leader = True
         self.is_following = False  # a leader: then consumers may read here, too
         self.in_sync = True  # as the metadata last said
@@ -141,12 +137,12 @@ class Partition:
             self.sync_failed(str(error))  # the offsets that were given out are void
             raise
         if self.sync_before_ack:
-            if not self.sync_running:
+            if not self.lease.is_syncing:
                 self._syncer.request(self)
         else:
             if self.leading is None:
                 self.limits.move(log.end())
-            if log.unsynced_bytes >= WRITE_BACK_BYTES and not self.sync_running:
+            if log.unsynced_bytes >= WRITE_BACK_BYTES and not self.lease.is_syncing:
                 self._syncer.request(self)
         if self.leading is not None:
             self.advance()
@@ -270,7 +266,7 @@ class Partition:
         elif self.log.synced_end.offset > self.high_watermark:
             # Never back: followers may have made more of it committed than is durable here.
             self.limits.move(self.log.synced_end)
-        if self.sync_before_ack and self.log.unsynced_bytes and not self.sync_running:
+        if self.sync_before_ack and self.log.unsynced_bytes and not self.lease.is_syncing:
             self._syncer.request(self)
 
     def stand_back(self, epoch: int) -> None:
@@ -336,7 +332,7 @@ class Partition:
         may be long in coming.
         """
         log = self.log
-        if not self.truncating:
+        if not self.lease.is_cutting:
             if log.start_offset <= offset < self.high_watermark:
                 return
             if self.in_sync and log.start_offset <= offset <= log.end_offset:

@@ -129,7 +129,7 @@ def knows_its_end(partition: Partition) -> bool:
 def log_end_of(table: PartitionTable, topic: str, index: int) -> tuple[int, int]:
     found = table.by_name.get(topic.encode())
     partition = found.partitions.get(index) if found is not None else None
-    if partition is None or partition.log.failed or partition.truncating:
+    if partition is None or partition.log.failed or partition.lease.is_cutting:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
     return partition.log.epochs.latest, partition.log.end_offset
 

@@ -8,6 +8,7 @@ from tests.unit.storage.logs import NOW_MS, a_batch, opened
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.lease import Work
 from penstock.records.batch import read_header
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
@@ -21,7 +22,7 @@ class LateSyncer:
     """Syncs are asked for, and end when the test says so."""
 
     def request(self, partition: Partition) -> None:
-        partition.sync_running = True
+        assert partition.lease.take(Work.SYNC) is not None
 
 
 def test_what_is_committed_stays_so_when_a_replica_becomes_the_only_one_while_a_sync_runs() -> None:
@@ -33,12 +34,13 @@ def test_what_is_committed_stays_so_when_a_replica_becomes_the_only_one_while_a_
     leading.fetched(2, 7, 1, 1, 1.0)
     partition.advance()
     assert partition.high_watermark == 1
-    partition.sync_running = True
+    hold = partition.lease.take(Work.SYNC)
+    assert hold is not None
     job = partition.log.sync_job()
     partition.sync_before_ack = True  # the only replica acknowledges what is durable
     partition.lead(6, None)
     assert partition.high_watermark == 1
-    partition.sync_running = False
+    hold.release()
     job.run()
     partition.synced(job)
     assert partition.high_watermark == 1

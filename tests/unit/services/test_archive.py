@@ -233,7 +233,6 @@ async def test_progress_goes_back_when_an_offline_log_comes_back_shorter() -> No
         assert (await change(asked, TOPIC, "t", (PROGRESS, SET, str(claim))))[0] == 0
         truncate(partition.log, 2)
         partition.log.failed = True
-        partition.sync_running = False
         await reopen(asked)
         assert not partition.log.failed
         fill(asked, 3)
@@ -250,7 +249,6 @@ async def test_a_shortened_log_does_not_serve_until_its_progress_is_lowered(
         partition = asked.partition("t")
         truncate(partition.log, 2)
         partition.log.failed = True
-        partition.sync_running = False
         with monkeypatch.context() as patch:
             patch.setattr(asked.services.metadata, "alter_topic_configs", _refuse)
             await reopen(asked)
