@@ -14,10 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core import limits
+from penstock.core import limits as bounds
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.leading import Course
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.certainty import Certainty, InDoubt
@@ -41,6 +42,8 @@ from penstock.wire.kafka.leaders import Leader
 
 # Smaller slices are read by `pread`, and were as good as read when their place was looked up.
 _PROBED_BYTES_MIN = 32 * 1024
+# By isolation level; a call of the class would take longer.
+_CONSUMERS = (Reader.READ_UNCOMMITTED, Reader.READ_COMMITTED)
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -119,7 +122,7 @@ class FetchService:
 
     def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
         """Read in a thread (some of) what is not in memory, then try again, told whether it could be read."""
-        future = self._loop.run_in_executor(self._executor, warm_all, cold[: limits.FETCH_COLD_MAX])
+        future = self._loop.run_in_executor(self._executor, warm_all, cold[: bounds.FETCH_COLD_MAX])
         future.add_done_callback(lambda done: again(not done.cancelled() and done.exception() is None))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
@@ -140,6 +143,7 @@ class _Fetch:
         "_missing_bytes",
         "_noted",
         "_rack",
+        "_reader",
         "_request",
         "_rounds",
         "_service",
@@ -168,6 +172,7 @@ class _Fetch:
         self._answered = answered
         self._version = version
         self._by_id = version >= TOPIC_IDS_SINCE
+        self._reader = Reader.FOLLOWER if request.replica_id >= 0 else _CONSUMERS[request.isolation_level]
         self._led = version < FOLLOWERS_SINCE or request.replica_id >= 0
         self._rack = request.rack and service.rack_of(request)
         self._incremental = incremental
@@ -198,7 +203,7 @@ class _Fetch:
                 try:
                     answer = self._read(topic, one, left, at_least_one=at_least_one)
                 except ColdRead as read:
-                    if not self._unreadable and self._rounds < limits.FETCH_COLD_ROUNDS_MAX:
+                    if not self._unreadable and self._rounds < bounds.FETCH_COLD_ROUNDS_MAX:
                         cold.append((read.warm, answers, topic, one))
                         continue
                     answer = PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
@@ -211,12 +216,12 @@ class _Fetch:
                     total += answer.size
                     if answer.size >= _PROBED_BYTES_MIN:
                         slices += 1
-                        left = left if slices < limits.FETCH_SLICES_MAX else 0
+                        left = left if slices < bounds.FETCH_SLICES_MAX else 0
                 elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
             topics.append((topic, answers))
-        if cold and total and self._rounds >= limits.FETCH_WARM_ROUNDS_MAX:
+        if cold and total and self._rounds >= bounds.FETCH_WARM_ROUNDS_MAX:
             self._put_off(cold)
             urgent, cold = True, []
         if cold:
@@ -246,7 +251,7 @@ class _Fetch:
         aborted: list[tuple[int, int]] | None = [] if self._request.isolation_level else None
         for _, answers, topic, one in cold:
             partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
-            answers.append(empty(one, partition.readable.offset, partition.log.start_offset, aborted))
+            answers.append(empty(one, partition.limits, partition.log.start_offset, aborted))
 
     def _warmed(self, could_be_read: bool, *, last: bool) -> None:
         self._unreadable = not could_be_read
@@ -267,20 +272,18 @@ class _Fetch:
             if request.replica_id >= 0:
                 self._service.followers.check(partition, request.replica_id)
             partition.check_leader_epoch(one.leader_epoch)
-            log = partition.log
-            high_watermark = partition.readable.offset
+            log, limits = partition.log, partition.limits
             if self._rack and (elsewhere := self._nearest(partition, one)) != LEADER:
-                start = log.start_offset
-                return empty(one, high_watermark, start, aborted, preferred_replica=elsewhere)
+                return empty(one, limits, log.start_offset, aborted, preferred_replica=elsewhere)
             if partition.is_following:
                 partition.check_behind(one.offset)
-                if one.offset > high_watermark:
-                    return empty(one, high_watermark, log.start_offset, aborted)
+                if one.offset > limits.for_reader(self._reader).offset:
+                    return empty(one, limits, log.start_offset, aborted)
             diverging = partition.diverging(one.last_fetched_epoch, one.offset)
             if diverging is not None:
                 if diverging[0] < 0:
                     raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)  # an epoch we never had
-                return empty(one, high_watermark, log.start_offset, aborted, diverging=diverging)
+                return empty(one, limits, log.start_offset, aborted, diverging=diverging)
             size_max = min(one.max_bytes, left)
             if size_max < 0:
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
@@ -289,26 +292,24 @@ class _Fetch:
                 if course is Course.BEGIN_ANEW:
                     return begin_anew(one, log.start_offset, log.cleaned.tombstones)
                 if course is Course.WAIT:
-                    return empty(one, high_watermark, log.start_offset, aborted)
+                    return empty(one, limits, log.start_offset, aborted)
                 if not log.start_offset <= one.offset <= log.end_offset:
-                    return out_of_range(one, high_watermark, log.start_offset)
+                    return out_of_range(one, limits, log.start_offset)
                 if self._noted is None:
                     self._noted = set()
                 if (topic, one.partition) not in self._noted:
                     self._noted.add((topic, one.partition))
                     self._service.followers.note(partition, request, one)
-                    # No more than readers may see: a follower that consumers read from may hear of a limit late.
-                    high_watermark = partition.readable.offset
                 found = self._service.followers.read(
                     partition, request.replica_id, one.offset, size_max, at_least_one=at_least_one
                 )
             else:
-                found = partition.read(one.offset, size_max, at_least_one=at_least_one)
+                found = partition.read(one.offset, size_max, at_least_one=at_least_one, reader=self._reader)
             if found is None:
-                return empty(one, high_watermark, log.start_offset, aborted)
+                return empty(one, limits, log.start_offset, aborted)
             if found.size > _PROBED_BYTES_MIN:
                 file, position, size = found
-                if self._rounds < limits.FETCH_WARM_ROUNDS_MAX and not file.is_cached(size, position):
+                if self._rounds < bounds.FETCH_WARM_ROUNDS_MAX and not file.is_cached(size, position):
                     raise ColdRead(partial(file.warm, size, position))
         except ApiError as error:
             code = error.code
@@ -317,9 +318,10 @@ class _Fetch:
             return self._refused(topic, one, code, aborted)
         except StorageError:
             return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
-        return PartitionAnswer(
-            one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
-        )
+        # A follower, too, is told of no more than consumers may see: those who read there may hear of a limit late.
+        high_watermark, stable = limits.readable.offset, limits.stable.offset
+        start, size = log.start_offset, found.size
+        return PartitionAnswer(one.partition, 0, high_watermark, stable, start, found, size, aborted)
 
     def _no_place(self, topic: bytes, one: FetchPartition) -> ErrorCode:
         """To a reader, which may know of a later leader than we do: the epoch that it names may be what we told it."""
@@ -352,10 +354,7 @@ class _Fetch:
         for topic, wanted in self._topics:
             for one in wanted:
                 partition = service.find(topic, one.partition, by_id=self._by_id, led=self._led)
-                waiters = (
-                    partition.replica_waiters if self._request.replica_id >= 0 else partition.data_waiters
-                )
-                waiters[self] = None
+                partition.limits.wait(self._reader, self)
                 self._joined.append(partition)
         service.waiting += 1
         self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
@@ -383,8 +382,7 @@ class _Fetch:
             self._timer = None
             self._service.waiting -= 1
             for partition in self._joined:
-                if partition.data_waiters.pop(self, self) is self:  # it is a follower's
-                    partition.replica_waiters.pop(self, None)
+                partition.limits.leave(self._reader, self)
             self._joined.clear()
 
     def _answer(self, topics: list[TopicAnswer]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import StorageError
+from penstock.replication.limits import Limits
 from penstock.wire.kafka.fetch import FetchPartition, PartitionAnswer
 
 NO_REPLICA = -1
@@ -13,7 +14,7 @@ NO_EPOCH = -1
 
 def empty(
     one: FetchPartition,
-    high_watermark: int,
+    limits: Limits,
     log_start: int,
     aborted: list[tuple[int, int]] | None,
     *,
@@ -24,8 +25,8 @@ def empty(
     return PartitionAnswer(
         one.partition,
         0,
-        high_watermark,
-        high_watermark,
+        limits.readable.offset,
+        limits.stable.offset,
         log_start,
         None,
         0,
@@ -62,10 +63,11 @@ def begin_anew(one: FetchPartition, log_start: int, tombstones: int) -> Partitio
 
     It stands in place of the high watermark, which says nothing about a log that is to be empty.
     """
-    return empty(one, tombstones, log_start, None, diverging=(NO_EPOCH, log_start))
+    diverging = NO_EPOCH, log_start
+    return PartitionAnswer(one.partition, 0, tombstones, tombstones, log_start, None, diverging=diverging)
 
 
-def out_of_range(one: FetchPartition, high_watermark: int, log_start: int) -> PartitionAnswer:
+def out_of_range(one: FetchPartition, limits: Limits, log_start: int) -> PartitionAnswer:
     """To a follower, which is also told where to begin anew."""
-    code = ErrorCode.OFFSET_OUT_OF_RANGE
-    return PartitionAnswer(one.partition, code, high_watermark, high_watermark, log_start, None)
+    code, high_watermark, stable = ErrorCode.OFFSET_OUT_OF_RANGE, limits.readable.offset, limits.stable.offset
+    return PartitionAnswer(one.partition, code, high_watermark, stable, log_start, None)

@@ -7,6 +7,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Course
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import LeaderThrottle
 from penstock.storage.segment import Slice
@@ -67,11 +68,11 @@ class FollowerReads:
         self, partition: Partition, replica: int, offset: int, size_max: int, *, at_least_one: bool
     ) -> Slice | None:
         """To the end of the log, committed or not."""
-        log = partition.log
         allowed = self.throttle.allowance(partition, replica, size_max)
         if not allowed and size_max:
             return None  # it asks again
-        return log.read(offset, allowed, log.end(), at_least_one=at_least_one)
+        limit = partition.limits.for_reader(Reader.FOLLOWER)
+        return partition.log.read(offset, allowed, limit, at_least_one=at_least_one)
 
     def count_sent(
         self, topics: list[TopicAnswer], replica: int, find: Callable[[bytes, int], Partition]

@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
+from penstock.core.lease import Work
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
@@ -85,8 +86,8 @@ class Asked:
         """Store a batch; committed at once, as if it was durable, unless told otherwise."""
         partition = self.partition(topic, index)
         partition.sync_before_ack = not commit
-        partition.sync_running = True  # nothing else may commit it
-        offset = partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
+        with partition.lease.take(Work.SYNC) or nullcontext():  # nothing else may commit it
+            offset = partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
         if commit:
             partition.log.synced_end = partition.log.end()
         return offset

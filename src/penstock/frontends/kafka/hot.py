@@ -148,7 +148,7 @@ class HotPath:
             return self._produced(correlation_id, version, [(name, [refusal])])
         self._held[partition] = None
         log_start = partition.log.start_offset
-        if partition.sync_before_ack and last >= partition.committed.offset:
+        if partition.sync_before_ack and last >= partition.limits.high_watermark.offset:
             answer = (correlation_id, version, name, number, first, append_time, log_start)
             partition.wait_for_commit(last, PendingSingle(asker.defer(), self._leader_of, answer))
             return _ANSWER_FOLLOWS
