@@ -165,7 +165,7 @@ class StartStory:
 
     async def _serve(self) -> None:
         """As `server.run` does, and whoever starts it again when it could not."""
-        seams = Seams(self.files, self._clock, random.Random(self.rng.random()), None)
+        seams = Seams(self.files, self._clock, random.Random(self.rng.random()), None, has_sockets=False)
         while self._broker is None:
             with suppress(StorageError):
                 self.files.make_dirs(DATA)

@@ -25,6 +25,8 @@ from penstock.frontends.kafka.hot import HotPath
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.cluster import ClusterMember
+from penstock.server.connections import Connections
+from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.listener import Listener
 from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
@@ -96,6 +98,7 @@ class Broker:
         )
         self.services = self._assemble()
         self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
+        self.connections = self._connections()
         self.listener = self._listener()
         self.upkeep = Upkeep(
             self._loop,
@@ -207,6 +210,18 @@ class Broker:
             selector(config.replica_selector_class, config.node_id, image),
         )
 
+    def _connections(self) -> Connections:
+        config = self._config
+        return Connections(
+            self._loop,
+            request_bytes_max=config.socket_request_max_bytes,
+            receiving_bytes_max=config.queued_max_request_bytes,
+            connections_max=min(config.max_connections, self._seams.files.descriptors.connections_max),
+            connections_per_ip_max=config.max_connections_per_ip,
+            idle_ms_max=config.connections_max_idle_ms,
+            awake_seconds=config.penstock_idle_poll_us / 1e6,
+        )
+
     def _listener(self) -> Listener:
         services, config = self.services, self._config
         load_handlers()
@@ -220,16 +235,13 @@ class Broker:
             fetch.leader_of,
             services.relays.inbox,
         )
+        dispatcher = KafkaDispatcher(services, hot)
         return Listener(
             self._loop,
-            KafkaDispatcher(services, hot),
-            request_bytes_max=config.socket_request_max_bytes,
-            receiving_bytes_max=config.queued_max_request_bytes,
+            "PLAINTEXT",
+            partial(KafkaConnection, self._loop, self.connections, dispatcher),
+            past_transport=self._seams.has_sockets,
             socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
-            connections_max=min(config.max_connections, self._seams.files.descriptors.connections_max),
-            connections_per_ip_max=config.max_connections_per_ip,
-            idle_ms_max=config.connections_max_idle_ms,
-            awake_seconds=config.penstock_idle_poll_us / 1e6,
         )
 
     async def start(self) -> None:
@@ -277,6 +289,7 @@ class Broker:
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
         self.services.hosting.empty_trash()
         await self.listener.serve()
+        self.connections.start_sweeping()
 
     async def abandon(self) -> None:
         """After a start that failed: returns when nothing of it is left that could touch what the next one opens.
@@ -304,7 +317,8 @@ class Broker:
         self._tasks.cancel()
         self.services.coordinator.close()
         self.upkeep.close()
-        await self.listener.close()
+        self.listener.stop_accepting()
+        await self.connections.close()
         await self._tasks.close()
         await self.cluster.close()
         await self._group_commit.idle()
@@ -332,8 +346,8 @@ class Broker:
         """Settings changed while running; topics learn of it through hosting."""
         self._config = self.services.config = config
         descriptors = self._seams.files.descriptors
-        self.listener.connections_max = min(config.max_connections, descriptors.connections_max)
-        self.listener.connections_per_ip_max = config.max_connections_per_ip
+        self.connections.connections_max = min(config.max_connections, descriptors.connections_max)
+        self.connections.connections_per_ip_max = config.max_connections_per_ip
         self.upkeep.config = self.cleaner.config = config
         self.cluster.reconfigure(config)
         self.services.coordinator.reconfigure(config)

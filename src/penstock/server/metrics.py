@@ -53,18 +53,18 @@ class BrokerCollector:
         family = HistogramMetricFamily(
             "penstock_request_seconds", "Requests, from the last byte received to the answer.", labels=["api"]
         )
-        for key, durations in list(self._broker.listener.requests.by_api.items()):
+        for key, durations in list(self._broker.connections.requests.by_api.items()):
             _add(family, [_api_name(key)], durations)
         yield family
 
     def _connections(self) -> Iterator[Metric]:
-        listener, produce = self._broker.listener, self._broker.services.produce
-        yield _counter("penstock_received_bytes", "Bytes received from clients.", listener.bytes_in)
-        yield _counter("penstock_sent_bytes", "Bytes sent to clients.", listener.bytes_out)
+        connections, produce = self._broker.connections, self._broker.services.produce
+        yield _counter("penstock_received_bytes", "Bytes received from clients.", connections.bytes_in)
+        yield _counter("penstock_sent_bytes", "Bytes sent to clients.", connections.bytes_out)
         yield _counter("penstock_messages_in", "Records stored.", produce.records)
         yield _counter("penstock_batches_in", "Record batches stored.", produce.batches)
-        yield _gauge("penstock_connections", "Open client connections.", listener.connection_count)
-        yield _counter("penstock_connections_refused", "Connections over a limit.", listener.refused)
+        yield _gauge("penstock_connections", "Open client connections.", connections.count)
+        yield _counter("penstock_connections_refused", "Connections over a limit.", connections.refused)
 
     def _offline(self) -> Iterator[Metric]:
         offline = sum(partition.log.failed for partition in list(self._broker.table.partitions()))

@@ -63,7 +63,7 @@ class SimBroker:
     async def _serve(self) -> None:
         config = BrokerConfig.resolve(self._settings)
         while True:
-            seams = Seams(self.files, self.clock, random.Random(self._rng.random()), None)
+            seams = Seams(self.files, self.clock, random.Random(self._rng.random()), None, has_sockets=False)
             try:
                 tree = await self._connect()
                 broker = Broker(config, seams, tree, host=self.name, port=PORT, connect=self._connect)

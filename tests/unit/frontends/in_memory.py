@@ -12,6 +12,7 @@ from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
 from penstock.core.lease import Work
+from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
@@ -46,7 +47,8 @@ class Machine:
         try:
             yield Asked(broker, tree)
         finally:
-            await broker.listener.close()
+            broker.listener.stop_accepting()
+            await broker.connections.close()
             self.files = self.files.kill()
 
 
@@ -62,7 +64,9 @@ class Asked:
         sent = api.codec.encode_request(request, version)
         received, end = api.codec.decode_request(memoryview(sent), 0, version)
         assert end == len(sent)
-        response = api.handler(self.services, received, Call(version, "tester", "127.0.0.1"))
+        response = api.handler(
+            self.services, received, Call(version, "tester", Session("PLAINTEXT", "127.0.0.1"))
+        )
         if isinstance(response, Later):
             filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             response.subscribe(filled.set_result)

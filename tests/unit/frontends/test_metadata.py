@@ -9,6 +9,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.coordination.nodes import BrokerRegistration, InletState, PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_cluster import DescribeClusterRequest
@@ -284,7 +285,8 @@ async def test_a_hidden_partition_is_shown_only_to_who_has_produced_over_the_con
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
         shown = []
         for produces in (False, True, False):
-            call = Call(12, "tester", "127.0.0.1", produces=produces)
+            call = Call(12, "tester", Session("PLAINTEXT"))
+            call.session.produces = produces
             answer = REGISTRY[ApiKey.METADATA].handler(asked.services, request, call)  # type: ignore[misc]
             shown.append(len(decode_response(answer, 0, 12)[0].topics[0].partitions))
         assert shown == [2, 3, 2]

@@ -73,7 +73,7 @@ class KafkaDispatcher:
         if api_key == 0:
             if not produce_codec.MIN_VERSION <= version <= produce_codec.MAX_VERSION:
                 raise ProtocolError(f"Produce version {version}")
-            connection.produces = True
+            connection.session.produces = True
             if version >= produce_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.produce(connection, frame, position, version, correlation_id)
@@ -117,7 +117,9 @@ class KafkaDispatcher:
         client_id = str(data[10:position], "utf-8", "replace") if position > 10 else None
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
-        call = Call(version, client_id, connection.peer, connection.produces)
+        session = connection.session
+        session.client_id = client_id
+        call = Call(version, client_id, session)
         if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
             connection.run(self._in_portions(api, data, position, call, correlation_id))
             return None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.session import Session
 from penstock.services.services import Services
 from penstock.wire.kafka.messages import MessageModule, request_module
 
@@ -19,9 +20,7 @@ class Call:
 
     version: int
     client_id: str | None
-    peer: str
-    # Whether the client has produced over the same connection.
-    produces: bool = False
+    session: Session
 
 
 Handler = Callable[[Services, Any, Call], Any]

@@ -155,7 +155,7 @@ async def _in_turns(
 def _encoder(
     services: Services, request: MetadataRequest, call: Call
 ) -> Callable[[Topic | MetadataResponseTopic], bytes]:
-    version, whole = call.version, call.produces
+    version, whole = call.version, call.session.produces
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     encoded = _encoded_topics(services.image)
     encoded.check(services)
