@@ -11,6 +11,7 @@ from typing import NamedTuple
 from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
+from penstock.core.formats import NewerFormatError, check_version
 from penstock.storage.layout import CLEANER_FILE
 
 _FILE_VERSION = 1
@@ -52,12 +53,15 @@ def load_cleaned(files: Files, directory: Path, end_offset: int) -> Cleaned:
     """Of a log that ends there. One that cannot be read tells nothing: all may be dirty, any tombstone missing."""
     try:
         text, _, checksum = files.read(directory / CLEANER_FILE).rpartition(b"crc32c ")
-        version, *values = map(int, text.split())
-        if int(checksum, 16) == crc32c(text) and version == _FILE_VERSION:
-            known = Cleaned(*values)
+        if int(checksum, 16) == crc32c(text):
+            version, *values = text.split()
+            check_version("the cleaner's checkpoint", int(version), _FILE_VERSION)
+            known = Cleaned(*map(int, values))
             return known if len(values) == len(known) else known.going_by(end_offset)  # an earlier version's
     except FileNotFoundError:
         return Cleaned()
+    except NewerFormatError:
+        raise
     except (ValueError, TypeError, StorageError):
         pass
     return Cleaned(tombstones=end_offset, went_by=end_offset)

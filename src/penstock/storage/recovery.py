@@ -29,7 +29,8 @@ from penstock.storage.layout import (
 from penstock.storage.log import Log
 from penstock.storage.names import DirectoryNames
 from penstock.storage.new_log import made_new
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered, held_against
 from penstock.storage.scan import Scan, remove
 from penstock.storage.segment import Segment
@@ -174,12 +175,12 @@ def _begun_anew(files: Files, directory: Path, settings: LogSettings, owner: str
     begins = [begin for name in names if (begin := parse_segment_name(name, ANEW)) is not None]
     if not begins:
         return None
+    mark = directory / segment_name(begins[0], ANEW)
+    producers = load_producers(files.read(mark))  # before anything goes: a newer release may have written it
     files.sync_dir(directory)  # the mark may be known to the page cache alone
     for name in names:
         if name not in (PARTITION_FILE, CLEANER_FILE) and not name.endswith((ANEW, DAMAGED)):
             files.unlink(directory / name)
-    mark = directory / segment_name(begins[0], ANEW)
-    producers = ProducerState.parse(files.read(mark))
     begun = made_new(files, directory, settings, begins[0], owner, producers)
     if CLEANER_FILE in names:
         begun.log.may_have_gaps = True

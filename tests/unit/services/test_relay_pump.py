@@ -12,7 +12,8 @@ from penstock.replication.retirement import Close, ask_anew, freeze, is_drained,
 from penstock.services.relay import pump
 from penstock.services.relay.pump import Moved, Pump, parted_at, prepared
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerState
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
 
@@ -67,7 +68,7 @@ def test_a_target_knows_how_far_it_had_got_with_earlier_leaders() -> None:
         state.record(read_header(place_batch(7, RelayPlace(epoch, distance), NOW_MS)), 50)
     expected = (RelayPlace(5, 3), RelayPlace(2, 2), RelayPlace(1, 2))
     assert state.relays[7].places() == expected
-    again = ProducerState.parse(dump_producers(state.copy()))
+    again = load_producers(dump_producers(state.copy()))
     assert again.relays[7].places() == expected
     assert again.relays[7].batch.last_offset == 50
     assert again.copy() == state.copy()
