@@ -112,3 +112,6 @@ FETCH_COLD_MAX = 64
 FETCH_COLD_ROUNDS_MAX = 16
 # Large slices of files in one answer: each holds its file open until the client has read it.
 FETCH_SLICES_MAX = 64
+# Refused requests (client id and API) that are remembered, so that each is told once; and what of a client id is told.
+REFUSALS_REMEMBERED_MAX = 1000
+CLIENT_ID_LOGGED_CHARS_MAX = 100

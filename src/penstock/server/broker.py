@@ -54,6 +54,7 @@ from penstock.services.openings import Openings
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
+from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
@@ -193,6 +194,7 @@ class Broker:
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
             relays=cluster.relays,
+            refusals=Refusals(),
         )
 
     def _fetch_service(self) -> FetchService:

@@ -24,6 +24,7 @@ from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
+from penstock.services.refusals import Refusals
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics import TopicService
@@ -68,6 +69,7 @@ class Services:
     reassignments: Reassignments
     retiring: RetiringService
     relays: Relays
+    refusals: Refusals
 
     @property
     def image(self) -> ClusterImage:

@@ -9,6 +9,7 @@ from tests.unit.frontends.in_memory import Asked
 
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.session import Session
 from penstock.frontends.kafka.portions import check_size, cut, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.wire.kafka.api_keys import ApiKey
@@ -64,7 +65,7 @@ async def ask_in_portions(asked: Asked, key: int, request: Any, version: int) ->
     api = REGISTRY[key]
     assert api.handler is not None
     assert api.portions
-    handler, call, turns = api.handler, Call(version, "tester", "127.0.0.1"), [0]
+    handler, call, turns = api.handler, Call(version, "tester", Session("PLAINTEXT", "127.0.0.1")), [0]
 
     def others() -> None:
         turns[0] += 1

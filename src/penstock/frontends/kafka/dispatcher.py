@@ -40,6 +40,7 @@ _COPIED_BYTES_MAX = 4096
 # As plain numbers: looking one up in its class takes longer than all that is done with it.
 _HEAD_BYTES = _HEAD.size
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
+_API_KEYS = frozenset(map(int, ApiKey))
 _COMMITS_SINCE = commit_codec.FLEXIBLE_SINCE
 
 # How long a request for the controller is tried beyond its own time, and what of its own time counts.
@@ -72,7 +73,7 @@ class KafkaDispatcher:
             raise DecodeError("a client id longer than the frame")
         if api_key == 0:
             if not produce_codec.MIN_VERSION <= version <= produce_codec.MAX_VERSION:
-                raise ProtocolError(f"Produce version {version}")
+                raise self._not_served(connection, frame, position, api_key, version)
             connection.session.produces = True
             if version >= produce_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
@@ -81,7 +82,7 @@ class KafkaDispatcher:
             raise ProtocolError(f"a request of {size} bytes that carries no records")
         if api_key == 1:
             if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
-                raise ProtocolError(f"Fetch version {version}")
+                raise self._not_served(connection, frame, position, api_key, version)
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.fetch(connection, frame, position, version, correlation_id)
@@ -107,14 +108,14 @@ class KafkaDispatcher:
     ) -> list[object] | None:
         api = REGISTRY.get(api_key)
         if api is None or api.handler is None:
-            raise ProtocolError(f"API key {api_key}, which is not served")
+            raise self._not_served(connection, frame, position, api_key, version)
         if not api.min_version <= version <= api.max_version:
             if api_key == ApiKey.API_VERSIONS:
                 return [_unsupported_api_versions(correlation_id)]
-            raise ProtocolError(f"{ApiKey(api_key).name} version {version}, which is not served")
+            raise self._not_served(connection, frame, position, api_key, version)
         # Bytes are read quicker than a view of them, by more than copying a small request costs.
         data = bytes(frame) if len(frame) <= _COPIED_BYTES_MAX else frame
-        client_id = str(data[10:position], "utf-8", "replace") if position > 10 else None
+        client_id = _client_id(data, position)
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
         session = connection.session
@@ -140,6 +141,16 @@ class KafkaDispatcher:
             connection.run(_awaited(api, correlation_id, version, response))
             return None
         return [_encoded(api, correlation_id, version, response)]
+
+    def _not_served(
+        self, connection: Any, frame: memoryview, position: int, api_key: int, version: int
+    ) -> ProtocolError:
+        """Clients do not ask for what ApiVersions did not name: an old one, or one that does not look."""
+        api = REGISTRY.get(api_key)
+        name = ApiKey(api_key).name if api_key in _API_KEYS else f"API key {api_key}"
+        why = f"versions {api.min_version} to {api.max_version} are served" if api else "it is not served"
+        self._services.refusals.tell(_client_id(frame, position), connection.peer, name, why)
+        return ProtocolError(f"{name} version {version}: {why}")
 
     async def _at_leisure(
         self,
@@ -240,6 +251,10 @@ def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> byte
     if version >= api.codec.FLEXIBLE_SINCE and api.key != ApiKey.API_VERSIONS:
         return _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _HEAD_PLAIN.pack(len(body) + 4, correlation_id) + body
+
+
+def _client_id(frame: bytes | memoryview, behind: int) -> str | None:
+    return str(frame[10:behind], "utf-8", "replace") if behind > 10 else None
 
 
 def _unsupported_api_versions(correlation_id: int) -> bytes:
