@@ -10,7 +10,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ from tests.integration.commands import COMMAND, environment
 from tests.integration.pages import ROOT
 
 from penstock.cli.main import app
+from penstock.client.admin import Admin
 from penstock.config.broker import BrokerConfig
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.sources import from_toml, load_broker_config, unknown_variables
+from penstock.testing.zookeeper import ZooKeeperProcess
 
 PACKAGING = ROOT / "packaging"
 TOML = PACKAGING / "penstock.toml"
@@ -75,8 +78,11 @@ def configured(service: Mapping[str, Any]) -> BrokerConfig:
     )
 
 
-def start(words: Sequence[str], data_dir: Path, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run `penstock` with these words, but on free ports and with its data here; what /healthz says."""
+@contextmanager
+def running(
+    words: Sequence[str], data_dir: Path, variables: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """`penstock` with these words, but on free ports and with its data here; gives its address and its console's."""
     here = [str(TOML) if word == INSTALLED_TOML else word for word in words]
     process = subprocess.Popen(
         [*COMMAND, *here, "--listener", "127.0.0.1:0", "--console-port", "0", "--data-dir", str(data_dir)],
@@ -88,20 +94,28 @@ def start(words: Sequence[str], data_dir: Path, variables: Mapping[str, str] | N
     with process:
         try:
             assert process.stdout is not None
-            console = ""
+            said: list[str] = []
             for line in process.stdout:
-                if line.startswith("metrics and health on "):
-                    console = line.split()[4]
+                said.append(line)
                 if "; ready after " in line:
                     break
-            check = health_check().replace("http://127.0.0.1:9080", console)
-            said = subprocess.run([sys.executable, "-c", f"{check}\n"], check=True, capture_output=True)
-            assert said.stdout == b""
+            told = "".join(said)
+            address = re.search(r"^penstock listens on (\S+)", told, re.MULTILINE)
+            console = re.search(r"^metrics and health on (\S+)", told, re.MULTILINE)
+            assert address is not None, "the broker did not start"
+            assert console is not None
+            yield address[1], console[1]
         finally:
             process.terminate()
         assert process.wait() == 0
-    identity: dict[str, Any] = json.loads((data_dir / "identity.json").read_text())
-    return identity
+
+
+def start(words: Sequence[str], data_dir: Path, variables: Mapping[str, str] | None = None) -> None:
+    """It serves, and the image's check of its health says so."""
+    with running(words, data_dir, variables) as (_, console):
+        check = health_check().replace("http://127.0.0.1:9080", console)
+        subprocess.run([sys.executable, "-c", check], check=True)
+    assert json.loads((data_dir / "identity.json").read_text())["node_id"] == 1
 
 
 INSTRUCTIONS = re.compile("FROM|WORKDIR|COPY|RUN|USER|VOLUME|EXPOSE|STOPSIGNAL|HEALTHCHECK|ENTRYPOINT|CMD")
@@ -154,7 +168,7 @@ def test_a_broker_starts_as_the_unit_starts_it(tmp_path: Path) -> None:
     program, *words = shlex.split(line)
     assert program == "/opt/penstock/bin/penstock"
     check_command(words)
-    assert start(words, tmp_path / "data")["node_id"] == 1
+    start(words, tmp_path / "data")
 
 
 def test_the_unit_is_one(tmp_path: Path) -> None:
@@ -215,6 +229,22 @@ def test_three_brokers_of_compose_are_one_cluster() -> None:
         assert f"{port}:{port}" in service["ports"]
     taken = [port.partition(":")[0] for service in brokers.values() for port in service["ports"]]
     assert len(set(taken)) == len(taken)
+
+
+def test_three_brokers_of_compose_find_each_other(zookeeper: ZooKeeperProcess, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        for name, service in services("three").items():
+            variables = service["environment"] | {
+                "PENSTOCK_ZOOKEEPER_CONNECT": f"{zookeeper.connect}/compose"
+            }
+            # Containers have names here, and their ports.
+            del variables["PENSTOCK_ADVERTISED_LISTENERS"]
+            address, _ = stack.enter_context(running(service["command"], tmp_path / name, variables))
+        admin = Admin(address)
+        assert admin.live_brokers() == [1, 2, 3]
+        admin.create("orders", partitions=1)
+        assert admin.describe("orders").replicas == 3
+        assert admin.setting_of_topic("orders", "min.insync.replicas") == "2"
 
 
 @pytest.mark.parametrize("name", COMPOSE)
