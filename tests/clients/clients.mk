@@ -1,5 +1,5 @@
 # `make clients`: foreign clients, each from its own registry; the differential oracle beside Apache Kafka; the Spark
-# source beside Spark's own connector, on a standalone cluster, on HDFS and on S3.
+# source beside Spark's own connector, on a standalone cluster, on HDFS and on S3; the first hour of somebody who has the wheel.
 CLIENTS := tests/clients
 JAVA_RUNNER := $(CLIENTS)/java/target/.built
 JS_RUNNER := $(CLIENTS)/js/node_modules/.package-lock.json
@@ -8,7 +8,7 @@ GO_MEMBER := $(CLIENTS)/go/target/member
 .PHONY: clients clients-tools
 
 clients: clients-tools $(VENV)/.dev $(JAVA_RUNNER) $(JS_RUNNER) $(GO_MEMBER)
-	$(BIN)/python -m pytest $(CLIENTS) -m clients $(ARGS)
+	$(BIN)/python -m pytest $(CLIENTS) tests/first_hour -m clients $(ARGS)
 
 # All that is missing in one go, not one at a time.
 clients-tools:

@@ -9,6 +9,7 @@ from penstock.cli.check_data import is_clean, on_disk
 from penstock.cli.command import Session, command
 from penstock.cli.errors import CommandError
 from penstock.cli.output import count_text, print_json, print_table
+from penstock.cli.up import TRIED_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +143,11 @@ def down(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
 def _defaults(count: int) -> dict[str, str]:
     replicas = min(count, _REPLICAS_MAX)
     in_sync = 2 if replicas == _REPLICAS_MAX else 1
-    return {"default.replication.factor": str(replicas), "min.insync.replicas": str(in_sync)}
+    return {
+        **TRIED_OUT,
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+    }
 
 
 def _found(data_dir: Path) -> "LocalCluster":

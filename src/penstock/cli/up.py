@@ -13,7 +13,7 @@ _EXAMPLES = (
     "penstock up --port 0 --set num.partitions=4 --set log.retention.hours=24",
 )
 # Nobody waits three seconds for other members of a group on a broker that was just tried out.
-_DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
+TRIED_OUT = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def register(app: typer.Typer) -> None:
@@ -70,5 +70,5 @@ def up(
     if host is not None or port is not None:
         chosen_port = start.DEFAULT_PORT if port is None else port
         endpoint = start.Endpoint(host or start.DEFAULT_HOST, chosen_port)
-    config, endpoint = start.load_config(flags, endpoint, defaults=_DEFAULTS)
+    config, endpoint = start.load_config(flags, endpoint, defaults=TRIED_OUT)
     start.serve(config, endpoint, session)

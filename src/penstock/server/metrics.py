@@ -13,6 +13,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import generate_latest
 
+from penstock.core.errors import StorageError
 from penstock.core.stats import Durations, Lags
 from penstock.server.metrics_cluster import ClusterCollector
 from penstock.services.archive import archived_end
@@ -31,7 +32,7 @@ class BrokerCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
-        yield from self._offline()
+        yield from self._disk()
         yield from self._archive()
         yield from self._cleaner()
         yield from self._waiting()
@@ -66,11 +67,16 @@ class BrokerCollector:
         yield _gauge("penstock_connections", "Open client connections.", connections.count)
         yield _counter("penstock_connections_refused", "Connections over a limit.", connections.refused)
 
-    def _offline(self) -> Iterator[Metric]:
+    def _disk(self) -> Iterator[Metric]:
         offline = sum(partition.log.failed for partition in list(self._broker.table.partitions()))
         yield _gauge(
             "penstock_offline_replicas", "Replicas here that refuse writes after an I/O error.", offline
         )
+        # A volume that cannot be asked has no sample: a 0 would be taken for a full one.
+        with suppress(StorageError, OSError):
+            size_bytes, free_bytes = self._broker.services.disk_usage.space()
+            yield _gauge("penstock_disk_size_bytes", "Size of the data directory's volume.", size_bytes)
+            yield _gauge("penstock_disk_free_bytes", "What is free of it.", free_bytes)
 
     def _archive(self) -> Iterator[Metric]:
         held = GaugeMetricFamily(

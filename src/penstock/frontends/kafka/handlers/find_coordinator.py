@@ -50,7 +50,7 @@ def handle(
 
 def _not_served(services: Services, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     why = TRANSACTIONS if request.key_type == TRANSACTION else SHARE_GROUPS
-    services.refusals.tell(call.client_id, call.peer, "FindCoordinator", why)
+    services.refusals.tell(call.client_id, call.session.peer, "FindCoordinator", why)
     if call.version < MANY_KEYS_SINCE:
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, why, request, call)
     return _refused(ErrorCode.UNSUPPORTED_VERSION, why, request, call)

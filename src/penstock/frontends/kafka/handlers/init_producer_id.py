@@ -37,7 +37,7 @@ def _transactional(services: Services, request: InitProducerIdRequest, call: Cal
         return ErrorCode.INVALID_REQUEST
     if not 0 < request.transaction_timeout_ms <= services.config.transaction_max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    services.refusals.tell(call.client_id, call.peer, "InitProducerId", TRANSACTIONS)
+    services.refusals.tell(call.client_id, call.session.peer, "InitProducerId", TRANSACTIONS)
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 

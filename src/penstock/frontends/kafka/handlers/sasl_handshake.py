@@ -15,5 +15,5 @@ from penstock.wire.kafka.generated.sasl_handshake import SaslHandshakeRequest, S
 
 @api(ApiKey.SASL_HANDSHAKE, versions=(0, 1))
 def handle(services: Services, request: SaslHandshakeRequest, call: Call) -> SaslHandshakeResponse:
-    services.refusals.tell(call.client_id, call.peer, "SaslHandshake", SASL)
+    services.refusals.tell(call.client_id, call.session.peer, "SaslHandshake", SASL)
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

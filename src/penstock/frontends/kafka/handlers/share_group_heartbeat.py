@@ -19,5 +19,5 @@ from penstock.wire.kafka.generated.share_group_heartbeat import (
 def handle(
     services: Services, request: ShareGroupHeartbeatRequest, call: Call
 ) -> ShareGroupHeartbeatResponse:
-    services.refusals.tell(call.client_id, call.peer, "ShareGroupHeartbeat", SHARE_GROUPS)
+    services.refusals.tell(call.client_id, call.session.peer, "ShareGroupHeartbeat", SHARE_GROUPS)
     return ShareGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=SHARE_GROUPS)
