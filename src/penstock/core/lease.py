@@ -27,6 +27,8 @@ T = TypeVar("T")
 class Work(IntEnum):
     """Each a bit, so that several are a number."""
 
+    __hash__ = int.__hash__  # that of enums is a call in Python
+
     SYNC = 1
     CHECKPOINT = 2
     EPOCHS = 4
@@ -91,7 +93,10 @@ class Lease:
         self.ended = False  # the files are not its log's any longer: no new work on them
 
     def is_held(self, kinds: int) -> bool:
-        return any(hold.work & kinds for hold in self._held)
+        for hold in self._held:  # noqa: SIM110 - every sync comes by here twice
+            if hold.work & kinds:
+                return True
+        return False
 
     @property
     def is_cutting(self) -> bool:
@@ -104,7 +109,8 @@ class Lease:
             return None
         hold = Hold(self, work)
         self._held[hold] = None
-        self.is_syncing = self.is_syncing or work & _SYNCS != 0
+        if work & _SYNCS:
+            self.is_syncing = True
         return hold
 
     async def get(self, work: Work) -> Hold | None:
@@ -136,8 +142,10 @@ class Lease:
     def give_back(self, hold: Hold) -> None:
         """For `Hold.release`."""
         del self._held[hold]
-        self.is_syncing = self.is_held(_SYNCS)
-        self._wake()
+        if hold.work & _SYNCS:
+            self.is_syncing = False  # of these there is one at a time
+        if self._waiting:
+            self._wake()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

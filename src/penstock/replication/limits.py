@@ -32,10 +32,15 @@ PLENTY = 0x7FFFFFFF
 class Reader(IntEnum):
     """Who asks how far it may see; consumers by the numbers of Kafka's isolation levels."""
 
+    __hash__ = int.__hash__  # that of enums is a call in Python
+
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
     BROKER = 2  # itself: relays, coordinators
     FOLLOWER = 3
+
+
+_READ_UNCOMMITTED = Reader.READ_UNCOMMITTED  # at hand for the hot path
 
 
 class AckWaiter(Protocol):
@@ -98,11 +103,11 @@ class Limits:
 
     def for_reader(self, reader: Reader) -> LogEnd:
         """The one answer to "how far may this reader see"."""
-        if reader == Reader.READ_UNCOMMITTED:
+        if reader is _READ_UNCOMMITTED:
             return self.readable
-        if reader == Reader.READ_COMMITTED:
+        if reader is Reader.READ_COMMITTED:
             return self.stable
-        return self.high_watermark if reader == Reader.BROKER else self._log.end()
+        return self.high_watermark if reader is Reader.BROKER else self._log.end()
 
     # -- moving --------------------------------------------------------------------------------------------
 

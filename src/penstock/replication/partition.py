@@ -151,9 +151,6 @@ class Partition:
     def is_committed(self, last_offset: int) -> bool:
         return last_offset < self.limits.high_watermark.offset
 
-    def wait_for_commit(self, last_offset: int, waiter: AckWaiter) -> None:
-        self.limits.wait_for_commit(last_offset, waiter)
-
     def has_copies(self, count: int, last_offset: int) -> bool:
         """Whether so many in-sync replicas, this one included, hold everything up to and with that offset."""
         if self.leading is None:
@@ -162,7 +159,7 @@ class Partition:
 
     def wait_for_copies(self, count: int, last_offset: int, waiter: AckWaiter) -> None:
         if self.leading is None:
-            self.wait_for_commit(last_offset, waiter)
+            self.limits.wait_for_commit(last_offset, waiter)
         else:
             self._copy_waiters.append((count, last_offset, waiter))
 

@@ -2,40 +2,35 @@
 
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
-from penstock.services.fetch_answers import check_size, empty, parted
+from penstock.services.fetch_answers import empty, negative_size, parted
 from penstock.services.nearest import LEADER, RackAwareSelector
 from penstock.storage.segment import Slice
-from penstock.wire.kafka.fetch import (
-    FOLLOWERS_SINCE,
-    FetchPartition,
-    FetchRequest,
-    PartitionAnswer,
-    TopicAnswer,
-)
-
-# By isolation level; a call of the class would take longer.
-_READERS = (Reader.READ_UNCOMMITTED, Reader.READ_COMMITTED)
+from penstock.wire.kafka.fetch import FOLLOWERS_SINCE, FetchPartition, FetchRequest, PartitionAnswer
 
 
 class ConsumerFetch:
-    __slots__ = ("_rack", "_selector", "aborted", "led", "reader")
+    """What a consumer is; nothing of a request, so that one is enough for many."""
+
+    __slots__ = ("_near", "aborted", "led", "reader")
 
     hears_at_once = False
 
-    def __init__(self, request: FetchRequest, version: int, selector: RackAwareSelector | None) -> None:
-        """`selector` sends consumers to replicas near them; None serves all who come."""
-        self.reader = _READERS[request.isolation_level]
-        self.led = version < FOLLOWERS_SINCE
-        self.aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
-        self._rack = request.rack
-        self._selector = selector
+    def __init__(
+        self, reader: Reader, near: tuple[RackAwareSelector, bytes] | None = None, *, led: bool
+    ) -> None:
+        """`near`: who knows a replica that is, and the consumer's rack. `led`: it knows of leaders only."""
+        self.reader = reader
+        self.led = led
+        self.aborted: list[tuple[int, int]] | None = [] if reader is Reader.READ_COMMITTED else None
+        self._near = near
 
     def read(
         self, partition: Partition, one: FetchPartition, size_max: int, *, at_least_one: bool
     ) -> Slice | PartitionAnswer:
         partition.check_leader_epoch(one.leader_epoch)
-        if self._rack and self._selector is not None:
-            elsewhere = self._selector.choose(partition, self._rack, one.offset)
+        if self._near is not None:
+            selector, rack = self._near
+            elsewhere = selector.choose(partition, rack, one.offset)
             if elsewhere != LEADER:
                 return empty(one, partition, self.aborted, preferred_replica=elsewhere)
         if partition.is_following:
@@ -44,9 +39,20 @@ class ConsumerFetch:
                 return empty(one, partition, self.aborted)
         if one.last_fetched_epoch >= 0 and (answer := parted(one, partition, self.aborted)) is not None:
             return answer
-        check_size(size_max)
+        if size_max < 0:
+            raise negative_size()
         found = partition.read(one.offset, size_max, at_least_one=at_least_one, reader=self.reader)
         return empty(one, partition, self.aborted) if found is None else found
 
-    def sent(self, topics: list[TopicAnswer], partitions: object) -> None:
-        """Nobody counts."""
+
+_READERS = (Reader.READ_UNCOMMITTED, Reader.READ_COMMITTED)  # by isolation level
+_ANYWHERE = [ConsumerFetch(reader, led=False) for reader in _READERS]
+_FROM_LEADERS = [ConsumerFetch(reader, led=True) for reader in _READERS]
+
+
+def consumer_fetch(request: FetchRequest, version: int, selector: RackAwareSelector | None) -> ConsumerFetch:
+    """`selector` sends consumers to replicas near them; None serves all who come."""
+    isolation, led = request.isolation_level, version < FOLLOWERS_SINCE
+    if selector is not None and request.rack:
+        return ConsumerFetch(_READERS[isolation], (selector, request.rack), led=led)
+    return _FROM_LEADERS[isolation] if led else _ANYWHERE[isolation]

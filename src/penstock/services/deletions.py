@@ -108,7 +108,7 @@ class DeletionService:
                 last = partition.log.end_offset - 1
             if not partition.is_committed(last):
                 waiter = Committed(self._loop)
-                partition.wait_for_commit(last, waiter)
+                partition.limits.wait_for_commit(last, waiter)
                 await waiter.done
                 led.check()
 

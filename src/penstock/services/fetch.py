@@ -21,7 +21,7 @@ from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.certainty import Certainty, InDoubt
-from penstock.services.consumer_fetch import ConsumerFetch
+from penstock.services.consumer_fetch import consumer_fetch
 from penstock.services.fetch_answers import distinct, empty, warm_all
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerFetch, FollowerReads
@@ -110,12 +110,6 @@ class FetchService:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         return None if found is None else self._whereabouts.leader_of(found.id, number)
 
-    def reads(self, request: FetchRequest, version: int) -> ConsumerFetch | FollowerFetch:
-        """By whom it is sent."""
-        if request.replica_id < 0:
-            return ConsumerFetch(request, version, self.selector)
-        return FollowerFetch(request, self.followers, hears_at_once=self.selector is not None)
-
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)
 
@@ -168,7 +162,11 @@ class _Fetch:
         self._answered = answered
         self._version = version
         self._by_id = version >= TOPIC_IDS_SINCE
-        self._reads = service.reads(request, version)
+        self._reads = (
+            consumer_fetch(request, version, service.selector)
+            if request.replica_id < 0
+            else FollowerFetch(request, service.followers, hears_at_once=service.selector is not None)
+        )
         self._incremental = incremental
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
@@ -338,7 +336,8 @@ class _Fetch:
 
     def _answer(self, topics: list[TopicAnswer]) -> None:
         session = self._session
-        self._reads.sent(topics, self._find)
+        if isinstance(self._reads, FollowerFetch):
+            self._reads.sent(topics, self._find)
         if session is not None:
             topics = session.told(topics, incremental=self._incremental)
         answered = self._answered

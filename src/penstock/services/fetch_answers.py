@@ -84,6 +84,5 @@ def parted(
     return empty(one, partition, aborted, diverging=diverging)
 
 
-def check_size(size_max: int) -> None:
-    if size_max < 0:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
+def negative_size() -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")

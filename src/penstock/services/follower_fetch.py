@@ -10,7 +10,7 @@ from penstock.replication.leading import Course
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import LeaderThrottle
-from penstock.services.fetch_answers import begin_anew, check_size, empty, out_of_range, parted
+from penstock.services.fetch_answers import begin_anew, empty, negative_size, out_of_range, parted
 from penstock.storage.segment import Slice
 from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
 
@@ -108,7 +108,8 @@ class FollowerFetch:
         partition.check_leader_epoch(one.leader_epoch)
         if (answer := parted(one, partition, self.aborted)) is not None:
             return answer
-        check_size(size_max)
+        if size_max < 0:
+            raise negative_size()
         course = followers.course(partition, request, one)
         if course is Course.BEGIN_ANEW:
             return begin_anew(one, log.start_offset, log.cleaned.tombstones)

@@ -123,7 +123,7 @@ async def test_those_who_wait_on_a_deleted_topic_are_told() -> None:
         producer, reader = Waiter(), Waiter()
         batch = build_batch([Record(0, 1, None, b"v")], BatchOptions())
         offset = asked.append("t", batch, commit=False)
-        partition.wait_for_commit(offset, producer)
+        partition.limits.wait_for_commit(offset, producer)
         partition.limits.wait(Reader.READ_UNCOMMITTED, reader)
         await delete(asked, "t")
         assert producer.told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

@@ -14,7 +14,7 @@ from penstock.replication.leading import Leading
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import freeze
-from penstock.services.consumer_fetch import ConsumerFetch
+from penstock.services.consumer_fetch import ConsumerFetch, consumer_fetch
 from penstock.services.follower_fetch import FollowerFetch, FollowerReads
 from penstock.storage.segment import Slice
 from penstock.wire.kafka.fetch import MAX_VERSION, FetchPartition, FetchRequest, PartitionAnswer
@@ -55,7 +55,7 @@ def count(found: Slice | PartitionAnswer) -> int:
 
 
 def consumer(isolation: int = 0) -> ConsumerFetch:
-    return ConsumerFetch(a_request(isolation=isolation), MAX_VERSION, None)
+    return consumer_fetch(a_request(isolation=isolation), MAX_VERSION, None)
 
 
 class Heard:
@@ -141,7 +141,7 @@ def test_who_is_no_replica_gets_nothing_and_counts_for_nothing() -> None:
 def test_a_consumer_is_sent_to_a_replica_near_it(rack: bytes, preferred: int | None) -> None:
     partition = replicated(committed=2, appended=2)
     nearest: Any = SimpleNamespace(choose=lambda partition, rack, offset: FOLLOWER)
-    found = read(ConsumerFetch(a_request(rack=rack), MAX_VERSION, nearest), partition, at(0))
+    found = read(consumer_fetch(a_request(rack=rack), MAX_VERSION, nearest), partition, at(0))
     assert getattr(found, "preferred_replica", None) == preferred
 
 
@@ -149,7 +149,7 @@ def test_each_waits_on_its_own_limit() -> None:
     assert consumer(0).reader is Reader.READ_UNCOMMITTED
     assert consumer(1).reader is Reader.READ_COMMITTED
     assert Heard().fetch().reader is Reader.FOLLOWER
-    assert ConsumerFetch(a_request(), 10, None).led  # too old to know of other replicas
+    assert consumer_fetch(a_request(), 10, None).led  # too old to know of other replicas
     assert not consumer().led
 
 

@@ -150,7 +150,7 @@ class HotPath:
         log_start = partition.log.start_offset
         if partition.sync_before_ack and last >= partition.limits.high_watermark.offset:
             answer = (correlation_id, version, name, number, first, append_time, log_start)
-            partition.wait_for_commit(last, PendingSingle(asker.defer(), self._leader_of, answer))
+            partition.limits.wait_for_commit(last, PendingSingle(asker.defer(), self._leader_of, answer))
             return _ANSWER_FOLLOWS
         return [
             produce_codec.encode_single(correlation_id, version, name, number, first, append_time, log_start)

@@ -133,7 +133,7 @@ class Pump:
             partition.settle()
         if not partition.is_committed(one.end_offset - 1):
             waiter = Committed(self._loop)
-            partition.wait_for_commit(one.end_offset - 1, waiter)
+            partition.limits.wait_for_commit(one.end_offset - 1, waiter)
             async with asyncio.timeout(_COMMIT_SECONDS):
                 await waiter.done
             if partition.leader_epoch != epoch:
