@@ -29,6 +29,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.coordination.tree import CoordinationError, Node
+from penstock.core.endpoints import Address, Endpoint, find_endpoint
 from penstock.core.formats import NewerFormatError, check_version
 
 CLUSTER = "/cluster"
@@ -152,6 +153,7 @@ class BrokerRegistration:
     id: int
     # The data directory's identity: the same broker come back, or another with its number?
     identity: str
+    # Where other brokers reach it, and brokers of an older version send clients.
     host: str
     port: int
     rack: str | None = None
@@ -162,6 +164,15 @@ class BrokerRegistration:
     machine: str | None = None
     # It is about to leave: leaders go elsewhere, and it joins no set of in-sync replicas.
     stopping: bool = False
+    # Where clients of each listener reach it. An older version has none of that: `host` and `port` are for all.
+    endpoints: tuple[Endpoint, ...] = ()
+
+    def address_for(self, listener: str) -> Address | None:
+        """Where clients of a listener reach it; None: it has no such listener."""
+        if not self.endpoints:
+            return Address(self.host, self.port)
+        found = find_endpoint(self.endpoints, listener)
+        return None if found is None else Address(found.host, found.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +288,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "incarnation": broker.incarnation,
             "machine": broker.machine,
             "stopping": broker.stopping,
+            "endpoints": [one._asdict() for one in broker.endpoints],
         }
     )
 
@@ -294,6 +306,10 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
             incarnation=str(fields.get("incarnation", "")),
             machine=fields.get("machine"),
             stopping=bool(fields.get("stopping", False)),
+            endpoints=tuple(
+                Endpoint(str(one["listener"]), str(one["protocol"]), str(one["host"]), int(one["port"]))
+                for one in fields.get("endpoints", ())
+            ),
         )
 
 

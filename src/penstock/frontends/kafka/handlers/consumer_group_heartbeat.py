@@ -21,7 +21,9 @@ from penstock.wire.kafka.generated.consumer_group_heartbeat import (
 def handle(
     services: Services, request: ConsumerGroupHeartbeatRequest, call: Call
 ) -> ConsumerGroupHeartbeatResponse:
-    services.refusals.tell(call.client_id, call.session.peer, "ConsumerGroupHeartbeat", NEXT_GENERATION_GROUPS)
+    services.refusals.tell(
+        call.client_id, call.session.peer, "ConsumerGroupHeartbeat", NEXT_GENERATION_GROUPS
+    )
     return ConsumerGroupHeartbeatResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=NEXT_GENERATION_GROUPS
     )
