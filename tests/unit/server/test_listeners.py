@@ -10,6 +10,7 @@ from tests.unit.server.unlistened import connections
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.nodes import decode_broker
+from penstock.coordination.tree import Node
 from penstock.core.endpoints import Address, Endpoint
 from penstock.server.listener import Listeners
 from penstock.wire.kafka.api_keys import ApiKey
@@ -59,6 +60,14 @@ async def test_brokers_find_it_by_their_listener_and_clients_by_theirs() -> None
         assert decode_broker("/brokers/1", node) == registered
         # An older version reads no more than this.
         assert (json.loads(node.data)["host"], json.loads(node.data)["port"]) == brokers.address
+
+
+def test_what_an_older_broker_registered_still_opens() -> None:
+    data = b'{"identity":"d1","host":"kafka1","port":9092,"rack":null,"incarnation":"","machine":null,"stopping":false}'
+    registered = decode_broker("/brokers/7", Node(data, version=0, created=12, modified=12))
+    assert (registered.id, registered.epoch, registered.endpoints) == (7, 12, ())
+    # It has one address, whatever the others call theirs.
+    assert registered.address_for("CLIENTS") == registered.address_for("BROKERS") == Address("kafka1", 9092)
 
 
 async def test_a_connection_knows_its_listener_and_its_client() -> None:
