@@ -12,6 +12,7 @@ from typing import Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.session import Session
+from penstock.frontends.kafka.hot_fetch import FetchOutcome, refused_fetch
 from penstock.frontends.kafka.hot_relayed import take_relayed
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
@@ -19,13 +20,11 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import PendingProduce, check_acks, is_acknowledged, wait_for_acks
 from penstock.services.fetch import FetchService
-from penstock.services.fetch_sessions import FetchSession
 from penstock.services.openings import Openings
 from penstock.services.produce import ProduceService, RefusedRecords
 from penstock.services.relay.inbox import RELAYED, RelayInbox
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
-from penstock.wire.kafka.leaders import EndpointOf
 
 _ALL = -1  # acks: every replica in sync
 _ANSWERED_ACKS = (1, -1)
@@ -298,8 +297,8 @@ class HotPath:
     ) -> list[object] | None:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
-            return _refused_fetch(request, version, correlation_id)
-        outcome = _Outcome(asker, self._endpoint_of, correlation_id, version)
+            return refused_fetch(request, version, correlation_id)
+        outcome = FetchOutcome(asker, self._endpoint_of, correlation_id, version)
         try:
             give_up = self._fetch.fetch(request, version, outcome.answered)
         except ApiError as error:
@@ -324,51 +323,6 @@ class PendingSingle:
         correlation_id, version, name, number = self._answer[:4]
         answered: list[produce_codec.TopicAnswer] = [(name, [(number, code, -1, -1, -1, message)])]
         self._reply.send(self._hot.produced(self._reply.session, correlation_id, version, answered))
-
-
-class _Outcome:
-    """Takes a fetch's answer, whether it comes before or after the handler returned."""
-
-    __slots__ = ("_asker", "_correlation_id", "_endpoint_of", "_parts", "_reply", "_version")
-
-    def __init__(
-        self, asker: Asker, endpoint_of: Callable[[str], EndpointOf], correlation_id: int, version: int
-    ) -> None:
-        self._asker = asker
-        self._endpoint_of = endpoint_of
-        self._correlation_id = correlation_id
-        self._version = version
-        self._parts: list[object] | None = None
-        self._reply: Reply | None = None
-
-    def answered(self, topics: list[fetch_codec.TopicAnswer], session: FetchSession | None) -> None:
-        session_id = session.id if session is not None else 0
-        endpoint_of = self._endpoint_of(self._asker.session.listener)
-        parts = fetch_codec.encode_response(
-            self._correlation_id, self._version, topics, session_id=session_id, endpoint_of=endpoint_of
-        )
-        if self._reply is None:
-            self._parts = parts
-        else:
-            self._reply.send(parts)
-
-    def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
-        if self._parts is None:
-            self._reply = self._asker.defer(give_up, request_bytes)
-        return self._parts
-
-
-def _refused_fetch(request: fetch_codec.FetchRequest, version: int, correlation_id: int) -> list[object]:
-    """Every partition named, each with the error of the whole."""
-    error = ErrorCode.UNKNOWN_SERVER_ERROR
-    topics = [
-        (
-            topic,
-            [fetch_codec.PartitionAnswer(one.partition, error, -1, -1, -1, None, 0, []) for one in wanted],
-        )
-        for topic, wanted in request.topics
-    ]
-    return fetch_codec.encode_response(correlation_id, version, topics, error=error)
 
 
 def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.TopicRecords]:
