@@ -19,7 +19,6 @@ topic are also kept when it is written again: what a newer version noted there m
 Each says its version, 1 where it says none. It is raised only for what older readers would misread: they refuse it.
 """
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from penstock.coordination.ids import id_bytes, id_text
 from penstock.coordination.tree import CoordinationError, Node
 from penstock.core.endpoints import Address, Endpoint, find_endpoint
 from penstock.core.formats import NewerFormatError, check_version
@@ -370,20 +370,6 @@ def decode_producer_ids(path: str, node: Node) -> int:
     with _naming(path):
         fields = _fields(node.data)
         return int(fields["next"])
-
-
-@lru_cache(maxsize=_CACHED_MAX)
-def id_text(sixteen: bytes) -> str:
-    """As Kafka writes ids: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(sixteen).rstrip(b"=").decode()
-
-
-@lru_cache(maxsize=_CACHED_MAX)
-def id_bytes(text: str) -> bytes:
-    sixteen = base64.urlsafe_b64decode(text + "==")
-    if len(sixteen) != 16:
-        raise ValueError(f"not an id: {text!r}")
-    return sixteen
 
 
 def _dump(fields: dict[str, Any]) -> bytes:
