@@ -90,7 +90,7 @@ def serve(config: "BrokerConfig", session: Session) -> None:
     for name in unknown_variables(os.environ):
         log.warning("%s in the environment is no setting, and has no effect", name)
     data_dir = Path(config.log_dirs[0])
-    check_ports(config)
+    check_ports(config, "--port")
     check_console_port(config)
     first_start = prepare_data_dir(data_dir)
     raise_file_limit()
@@ -108,9 +108,10 @@ def serve(config: "BrokerConfig", session: Session) -> None:
     greeting.stopped()
 
 
-def check_ports(config: "BrokerConfig", ports_up: int = 0) -> None:
-    """All that the broker will listen on; `ports_up`: so much higher than its settings say."""
-    option = "--port" if len(config.listeners) == 1 else "listeners"
+def check_ports(config: "BrokerConfig", option: str, ports_up: int = 0) -> None:
+    """All that the broker will listen on; `ports_up`: so much higher than its settings say. `option` can name one."""
+    if len(config.listeners) > 1:
+        option = "listeners"
     for listener in config.listeners:
         host, port = listener.address
         check_port(Address(host, port + ports_up if port else 0), option)

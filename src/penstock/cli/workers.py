@@ -112,7 +112,7 @@ def _check(crew: Crew) -> None:
         )
     _check_room(crew)
     for number in range(crew.count):
-        check_ports(config, number)
+        check_ports(config, "--listener", number)
         prepare_data_dir(crew.data_dir(number))
     check_console_port(config)
 
