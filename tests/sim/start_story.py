@@ -43,6 +43,7 @@ DATA = Path("/srv/penstock/data")  # none of it is there at first
 # Not in there, as ZooKeeper is not: its syncs shall not do what is left undone elsewhere.
 STORE = Path("/store/journal")
 SETTINGS = {
+    "listeners": f"PLAINTEXT://{HOST}:{PORT}",
     "log.dirs": str(DATA),
     "penstock.idle.poll.us": "0",
     "log.retention.ms": "-1",
@@ -171,7 +172,7 @@ class StartStory:
                 self.files.make_dirs(DATA)
                 store = JournalStore(self.files, STORE)
                 config = BrokerConfig.resolve(SETTINGS)
-                broker = Broker(config, seams, await store.connect(), host=HOST, port=PORT)
+                broker = Broker(config, seams, await store.connect())
                 try:
                     await broker.start()
                 except StorageError:

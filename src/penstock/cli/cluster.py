@@ -10,6 +10,7 @@ from penstock.cli.command import Session, command
 from penstock.cli.errors import CommandError
 from penstock.cli.output import count_text, print_json, print_table
 from penstock.cli.up import TRIED_OUT
+from penstock.core.endpoints import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,14 +171,14 @@ def _start(
 ) -> "LocalCluster":
     """Whatever goes wrong here or in `then`, Ctrl-C too, ends what was started."""
     from penstock.cli.cluster_processes import HOST, LocalCluster, Member, broker_command, end, spawn
-    from penstock.cli.start import Endpoint, check_port
+    from penstock.cli.start import check_port
     from penstock.testing.zookeeper import ZooKeeperProcess, free_port
 
     base_port, zookeeper_port = chosen_ports
     ports = [(base_port + at if base_port else free_port(), free_port()) for at in range(count)]
     for port, _ in ports:
-        check_port(Endpoint(HOST, port), "--base-port")
-    check_port(Endpoint(HOST, zookeeper_port), "--zookeeper-port")
+        check_port(Address(HOST, port), "--base-port")
+    check_port(Address(HOST, zookeeper_port), "--zookeeper-port")
     server = ZooKeeperProcess(data_dir / "zookeeper", port=zookeeper_port or free_port())
     members: list[Member] = []
     try:
@@ -200,7 +201,7 @@ def _complete(
 ) -> "LocalCluster":
     """Start what is missing of a cluster that runs, where it was, and brokers up to `count`."""
     from penstock.cli.cluster_processes import HOST, LocalCluster, Member, broker_command, end_one, spawn
-    from penstock.cli.start import Endpoint, check_port
+    from penstock.cli.start import check_port
     from penstock.testing.zookeeper import ZooKeeperProcess, free_port
 
     wanted = {one.id: (one.port, one.console_port) for one in running.brokers if not one.is_running}
@@ -209,7 +210,7 @@ def _complete(
     if not wanted and running.zookeeper.is_running:
         raise CommandError(f"the cluster in {data_dir} runs already: `penstock cluster down` stops it")
     for port, _ in wanted.values():
-        check_port(Endpoint(HOST, port), "--base-port")
+        check_port(Address(HOST, port), "--base-port")
     settings = running.settings | given
     server = ZooKeeperProcess(data_dir / "zookeeper", port=running.zookeeper.port)
     members: list[Member] = []

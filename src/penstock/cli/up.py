@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.command import Session, command
+from penstock.core.endpoints import Address
 
 _EXAMPLES = (
     "penstock up",
@@ -66,9 +67,8 @@ def up(
         flags["log.dirs"] = str(data_dir)
     if console_port is not None:
         flags["penstock.console.port"] = str(console_port)
-    endpoint = None
+    address = None
     if host is not None or port is not None:
         chosen_port = start.DEFAULT_PORT if port is None else port
-        endpoint = start.Endpoint(host or start.DEFAULT_HOST, chosen_port)
-    config, endpoint = start.load_config(flags, endpoint, defaults=TRIED_OUT)
-    start.serve(config, endpoint, session)
+        address = Address(host or start.DEFAULT_HOST, chosen_port)
+    start.serve(start.load_config(flags, address, defaults=TRIED_OUT), session)

@@ -19,7 +19,6 @@ topic are also kept when it is written again: what a newer version noted there m
 Each says its version, 1 where it says none. It is raised only for what older readers would misread: they refuse it.
 """
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +27,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from penstock.coordination.ids import id_bytes, id_text
 from penstock.coordination.tree import CoordinationError, Node
+from penstock.core.endpoints import Address, Endpoint, find_endpoint
 from penstock.core.formats import NewerFormatError, check_version
 
 CLUSTER = "/cluster"
@@ -152,6 +153,7 @@ class BrokerRegistration:
     id: int
     # The data directory's identity: the same broker come back, or another with its number?
     identity: str
+    # Where other brokers reach it, and brokers of an older version send clients.
     host: str
     port: int
     rack: str | None = None
@@ -162,6 +164,15 @@ class BrokerRegistration:
     machine: str | None = None
     # It is about to leave: leaders go elsewhere, and it joins no set of in-sync replicas.
     stopping: bool = False
+    # Where clients of each listener reach it. An older version has none of that: `host` and `port` are for all.
+    endpoints: tuple[Endpoint, ...] = ()
+
+    def address_for(self, listener: str) -> Address | None:
+        """Where clients of a listener reach it; None: it has no such listener."""
+        if not self.endpoints:
+            return Address(self.host, self.port)
+        found = find_endpoint(self.endpoints, listener)
+        return None if found is None else Address(found.host, found.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +288,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "incarnation": broker.incarnation,
             "machine": broker.machine,
             "stopping": broker.stopping,
+            "endpoints": [one._asdict() for one in broker.endpoints],
         }
     )
 
@@ -294,6 +306,10 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
             incarnation=str(fields.get("incarnation", "")),
             machine=fields.get("machine"),
             stopping=bool(fields.get("stopping", False)),
+            endpoints=tuple(
+                Endpoint(str(one["listener"]), str(one["protocol"]), str(one["host"]), int(one["port"]))
+                for one in fields.get("endpoints", ())
+            ),
         )
 
 
@@ -354,20 +370,6 @@ def decode_producer_ids(path: str, node: Node) -> int:
     with _naming(path):
         fields = _fields(node.data)
         return int(fields["next"])
-
-
-@lru_cache(maxsize=_CACHED_MAX)
-def id_text(sixteen: bytes) -> str:
-    """As Kafka writes ids: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(sixteen).rstrip(b"=").decode()
-
-
-@lru_cache(maxsize=_CACHED_MAX)
-def id_bytes(text: str) -> bytes:
-    sixteen = base64.urlsafe_b64decode(text + "==")
-    if len(sixteen) != 16:
-        raise ValueError(f"not an id: {text!r}")
-    return sixteen
 
 
 def _dump(fields: dict[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ from penstock.coordination.catching_up import catch_up
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
+from penstock.core.endpoints import find_endpoint
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.core.jobs import Jobs
@@ -27,7 +28,7 @@ from penstock.replication.table import PartitionTable
 from penstock.server.cluster import ClusterMember
 from penstock.server.connections import Connections
 from penstock.server.kafka_connection import KafkaConnection
-from penstock.server.listener import Listener
+from penstock.server.listener import Listeners
 from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
 from penstock.server.seams import Seams
@@ -47,6 +48,7 @@ from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.headroom import Headroom
 from penstock.services.hosting import Hosting
+from penstock.services.leader_hints import LeaderHints
 from penstock.services.nearest import selector
 from penstock.services.offsets import OffsetService
 from penstock.services.opening import all_are_open
@@ -58,7 +60,6 @@ from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
-from penstock.services.whereabouts import Whereabouts
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
@@ -72,22 +73,12 @@ class Broker:
         config: BrokerConfig,
         seams: Seams,
         tree: Tree,
-        *,
-        host: str,
-        port: int,
-        advertised: tuple[str, int] | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs.
-
-        `connect` opens a new session with the coordination store when the first, `tree`, is over.
-        """
+        """`connect` opens a new session with the coordination store when the first, `tree`, is over."""
         self._config = config
-        self._advertised = advertised or (host, 0)
-        self.port = port
         self._seams = seams
         self._loop = asyncio.get_running_loop()
-        self._address = (host, port)
         self.metadata = MetadataStore(tree, seams.rng)
         self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
@@ -100,7 +91,7 @@ class Broker:
         self.services = self._assemble()
         self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
         self.connections = self._connections()
-        self.listener = self._listener()
+        self.listeners = self._listeners()
         self.upkeep = Upkeep(
             self._loop,
             self._jobs,
@@ -161,7 +152,7 @@ class Broker:
             config,
         )
         return Services(
-            node=Node(config.node_id, *self._advertised, config.broker_rack),
+            node=Node(config.node_id, config.broker_rack),
             config=config,
             clock=seams.clock,
             loop=loop,
@@ -199,7 +190,7 @@ class Broker:
 
     def _fetch_service(self) -> FetchService:
         config, image = self._config, self.metadata.image
-        whereabouts = Whereabouts(image)
+        hints = LeaderHints(image)
         return FetchService(
             self._loop,
             self._seams.executor,
@@ -207,8 +198,8 @@ class Broker:
             FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
             config.fetch_max_bytes,
             self.cluster.follower_reads,
-            whereabouts,
-            Certainty(config.node_id, whereabouts, partial(catch_up, self.metadata)),
+            hints,
+            Certainty(config.node_id, hints, partial(catch_up, self.metadata)),
             selector(config.replica_selector_class, config.node_id, image),
         )
 
@@ -224,27 +215,26 @@ class Broker:
             awake_seconds=config.penstock_idle_poll_us / 1e6,
         )
 
-    def _listener(self) -> Listener:
+    def _listeners(self) -> Listeners:
         services, config = self.services, self._config
         load_handlers()
-        fetch = services.fetch
         hot = HotPath(
             self._loop,
             self._openings,
             self.table,
             services.produce,
-            fetch,
-            fetch.leader_of,
+            services.fetch,
             services.relays.inbox,
         )
         dispatcher = KafkaDispatcher(services, hot)
-        return Listener(
-            self._loop,
-            "PLAINTEXT",
-            partial(KafkaConnection, self._loop, self.connections, dispatcher),
-            past_transport=self._seams.has_sockets,
-            socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
-        )
+        accept = partial(KafkaConnection, self._loop, self.connections, dispatcher)
+        has_sockets = self._seams.has_sockets
+        return Listeners(self._loop, config, self.connections, accept, has_sockets=has_sockets)
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        return self.listeners.all[0].address.port
 
     async def start(self) -> None:
         """Recover what is on disk, then listen: a client that gets through finds everything there."""
@@ -262,18 +252,11 @@ class Broker:
                 "moved partitions that are no longer, or not to be kept here, to quarantine: %s",
                 ", ".join(strays),
             )
-        self.port = await self.listener.bind(*self._address, self._config.socket_listen_backlog_size)
-        node.port = node.port or self.port
+        await self.listeners.bind(self._config.socket_listen_backlog_size)
+        node.endpoints = self.listeners.endpoints
         await self.services.hosting.reconcile()
         await self.cluster.membership.join(
-            BrokerRegistration(
-                node.id,
-                identity.directory_id,
-                node.host,
-                node.port,
-                node.rack,
-                machine=self._config.penstock_host_label,
-            ),
+            self._registration(identity.directory_id),
             # Files that went behind its back are no better than a crash: a replica that lacks something must not lead.
             clean=data_dir.was_clean and self.services.hosting.is_whole,
         )
@@ -290,8 +273,21 @@ class Broker:
         self._tasks.start(self.services.group_offsets.run, name="group offsets")
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
         self.services.hosting.empty_trash()
-        await self.listener.serve()
-        self.connections.start_sweeping()
+        await self.listeners.serve()
+
+    def _registration(self, identity: str) -> BrokerRegistration:
+        node = self.services.node
+        between_brokers = find_endpoint(node.endpoints, self._config.inter_broker_listener_name)
+        assert between_brokers is not None  # or the settings were refused
+        return BrokerRegistration(
+            node.id,
+            identity,
+            between_brokers.host,
+            between_brokers.port,
+            node.rack,
+            machine=self._config.penstock_host_label,
+            endpoints=node.endpoints,
+        )
 
     async def abandon(self) -> None:
         """After a start that failed: returns when nothing of it is left that could touch what the next one opens.
@@ -319,8 +315,7 @@ class Broker:
         self._tasks.cancel()
         self.services.coordinator.close()
         self.upkeep.close()
-        self.listener.stop_accepting()
-        await self.connections.close()
+        await self.listeners.close()
         await self._tasks.close()
         await self.cluster.close()
         await self._group_commit.idle()

@@ -1,9 +1,14 @@
-"""One address that clients connect to, under the name it has in `listeners`."""
+"""The addresses that clients connect to, each under the name it has in `listeners`."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 
+from penstock.config.broker import BrokerConfig
+from penstock.config.listeners import PLAINTEXT, ListenerConfig
+from penstock.core.endpoints import WILDCARDS, Address, Endpoint
 from penstock.core.errors import PenstockError
+from penstock.server.connections import Connections
 from penstock.server.stream import Stream
 from penstock.server.writer import SocketWriter, TransportWriter, Writer, set_buffers
 
@@ -26,7 +31,7 @@ class Listener:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        name: str,
+        config: ListenerConfig,
         accept: Callable[["Listener"], Stream],
         *,
         past_transport: bool,
@@ -37,18 +42,21 @@ class Listener:
         `socket_buffers` are the kernel's for receiving and sending, in bytes; negative: as the system has them.
         """
         self._loop = loop
-        self.name = name
+        self.name = config.name
+        self.address = config.address
+        self._config = config
         self._accept = accept
         self._past_transport = past_transport
         self._socket_buffers = socket_buffers
         self._server: asyncio.AbstractServer | None = None
 
-    async def bind(self, host: str, port: int, backlog: int) -> int:
-        """Take the address, and return the port (the one chosen by the system where 0 was asked for)."""
+    async def bind(self, backlog: int) -> None:
+        """Take the address; from now on `address` has the port, also where any free one would do."""
+        host, port = self.address
         self._server = await self._loop.create_server(
             self._connection, host, port, backlog=backlog, start_serving=False
         )
-        return bound_port(self._server, host, port)
+        self.address = Address(host, bound_port(self._server, host, port))
 
     async def serve(self) -> None:
         """Let clients in."""
@@ -58,6 +66,15 @@ class Listener:
     def stop_accepting(self) -> None:
         if self._server is not None:
             self._server.close()
+
+    @property
+    def endpoint(self) -> Endpoint | None:
+        """Where clients are told to connect. A wildcard address stands for the machine's name."""
+        advertised = self._config.advertised
+        if advertised is None:
+            return None
+        host = socket.gethostname() if advertised.host in WILDCARDS else advertised.host
+        return Endpoint(self.name, self._config.protocol, host, advertised.port or self.address.port)
 
     def _connection(self) -> Stream:
         return self._accept(self)
@@ -69,3 +86,48 @@ class Listener:
         descriptor = transport.get_extra_info("socket").fileno()
         set_buffers(descriptor, *self._socket_buffers)
         return SocketWriter(self._loop, transport, descriptor, drained)
+
+
+class Listeners:
+    """All of one broker, in the order of the setting."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        config: BrokerConfig,
+        connections: Connections,
+        accept: Callable[[Listener], Stream],
+        *,
+        has_sockets: bool,
+    ) -> None:
+        self._connections = connections
+        self.all = [
+            Listener(
+                loop,
+                one,
+                accept,
+                past_transport=has_sockets and one.protocol == PLAINTEXT,
+                socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
+            )
+            for one in config.listeners
+        ]
+
+    async def bind(self, backlog: int) -> None:
+        for listener in self.all:
+            await listener.bind(backlog)
+
+    async def serve(self) -> None:
+        for listener in self.all:
+            await listener.serve()
+        self._connections.start_sweeping()
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Those that are advertised."""
+        return tuple(endpoint for one in self.all if (endpoint := one.endpoint) is not None)
+
+    async def close(self) -> None:
+        """No new connections, and none that are left."""
+        for listener in self.all:
+            listener.stop_accepting()
+        await self._connections.close()

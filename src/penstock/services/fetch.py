@@ -25,9 +25,9 @@ from penstock.services.consumer_fetch import consumer_fetch
 from penstock.services.fetch_answers import distinct, empty, warm_all
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerFetch, FollowerReads
+from penstock.services.leader_hints import LeaderHints
 from penstock.services.nearest import RackAwareSelector
 from penstock.services.waking import Waking
-from penstock.services.whereabouts import Whereabouts
 from penstock.storage.segment import ColdRead
 from penstock.wire.kafka.fetch import (
     ENDPOINTS_SINCE,
@@ -58,7 +58,7 @@ class FetchService:
         sessions: FetchSessions,
         response_bytes_max: int,
         followers: FollowerReads,
-        whereabouts: Whereabouts,
+        hints: LeaderHints,
         certainty: Certainty,
         selector: RackAwareSelector | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ class FetchService:
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
         self.followers = followers
-        self._whereabouts = whereabouts
+        self.hints = hints
         self.certainty = certainty
         self.selector = selector
         self.waiting = 0
@@ -108,7 +108,7 @@ class FetchService:
     def leader_of(self, topic: bytes, number: int, by_id: bool) -> Leader | None:
         """For who asks in the wrong place, with the topic as on the wire."""
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
-        return None if found is None else self._whereabouts.leader_of(found.id, number)
+        return None if found is None else self.hints.leader_of(found.id, number)
 
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)

@@ -33,7 +33,7 @@ class Machine:
     """Disk and metadata, which outlive the brokers started on them."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self.settings = {"log.dirs": "/data", **(settings or {})}
+        self.settings = {"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
         self.files = MemFiles()
         self.store = MemoryStore()
 
@@ -42,13 +42,12 @@ class Machine:
         """A started broker; after it, the machine is as if the process had been killed."""
         seams = Seams(self.files, StandingClock(), random.Random(1), None)
         tree = await self.store.connect()
-        broker = Broker(BrokerConfig.resolve(self.settings), seams, tree, host="127.0.0.1", port=0)
+        broker = Broker(BrokerConfig.resolve(self.settings), seams, tree)
         await broker.start()
         try:
             yield Asked(broker, tree)
         finally:
-            broker.listener.stop_accepting()
-            await broker.connections.close()
+            await broker.listeners.close()
             self.files = self.files.kill()
 
 
@@ -57,6 +56,7 @@ class Asked:
         self.broker = broker
         self.services = broker.services
         self.tree = tree
+        self.listener = broker.listeners.all[0].name  # the one that is asked
 
     async def ask(self, key: int, request: Any, version: int) -> Any:
         api = REGISTRY[key]
@@ -65,7 +65,7 @@ class Asked:
         received, end = api.codec.decode_request(memoryview(sent), 0, version)
         assert end == len(sent)
         response = api.handler(
-            self.services, received, Call(version, "tester", Session("PLAINTEXT", "127.0.0.1"))
+            self.services, received, Call(version, "tester", Session(self.listener, "127.0.0.1"))
         )
         if isinstance(response, Later):
             filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -50,14 +50,14 @@ async def all_topics(asked: Asked, version: int = 12) -> list[str]:
 async def test_a_topic_is_described_in_every_version(version: int) -> None:
     async with Machine().broker() as asked:
         await asked.create("t", partitions=2)
-        node, image = asked.services.node, asked.services.image
+        image = asked.services.image
         for _ in range(2):  # the second answer is put together from what the first left ready
             answer = await metadata(asked, "t", version=version)
             (broker,) = answer.brokers
             assert (broker.node_id, broker.host, broker.port, broker.rack) == (
                 1,
                 "127.0.0.1",
-                node.port,
+                asked.broker.port,
                 None,
             )
             assert answer.cluster_id == (image.cluster_id if version >= 2 else None)
@@ -262,7 +262,7 @@ async def test_the_cluster_is_described(version: int, asks: bool, operations: in
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, version)
         assert (answer.error_code, answer.error_message, answer.endpoint_type) == (0, None, 1)
         assert (answer.cluster_id, answer.controller_id) == (asked.services.image.cluster_id, 1)
-        assert [(one.broker_id, one.port) for one in answer.brokers] == [(1, asked.services.node.port)]
+        assert [(one.broker_id, one.port) for one in answer.brokers] == [(1, asked.broker.port)]
         assert answer.cluster_authorized_operations == operations
 
 

@@ -315,9 +315,9 @@ def test_a_connection_and_its_buffer_go_when_its_client_does(size: int) -> None:
 
         host = connections(loop, Server.request_bytes_max)
         listener = real_listener(loop, host, Watched(loop))
-        port = await listener.bind("127.0.0.1", 0, 10)
+        await listener.bind(10)
         await listener.serve()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(*listener.address)
         writer.write(size.to_bytes(4, "big") + bytes(size) + size.to_bytes(4, "big") + bytes(size // 2))
         await reader.readexactly(6)
         writer.close()

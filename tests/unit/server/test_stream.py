@@ -189,9 +189,9 @@ async def test_the_listener_says_what_writes_although_there_is_a_socket_either_w
     host, answers = connections(loop), Answers()
     listener = real_listener(loop, host, answers, past_transport=past_transport)
     listener._accept = lambda one, accept=listener._accept: accepted.append(accept(one)) or accepted[-1]  # type: ignore[misc,func-returns-value]
-    port = await listener.bind("127.0.0.1", 0, 10)
+    await listener.bind(10)
     await listener.serve()
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await asyncio.open_connection(*listener.address)
     try:
         writer.write(pack(">i", 8) + bytes(8))
         assert await reader.readexactly(6) == b"answer"

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
+from penstock.config.listeners import ListenerConfig
+from penstock.core.endpoints import Address
 from penstock.server.connections import Connections
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.listener import Listener
@@ -33,7 +35,7 @@ def real_listener(
 ) -> Listener:
     return Listener(
         loop,
-        "CLIENTS",
+        ListenerConfig("CLIENTS", "PLAINTEXT", Address("127.0.0.1", 0), None),
         lambda listener: KafkaConnection(loop, host, dispatcher, listener),
         past_transport=past_transport,
     )

@@ -19,13 +19,14 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.partitioning import partition_of
 from penstock.services.cluster_view import leader_node
 from penstock.services.refusals import SHARE_GROUPS, TRANSACTIONS
-from penstock.services.services import Node, Services
+from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from penstock.wire.kafka.leaders import NodeEndpoint
 
 GROUP, TRANSACTION, SHARE = range(3)
 MANY_KEYS_SINCE = 4
@@ -74,7 +75,7 @@ async def _after_creation(
 
 def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     if call.version < MANY_KEYS_SINCE:
-        node = _coordinator(services, request.key)
+        node = _coordinator(services, request.key, call.session.listener)
         if node is None:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
         return FindCoordinatorResponse(
@@ -85,7 +86,7 @@ def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> F
         )
     coordinators = []
     for key in request.coordinator_keys:
-        node = _coordinator(services, key)
+        node = _coordinator(services, key, call.session.listener)
         if node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             coordinators.append(Coordinator(key=key, node_id=_NONE, port=_NONE, error_code=code))
@@ -94,12 +95,12 @@ def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> F
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _coordinator(services: Services, group: str) -> Node | None:
-    """Whoever leads the partition that the group's name falls into."""
+def _coordinator(services: Services, group: str, listener: str) -> NodeEndpoint | None:
+    """Whoever leads the partition that the group's name falls into, where clients of the listener find it."""
     topic = services.image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return None
-    return leader_node(services, topic.partitions[partition_of(group, len(topic.partitions))])
+    return leader_node(services, topic.partitions[partition_of(group, len(topic.partitions))], listener)
 
 
 def _refused(
