@@ -25,6 +25,7 @@ TOPIC = "refused"
 JAVA = ("java", "-cp", f"{HERE}/java/target/lib/*", "penstock.clients.Refused")
 KAFKAJS = ("node", f"{HERE}/js/refused.js")
 FRANZ_GO = (f"{HERE}/go/target/member",)
+NAMES = {JAVA: "java", KAFKAJS: "kafkajs", FRANZ_GO: "franz-go"}
 FIND, JOIN, SHARE = "FindCoordinator", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"
 _names = (f"client-{number}" for number in count())
 
@@ -39,7 +40,11 @@ class Wish:
     )
 
     def __str__(self) -> str:
-        return f"{Path(self.program[-1]).name}-{self.feature}"
+        return f"{NAMES[self.program]}-{self.feature}"
+
+    @property
+    def mark(self) -> pytest.MarkDecorator:
+        return pytest.mark.ecosystem(NAMES[self.program])
 
 
 WISHES = [
@@ -87,7 +92,7 @@ def told(running: BrokerProcess, name: str) -> list[tuple[str, str]]:
     return line.findall(running.log_path.read_text())
 
 
-@pytest.mark.parametrize("wish", WISHES, ids=str)
+@pytest.mark.parametrize("wish", [pytest.param(wish, id=str(wish), marks=wish.mark) for wish in WISHES])
 def test_a_client_is_refused_at_once(wish: Wish, running: BrokerProcess) -> None:
     name = next(_names)
     ended = asked(running, wish.program, wish.feature, name)
@@ -95,6 +100,7 @@ def test_a_client_is_refused_at_once(wish: Wish, running: BrokerProcess) -> None
     assert told(running, name) == ([] if wish.told is None else [wish.told])
 
 
+@pytest.mark.ecosystem("franz-go")
 def test_franz_go_goes_on_with_a_classic_group(running: BrokerProcess) -> None:
     name = next(_names)
     assert asked(running, FRANZ_GO, "groups", name) == {"worked": "hello"}

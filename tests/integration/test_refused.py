@@ -56,6 +56,7 @@ def told(process: BrokerProcess, name: str) -> list[tuple[str, str]]:
     return [(line[1], line[3]) for line in lines if line is not None and line[2] == name]
 
 
+@pytest.mark.ecosystem("confluent-kafka")
 def test_confluent_kafka_learns_that_there_are_no_transactions(running: BrokerProcess, name: str) -> None:
     settings = {"bootstrap.servers": running.bootstrap, "client.id": name, "transactional.id": name}
     with pytest.raises(KafkaException) as raised:
@@ -66,6 +67,7 @@ def test_confluent_kafka_learns_that_there_are_no_transactions(running: BrokerPr
     assert told(running, name) == [("FindCoordinator", TRANSACTIONS)]
 
 
+@pytest.mark.ecosystem("confluent-kafka")
 def test_confluent_kafka_learns_that_groups_are_classic(running: BrokerProcess, name: str) -> None:
     settings = {"group.id": name, "group.protocol": "consumer"}
     consumer = Consumer({"bootstrap.servers": running.bootstrap, "client.id": name, **settings})
@@ -80,6 +82,7 @@ def test_confluent_kafka_learns_that_groups_are_classic(running: BrokerProcess, 
     assert told(running, name) == [("ConsumerGroupHeartbeat", NEXT_GENERATION_GROUPS)]
 
 
+@pytest.mark.ecosystem("confluent-kafka")
 def test_confluent_kafka_learns_that_there_are_no_share_groups(running: BrokerProcess, name: str) -> None:
     consumer = ShareConsumer({"bootstrap.servers": running.bootstrap, "client.id": name, "group.id": name})
     consumer.subscribe([TOPIC])
@@ -90,6 +93,7 @@ def test_confluent_kafka_learns_that_there_are_no_share_groups(running: BrokerPr
     assert told(running, name) == [("ShareGroupHeartbeat", SHARE_GROUPS)]
 
 
+@pytest.mark.ecosystem("confluent-kafka")
 def test_confluent_kafka_asks_for_nothing_that_is_not_advertised(running: BrokerProcess) -> None:
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     with pytest.raises(KafkaException) as raised:
@@ -97,6 +101,7 @@ def test_confluent_kafka_asks_for_nothing_that_is_not_advertised(running: Broker
     assert raised.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
 
 
+@pytest.mark.ecosystem("aiokafka")
 def test_aiokafka_learns_that_there_are_no_transactions(running: BrokerProcess, name: str) -> None:
     async def start() -> None:
         producer = AIOKafkaProducer(
@@ -112,6 +117,7 @@ def test_aiokafka_learns_that_there_are_no_transactions(running: BrokerProcess, 
     assert told(running, name) == [("FindCoordinator", TRANSACTIONS)]
 
 
+@pytest.mark.ecosystem("kafka-python")
 def test_kafka_python_learns_that_there_are_no_transactions(running: BrokerProcess, name: str) -> None:
     producer = KafkaProducer(
         bootstrap_servers=running.bootstrap,
@@ -126,6 +132,7 @@ def test_kafka_python_learns_that_there_are_no_transactions(running: BrokerProce
     assert told(running, name) == [("FindCoordinator", TRANSACTIONS)]
 
 
+@pytest.mark.ecosystem("kafka-python")
 def test_kafka_python_asks_for_nothing_that_is_not_advertised(running: BrokerProcess) -> None:
     admin = KafkaAdminClient(bootstrap_servers=running.bootstrap)
     with pytest.raises(KafkaPythonError, match=r"(?i)version"):
