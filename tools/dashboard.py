@@ -116,7 +116,8 @@ def dashboard_page() -> str:
     numbers, panels, y = count(1), [], 0
     for title, row in ROWS.items():
         place = {"x": 0, "y": y, "w": _WIDTH, "h": 1}
-        panels.append({"id": next(numbers), "type": "row", "title": title, "gridPos": place, "panels": []})
+        row_panel = {"type": "row", "title": title, "gridPos": place, "collapsed": False, "panels": []}
+        panels.append({"id": next(numbers)} | row_panel)
         y += 1
         # Figures are small, and all in one line; curves are three in a line.
         across = len(row) if row[0].kind == "stat" else 3

@@ -80,9 +80,9 @@ class Stranger:
     # -- running --------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def up(self) -> Iterator[str]:
-        """`penstock up` in a terminal of its own, until Ctrl-C; gives the address that it greets with."""
-        command = [str(self.bin / "penstock"), "up", "--port", "0", "--console-port", "0"]
+    def up(self, program: Path | None = None) -> Iterator[str]:
+        """`penstock up` in a terminal of its own, until it is stopped; gives the address that it greets with."""
+        command = [str(program or self.bin / "penstock"), "up", "--port", "0", "--console-port", "0"]
         with subprocess.Popen(
             command,
             cwd=self.home,

@@ -7,11 +7,13 @@ the whole hour: after these a cluster on this machine that loses a broker, and S
 import json
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 from tests.first_hour.stranger import ROOT, Stranger
+from tests.integration.pages import blocks
 
 
 @pytest.fixture
@@ -26,6 +28,8 @@ def test_the_first_minutes(stranger: Stranger) -> None:
 @pytest.mark.clients
 def test_the_first_hour(stranger: Stranger) -> None:
     first_minutes(stranger)
+    with stranger.step("from a checkout, as docs/install.md has it"):
+        install_from_a_checkout(stranger)
     with stranger.step("install what a cluster and Spark need"):
         stranger.install("[cluster,spark]")
     with stranger.step("three brokers"):
@@ -69,6 +73,23 @@ def from_the_readme(address: str) -> str:
     found = re.search(r"^```python sdk\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1].replace("127.0.0.1:9092", address)
+
+
+def install_from_a_checkout(stranger: Stranger) -> None:
+    """Its commands, in what git would have given: nothing of this checkout is touched."""
+    checkout = stranger.home / "checkout"
+    files = stranger.run("git", "-C", ROOT, "ls-files", "src", "pyproject.toml", "README.md", "LICENSE")
+    for name in files.split():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name)
+    ((_, code),) = blocks((ROOT / "docs" / "install.md").read_text())
+    *install, start = code.splitlines()
+    for command in install:
+        stranger.run("bash", "-ec", f"cd {checkout} && {command}")
+    program, word = start.split()
+    assert word == "up"
+    with stranger.up(checkout / program):
+        stranger.penstock("topic list")
 
 
 def a_cluster_loses_a_broker(stranger: Stranger) -> None:

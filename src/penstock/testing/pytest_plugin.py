@@ -54,16 +54,18 @@ def penstock_make_topic(
 
     # A test before this one may have ended in the midst of what it did to the broker.
     _bring_back(penstock_broker)
+    admin = Admin(penstock_broker.bootstrap)
     made: list[str] = []
 
     def make(*, partitions: int = 1, configs: "Mapping[str, str] | None" = None) -> str:
         name = _own_name(request)
-        Admin(penstock_broker.bootstrap).create(name, partitions=partitions, configs=configs)
+        admin.create(name, partitions=partitions, configs=configs)
         made.append(name)
         return name
 
     yield make
     _bring_back(penstock_broker)
+    # Another one: after a fault the first may wait for seconds before it connects again.
     admin = Admin(penstock_broker.bootstrap)
     left = {topic.name for topic in admin.topics()}
     for name in made:
