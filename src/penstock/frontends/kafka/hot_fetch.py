@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from penstock.core.error_codes import ErrorCode
 from penstock.services.fetch_sessions import FetchSession
 from penstock.wire.kafka import fetch as fetch_codec
-from penstock.wire.kafka.leaders import EndpointOf
+from penstock.wire.kafka.leaders import EndpointOf, NodeEndpoint
 
 if TYPE_CHECKING:
     from penstock.frontends.kafka.hot import Asker, Reply
@@ -29,14 +29,17 @@ class FetchOutcome:
 
     def answered(self, topics: list[fetch_codec.TopicAnswer], session: FetchSession | None) -> None:
         session_id = session.id if session is not None else 0
-        endpoint_of = self._endpoint_of(self._asker.session.listener)
         parts = fetch_codec.encode_response(
-            self._correlation_id, self._version, topics, session_id=session_id, endpoint_of=endpoint_of
+            self._correlation_id, self._version, topics, session_id=session_id, endpoint_of=self._endpoint
         )
         if self._reply is None:
             self._parts = parts
         else:
             self._reply.send(parts)
+
+    def _endpoint(self, broker: int) -> NodeEndpoint | None:
+        """Asked only where another broker leads, which is rare."""
+        return self._endpoint_of(self._asker.session.listener)(broker)
 
     def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
         if self._parts is None:
