@@ -12,7 +12,7 @@ retention might take it before anybody has read it.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -57,8 +57,24 @@ class DeadLetterBox:
         """Every dead-letter topic of the cluster."""
         names = [topic.name for topic in self._admin.topics()]
         known = set(names)
-        found = [one for name in names for one in self._counted(name, _splits(name, known))]
+        found = [one for name in names for one in self._counted(name, self._sources(name, known))]
         return [replace(one, retries=self.retries(one.topic, one.group)) for one in found]
+
+    def _sources(self, name: str, known: set[str]) -> list[tuple[str, str]]:
+        """Topic and group of a dead-letter topic: those that its name may mean and that are there. Where none is, the
+        first letter says which was deleted."""
+        found = _splits(name, known)
+        if found:
+            return found
+        splits = dict(_splits(name))
+        if not splits:
+            return []
+        origin = next((letter.origin.topic for letter in self._read(name, self._all_of(name))), None)
+        return [(origin, splits[origin])] if origin in splits else []
+
+    def _all_of(self, name: str) -> dict[int, tuple[int, int]]:
+        partitions = self._admin.describe(name).partitions
+        return {one.index: (one.earliest or 0, one.latest or 0) for one in partitions}
 
     def retries(self, topic: str, group: str) -> Retries | None:
         """What the group tries again of it; None: nothing."""
@@ -67,10 +83,7 @@ class DeadLetterBox:
     def _counted(self, name: str, splits: list[tuple[str, str]]) -> list[DeadLetters]:
         if len(splits) <= 1:
             return [self._counted_by_offsets(name, *split) for split in splits]
-        every = {
-            one.index: (one.earliest or 0, one.latest or 0) for one in self._admin.describe(name).partitions
-        }
-        letters = list(self._read(name, every))
+        letters = list(self._read(name, self._all_of(name)))
         found = []
         for topic, group in splits:
             left = self._left(name, topic, group)
@@ -103,11 +116,12 @@ class DeadLetterBox:
         start = {index: at for index, (at, _) in ends.items()}
         # Retention may take some of them meanwhile: it ends where the partitions do.
         told = {"enable.partition.eof": True}
-        with Consumer(self._bootstrap, name, start=start, config=told) as consumer:
+        # A signal is for whoever wanted to know: half of the letters or marks must not be taken for all.
+        with Consumer(self._bootstrap, name, start=start, config=told, stop_on=()) as consumer:
             while left:
                 message = consumer.receive(_LOOK_SECONDS)
                 if message is None:
-                    if consumer.stopped or {index for _, index in consumer.at_end} >= ends.keys():
+                    if {index for _, index in consumer.at_end} >= ends.keys():
                         return
                     continue
                 if message.offset < ends.get(message.partition, (0, 0))[1]:
@@ -169,12 +183,21 @@ class DeadLetterBox:
     def _left(self, name: str, topic: str, group: str) -> dict[int, tuple[int, int]]:
         """From where to where, in each partition."""
         committed = self._admin.committed(_replay_group(topic, group))
+        before = self._replayed_before(name)
         marked = self._marks(name, topic).read()
         left = {}
-        for one in self._admin.describe(name).partitions:
-            at = max(committed.get((name, one.index), 0), marked.get(one.index, 0), one.earliest or 0)
-            left[one.index] = (min(at, one.latest or 0), one.latest or 0)
+        for index, (earliest, latest) in self._all_of(name).items():
+            place = (name, index)
+            at = max(committed.get(place, 0), before.get(place, 0), marked.get(index, 0), earliest)
+            left[index] = (min(at, latest), latest)
         return left
+
+    def _replayed_before(self, name: str) -> dict[tuple[str, int], int]:
+        """By earlier versions, whose group did not say of which topic the letters were: it counts where there is but
+        one."""
+        found = self._admin.committed(f"{name}.replay")
+        known = {one.name for one in self._admin.topics()} if found else set()
+        return found if len(_splits(name, known)) <= 1 else {}
 
     def _marks(self, name: str, topic: str) -> "_Marks":
         return _Marks(self._admin, self._read, name, topic)
@@ -261,10 +284,10 @@ def _replay_group(topic: str, group: str) -> str:
     return f"{topic}/{group}.dlq.replay"
 
 
-def _splits(name: str, known: set[str]) -> list[tuple[str, str]]:
+def _splits(name: str, known: Container[str] | None = None) -> list[tuple[str, str]]:
     """What may be topic and group of a dead-letter topic: beginnings that are topics, the longest first."""
     if not name.endswith(_SUFFIX):
         return []
     parts = name.removesuffix(_SUFFIX).split(".")
     splits = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(len(parts) - 1, 0, -1)]
-    return [(topic, group) for topic, group in splits if topic in known]
+    return [(topic, group) for topic, group in splits if known is None or topic in known]

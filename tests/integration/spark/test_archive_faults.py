@@ -5,13 +5,16 @@ import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.integration.spark.forwarding import Forwarding
 from tests.integration.spark.lakes import ALake, Watcher
 from tests.integration.spark.topics import Sent, Topics
 
 from penstock.spark.pipelines import archive
+from penstock.spark.pipelines.archive import rounds
 from penstock.spark.pipelines.archive import run as archive_run
 from penstock.spark.pipelines.archive.errors import (
     ConflictError,
@@ -278,28 +281,53 @@ def test_a_lake_can_be_moved_elsewhere(lake: ALake, topics: Topics, tmp_path: Pa
     assert len(copy.rows(topic)) == 15
 
 
-def test_an_archive_that_goes_on_outlives_its_broker(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("gone", ["broker", "broker when Spark plans", "bootstrap address"])
+def test_an_archive_that_goes_on_outlives_its_broker(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
     process = BrokerProcess(tmp_path / "data")
     process.start()
-    lake, topics = ALake(spark, process.bootstrap, tmp_path / "lake"), Topics(process.bootstrap)
+    address = Forwarding(process.port)
+    address.start()
+    lake, topics = ALake(spark, address.bootstrap, tmp_path / "lake"), Topics(process.bootstrap)
     topic = topics.create()
     topics.count_up(topic, 0, 10)
+    honest = rounds.write_round
+
+    def write_round(*args: Any, **more: Any) -> Any:
+        """The round is planned; now Spark asks the broker, from another process."""
+        if len(killer.rounds) == 1 and not killer.warnings:
+            if gone == "bootstrap address":
+                address.stop()
+            else:
+                process.kill()
+        return honest(*args, **more)
 
     class Killer(Watcher):
-        """The broker is killed after the first round, and comes back when that has been noticed."""
+        """The broker goes away behind the first round, and comes back when that has been noticed."""
 
         def round_done(self, done: RoundDone, summary: Summary) -> None:
             super().round_done(done, summary)
-            if len(self.rounds) == 1:
+            if len(self.rounds) > 1:
+                return
+            if gone == "broker":
                 process.kill()
+            else:
+                topics.count_up(topic, 10, 10)
 
         def warn(self, line: str) -> None:
             super().warn(line)
-            if len(self.warnings) == 1:
+            if len(self.warnings) > 1:
+                return
+            if gone == "bootstrap address":
+                address.start()
+            else:
                 process.start()
+            if gone == "broker":
                 topics.count_up(topic, 10, 10)
 
     killer = Killer(stop_after_rounds=2)
+    monkeypatch.setattr(rounds, "write_round", write_round)
     try:
         summary = lake.archive(topic, every_s=0.05, listener=killer, kafka={"default.api.timeout.ms": "1000"})
         assert "; trying again in 0.05 s" in killer.warnings[0]
@@ -307,4 +335,5 @@ def test_an_archive_that_goes_on_outlives_its_broker(spark: SparkSession, tmp_pa
         assert [int(row.value) for row in lake.rows(topic)] == list(range(20))
         lake.check()
     finally:
+        address.stop()
         process.stop()
