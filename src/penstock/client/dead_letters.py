@@ -135,37 +135,40 @@ class DeadLetterBox:
         once; they share the partitions.
         """
         name = self._existing(topic, group)
-        ends = self._left(name, topic, group)
-        begins = {index: at for index, (at, _) in ends.items()}
-        left = sum(end - at for at, end in ends.values())
-        done = 0
-        if not left:
+        left = self._left(name, topic, group)
+        begins, ends = ({index: both[at] for index, both in left.items()} for at in (0, 1))
+        unfinished = _unfinished(left, ends)
+        done, stopped = 0, False
+        if not unfinished:
             return 0
         marks = self._marks(name, topic)
         marks.make()  # before anything is sent: what cannot be marked would be sent again each time
         oldest_ms = self._oldest_ms(topic)
-        stopped = False
+        told = {"enable.partition.eof": True}  # the last offsets may have no letters
+        replaying = _replay_group(topic, group)
         with (
             Producer(self._bootstrap) as producer,
-            Consumer(self._bootstrap, name, group=_replay_group(topic, group), start=begins) as consumer,
+            Consumer(self._bootstrap, name, group=replaying, start=begins, config=told) as consumer,
         ):
-            while left > 0 and done != most:
-                wanted = left if most is None else min(left, most - done)
-                batch = consumer.receive_many(min(_UNACKNOWLEDGED_MAX, wanted), timeout=_LOOK_SECONDS)
+            while unfinished and done != most:
+                wanted = _UNACKNOWLEDGED_MAX if most is None else min(_UNACKNOWLEDGED_MAX, most - done)
+                batch = consumer.receive_many(wanted, timeout=_LOOK_SECONDS)
                 if not batch:
                     consumer.commit()
                     stopped = consumer.stopped
-                    if stopped or not self._waiting(name, topic, group):
+                    if stopped:
                         break
+                    unfinished -= {index for _, index in consumer.at_end}
+                    unfinished &= _unfinished(self._left(name, topic, group), ends)
                     continue
                 # Acknowledged first; asking for more commits. What raises leaves the whole batch to be replayed.
+                due = [letter for letter in batch if letter.offset < ends.get(letter.partition, 0)]
                 # What was marked and not committed comes once more.
-                fresh = [letter for letter in batch if letter.offset >= begins.get(letter.partition, 0)]
-                own = [letter for letter in fresh if _is_of(letter, topic)]
+                own = [one for one in due if one.offset >= begins[one.partition] and _is_of(one, topic)]
                 _send_back(producer, topic, own, oldest_ms)
-                marks.write(producer, batch)
+                marks.write(producer, due)
                 done += len(own)
-                left -= len(fresh)
+                unfinished -= _leave_the_others(consumer, batch, ends)
         if stopped:
             raise ClientError(f"stopped: {done} dead letters of {topic} were replayed, the others still wait")
         return done
@@ -176,9 +179,6 @@ class DeadLetterBox:
         ages = [int(settings.get(name, _FOR_EVER)) for name in (_RETENTION, _AGE_MAX)]
         limits = [age for age in ages if age != _FOR_EVER]
         return _now_ms() - min(limits) // 2 if limits else 0
-
-    def _waiting(self, name: str, topic: str, group: str) -> int:
-        return sum(end - at for at, end in self._left(name, topic, group).values())
 
     def _left(self, name: str, topic: str, group: str) -> dict[int, tuple[int, int]]:
         """From where to where, in each partition."""
@@ -253,6 +253,25 @@ class _Marks:
         ends = {letter.partition: letter.offset + 1 for letter in batch}
         for partition, end in ends.items():
             producer.send(self._name, str(end), key=f"{self._key}{partition}").result()
+
+
+def _unfinished(left: dict[int, tuple[int, int]], ends: dict[int, int]) -> set[int]:
+    return {index for index, end in ends.items() if left.get(index, (end, end))[0] < end}
+
+
+def _leave_the_others(consumer: Consumer, batch: list[Message], ends: dict[int, int]) -> set[int]:
+    """Nothing behind the ends is read or committed. Gives the partitions that are through."""
+    through = set()
+    for index in {letter.partition for letter in batch}:
+        offsets = [letter.offset for letter in batch if letter.partition == index]
+        end = ends.get(index, 0)
+        behind = [offset for offset in offsets if offset >= end]
+        if behind:
+            consumer.seek(batch[0].topic, index, behind[0])
+        if behind or offsets[-1] + 1 == end:
+            consumer.pause(batch[0].topic, index)
+            through.add(index)
+    return through
 
 
 def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms: int) -> None:

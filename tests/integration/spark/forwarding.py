@@ -44,8 +44,13 @@ class Forwarding:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
-                broker = socket.create_connection((HOST, self._broker_port))
-                self._open += [client, broker]
+                self._open.append(client)
+                try:
+                    broker = socket.create_connection((HOST, self._broker_port))
+                except OSError:  # it is down
+                    client.close()
+                    continue
+                self._open.append(broker)
                 self._run(self._pass_on, client, broker)
                 self._run(self._pass_on, broker, client)
 
