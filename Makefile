@@ -8,11 +8,12 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 .PHONY: help setup up test check sim soak docs codegen clean
 
 help:
-	@echo "make up       set up and run the broker        make test     set up and run all tests"
-	@echo "make check    lint, types, import contracts    make sim      more simulation seeds (SEEDS=n)"
-	@echo "make clients  foreign clients and the oracle   make bench    side by side with Apache Kafka"
-	@echo "make soak     the long forms (PART=...)        make docs     regenerate generated pages"
-	@echo "make codegen  regenerate the wire codecs       make setup    only install the broker"
+	@echo "make up       set up and run the broker        make quick    what tells most, in 90 seconds"
+	@echo "make test     set up and run all tests         make check    lint, types, import contracts"
+	@echo "make sim      more simulation seeds (SEEDS=n)  make clients  foreign clients and the oracle"
+	@echo "make bench    side by side with Apache Kafka   make soak     the long forms (PART=...)"
+	@echo "make docs     regenerate generated pages       make codegen  regenerate the wire codecs"
+	@echo "make setup    only install the broker"
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -59,3 +60,4 @@ clean:
 -include benchmarks/bench.mk
 -include tests/clients/clients.mk
 -include tests/soak.mk
+-include tests/quick.mk

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import json
 import os
 import random
@@ -113,14 +114,22 @@ async def _measure(directory: str) -> dict[str, float]:
     from penstock.server.broker import Broker
     from penstock.server.seams import Seams
 
-    settings = {"log.dirs": directory, "penstock.ack.after": "written", "penstock.idle.poll.us": "0"}
+    settings = {
+        "log.dirs": directory,
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "penstock.ack.after": "written",
+        "penstock.idle.poll.us": "0",
+    }
     seams = Seams(OsFiles(), SystemClock(), random.Random(1), None)
     tree = await MemoryStore().connect()
-    broker = Broker(BrokerConfig.resolve(settings), seams, tree, host="127.0.0.1", port=0)
+    # Where to listen was once told apart from the settings.
+    apart = {"host": "127.0.0.1", "port": 0} if "host" in inspect.signature(Broker).parameters else {}
+    broker = Broker(BrokerConfig.resolve(settings), seams, tree, **apart)
     await broker.start()
     await _prepare(broker)
     transport = _Transport()
-    connection = broker.listener._connection()  # noqa: SLF001 - as if a client had connected
+    listener = broker.listener if apart else broker.listeners.all[0]
+    connection = listener._connection()  # noqa: SLF001 - as if a client had connected
     connection.connection_made(transport)
     figures = {}
     for name, frame in _frames():

@@ -26,6 +26,7 @@ from penstock.testing.zookeeper import ZooKeeperStartError
 from penstock.testing.zookeeper import zookeeper as running_zookeeper
 
 settings.register_profile("no time limits", deadline=None)
+settings.register_profile("quick", deadline=None, max_examples=15)  # for `make quick`
 settings.load_profile("no time limits")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -1,18 +1,20 @@
-"""Writes the generated pages of docs/: `python tools/gen_docs.py [config|protocol|groups]...`; without names, all."""
+"""Writes what is generated: `python tools/gen_docs.py [config|protocol|groups|dashboard]...`; without names, all."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dashboard import dashboard_page
 from penstock.config.reference import configuration_page
 from penstock.frontends.kafka.reference import protocol_page
 from penstock.groups.reference import groups_page
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
-    "config": ("configuration.md", configuration_page),
-    "protocol": ("protocol.md", protocol_page),
-    "groups": ("groups.md", groups_page),
+    "config": ("docs/configuration.md", configuration_page),
+    "protocol": ("docs/protocol.md", protocol_page),
+    "groups": ("docs/groups.md", groups_page),
+    "dashboard": ("packaging/grafana/penstock.json", dashboard_page),
 }
 
 
@@ -23,7 +25,7 @@ def main(names: list[str]) -> int:
         return 2
     for name in names or PAGES:
         file, page = PAGES[name]
-        (DOCS / file).write_text(page(), encoding="utf-8")
+        (ROOT / file).write_text(page(), encoding="utf-8")
     return 0
 
 

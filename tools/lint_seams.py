@@ -53,7 +53,7 @@ OWNED: dict[tuple[str, str], str] = {
     ("services/fetch.py", "FetchService.warm_then"): "its fetch goes on with what it did",
     ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
     ("replication/fetchers.py", "Fetcher._told"): "waited for right there",
-    ("server/listener.py", "Listener.run"): "`_ended` says what went wrong; answers its client itself",
+    ("server/connections.py", "Connections.run"): "`_ended` says what went wrong; answers its client itself",
     ("server/run.py", "_session"): "waited for right there",
     ("server/run.py", "_first_of"): "waited for right there",
     ("server/supervisor.py", "Supervisor.run"): "waited for at the end",

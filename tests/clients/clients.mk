@@ -1,14 +1,19 @@
-# `make clients`: foreign clients, each from its own registry; the differential oracle beside Apache Kafka; the Spark
-# source beside Spark's own connector, on a standalone cluster, on HDFS and on S3.
+# `make clients`: foreign clients and frameworks, each from its own registry, whose results are docs/ecosystem.md; the
+# differential oracle beside Apache Kafka; the Spark source beside Spark's own connector, on a standalone cluster, on
+# HDFS and on S3; the first hour of somebody who has the wheel.
 CLIENTS := tests/clients
 JAVA_RUNNER := $(CLIENTS)/java/target/.built
 JS_RUNNER := $(CLIENTS)/js/node_modules/.package-lock.json
 GO_MEMBER := $(CLIENTS)/go/target/member
+FRAMEWORKS := $(CLIENTS)/frameworks/.venv/.installed
+# Python's clients are tested by `make test`, too: here for docs/ecosystem.md.
+PYTHON_CLIENTS := tests/integration/test_python_clients.py tests/integration/test_refused.py
 
 .PHONY: clients clients-tools
 
-clients: clients-tools $(VENV)/.dev $(JAVA_RUNNER) $(JS_RUNNER) $(GO_MEMBER)
-	$(BIN)/python -m pytest $(CLIENTS) -m clients $(ARGS)
+clients: clients-tools $(VENV)/.dev $(JAVA_RUNNER) $(JS_RUNNER) $(GO_MEMBER) $(FRAMEWORKS)
+	$(BIN)/python -m pytest -p tests.clients.recorder $(CLIENTS) $(PYTHON_CLIENTS) tests/first_hour \
+		-m "clients or ecosystem" $(ARGS)
 
 # All that is missing in one go, not one at a time.
 clients-tools:
@@ -33,3 +38,9 @@ $(JS_RUNNER): $(CLIENTS)/js/package.json $(CLIENTS)/js/package-lock.json
 
 $(GO_MEMBER): $(wildcard $(CLIENTS)/go/*.go) $(CLIENTS)/go/go.mod $(CLIENTS)/go/go.sum
 	cd $(CLIENTS)/go && go build -o target/member .
+
+# They pin versions of the clients that the tests pin otherwise.
+$(FRAMEWORKS): $(CLIENTS)/frameworks/requirements.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install -r $<
+	@touch $@

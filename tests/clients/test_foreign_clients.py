@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tools.peers import BrokerProcess
 
 pytestmark = pytest.mark.clients
-DRIVERS = (JavaDriver, KafkaJsDriver, KcatDriver)
+DRIVERS = [
+    pytest.param(driver, id=driver.name, marks=pytest.mark.ecosystem(driver.name))
+    for driver in (JavaDriver, KafkaJsDriver, KcatDriver)
+]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,7 @@ def broker() -> Iterator[BrokerProcess]:
         yield peer
 
 
-@pytest.fixture(scope="module", params=DRIVERS, ids=lambda driver: driver.name)
+@pytest.fixture(scope="module", params=DRIVERS)
 def driver(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Driver]:
     one = request.param()
     yield one

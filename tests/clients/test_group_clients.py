@@ -40,6 +40,7 @@ CLIENTS = (
     Client("kafkajs", ("node", f"{HERE}/js/member.js"), cooperative=False, static=False),
     Client("franz-go", (f"{HERE}/go/target/member",)),
 )
+SHOWN = [pytest.param(one, id=one.name, marks=pytest.mark.ecosystem(one.name)) for one in CLIENTS]
 STATIC = [one for one in CLIENTS if one.static]
 COOPERATING = [one for one in CLIENTS if one.cooperative]
 ROLLING = [
@@ -63,12 +64,12 @@ def members(request: pytest.FixtureRequest, running: BrokerProcess) -> Iterator[
         yield one
 
 
-@pytest.mark.parametrize("members", CLIENTS, indirect=True, ids=str)
+@pytest.mark.parametrize("members", SHOWN, indirect=True)
 def test_members_share_the_work_and_take_over_from_one_that_leaves(members: Crew) -> None:
     stories.share_the_work_and_leave(members)
 
 
-@pytest.mark.parametrize("members", CLIENTS, indirect=True, ids=str)
+@pytest.mark.parametrize("members", SHOWN, indirect=True)
 def test_a_crashed_members_work_goes_on_where_it_committed(members: Crew) -> None:
     stories.crash(members)
 

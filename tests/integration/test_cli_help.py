@@ -20,6 +20,7 @@ COMMANDS = [
     "why",
     "doctor",
     "bench",
+    "plan",
 ]
 # Each of these takes longer to import than the help takes to print.
 HEAVY = {

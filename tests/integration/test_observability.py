@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import urllib.error
 import urllib.request
@@ -89,6 +90,13 @@ def test_metrics_tell_where_each_log_stands(process: BrokerProcess) -> None:
     assert value(text, f"penstock_log_end_offset{labels}") == 10
     assert value(text, f"penstock_high_watermark{labels}") == 10
     assert value(text, f"penstock_log_size_bytes{labels}") > 100
+
+
+def test_metrics_tell_what_room_the_disk_has(process: BrokerProcess) -> None:
+    _, text = get(process, "/metrics")
+    usage = shutil.disk_usage(process.data_dir)
+    assert value(text, "penstock_disk_size_bytes") == usage.total
+    assert 0 < value(text, "penstock_disk_free_bytes") < usage.total
 
 
 def test_metrics_are_named_as_promtool_wants_them(process: BrokerProcess) -> None:

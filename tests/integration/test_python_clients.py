@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 # The libraries' own deprecated calls are not this project's warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-DRIVERS = (ConfluentDriver, KafkaPythonDriver, AiokafkaDriver)
+DRIVERS = [
+    pytest.param(driver, id=driver.name, marks=pytest.mark.ecosystem(driver.name))
+    for driver in (ConfluentDriver, KafkaPythonDriver, AiokafkaDriver)
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,7 @@ def broker() -> Iterator[BrokerProcess]:
         yield peer
 
 
-@pytest.fixture(scope="module", params=DRIVERS, ids=lambda driver: driver.name)
+@pytest.fixture(scope="module", params=DRIVERS)
 def driver(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[PythonDriver]:
     one = request.param()
     yield one

@@ -45,10 +45,6 @@ class Replica:
         return -1 if found is None else found.epoch
 
     @property
-    def committed(self) -> Any:
-        return SimpleNamespace(offset=self.high_watermark)
-
-    @property
     def log(self) -> Any:
         return SimpleNamespace(start_offset=0, end_offset=len(self.records))
 

@@ -15,7 +15,7 @@ def deletes_under_running_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def hasty(hosting: Hosting, topic: Topic) -> None:
         for partition in topic.partitions.values():
-            partition.retire()
+            partition.topic_deleted()
 
     monkeypatch.setattr(Hosting, "_end_all", hasty)
 

@@ -24,8 +24,8 @@ def truncate_by_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Roles._follow
 
     def hasty(roles: Roles, topic: Topic, partition: Partition, state: PartitionState) -> None:
-        if partition.log.end_offset > partition.committed.offset and not partition.sync_running:
-            truncate(partition.log, partition.committed.offset)
+        if partition.log.end_offset > partition.high_watermark and not partition.lease.is_syncing:
+            truncate(partition.log, partition.high_watermark)
         honest(roles, topic, partition, state)
 
     monkeypatch.setattr(Roles, "_follow", hasty)

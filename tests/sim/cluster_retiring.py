@@ -13,8 +13,8 @@ from tests.sim.messages import NETWORK_TROUBLE, PRODUCERS, TOPIC
 
 from penstock.coordination.nodes import InletState
 from penstock.core.error_codes import ErrorCode
-from penstock.replication.inlet import is_drained
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import is_drained
 from penstock.testing.sim_broker import SimBroker
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey

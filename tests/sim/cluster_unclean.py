@@ -106,7 +106,7 @@ def followers_watched(history: History) -> Iterator[None]:
     async def take(
         follower: Follower, partition: Partition, epoch: int, answer: PartitionData, leader: Questions
     ) -> bool:
-        committed, told = partition.committed.offset, answer.high_watermark
+        committed, told = partition.high_watermark, answer.high_watermark
         if (
             answer.error_code == ErrorCode.NONE
             and answer.diverging_epoch.end_offset < 0

@@ -39,7 +39,7 @@ def leaves_a_start_running(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Segment.create.__func__  # type: ignore[attr-defined]
 
     async def abandon(broker: Broker) -> None:
-        await broker.listener.close()
+        await broker.listeners.close()
         broker._data_dir.close(clean=broker._data_dir.was_clean)
 
     def create(cls: type[Segment], files: Files, directory: Path, base_offset: int) -> Segment:

@@ -39,7 +39,7 @@ def serves_out_of_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def follow(roles: Roles, topic: Topic, partition: Partition, state: PartitionState) -> None:
         honest(roles, topic, partition, state)
-        partition.note_committed(partition.log.end())
+        partition.limits.move(partition.log.end())
 
     def choose(selector: RackAwareSelector, partition: Partition, rack: bytes, offset: int) -> int:
         replicas = () if partition.leading is None else partition.leading.progress

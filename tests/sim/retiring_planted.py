@@ -13,7 +13,7 @@ from penstock.core.errors import ApiError
 from penstock.frontends.kafka.handlers import describe_producers
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import RelayPlace, place_batch, relayed_by
-from penstock.replication import inlet
+from penstock.replication import retirement
 from penstock.replication.partition import Partition
 from penstock.services import opening, retiring
 from penstock.services.relay import pump
@@ -55,13 +55,14 @@ def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
         partition = one._partition
         while one._next >= partition.log.end_offset:  # noqa: ASYNC110 - nothing tells of what is only appended
             await asyncio.sleep(_LOOK_SECONDS)
-        committed, partition.committed = partition.committed, partition.log.end()
+        limits = partition.limits
+        committed, limits.high_watermark = limits.high_watermark, partition.log.end()
         try:
             chunk = await honest(one)
         finally:
-            partition.committed = committed
+            limits.high_watermark = committed
         await one._target.deliver(chunk.batches)
-        one._next = inlet.retirement_of(partition).moved = chunk.next_offset
+        one._next = retirement.retirement_of(partition).moved = chunk.next_offset
         one._place = chunk.place
 
     monkeypatch.setattr(pump.Pump, "_move", hasty)
@@ -69,10 +70,10 @@ def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def each_leader_chooses_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the metadata says of the limit is forgotten when another broker leads."""
-    honest = inlet.retire
+    honest = retirement.retire
 
     def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int) -> None:
-        honest(partition, max(limit, partition.committed.offset), epoch, written_ms)
+        honest(partition, max(limit, partition.high_watermark), epoch, written_ms)
 
     monkeypatch.setattr("penstock.services.roles.retire", retire)
 
@@ -82,11 +83,11 @@ def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def freeze(partition: Partition, now_ms: int) -> int:
         if partition.retirement is None:
-            if partition.leading is not None and partition.committed.offset > 3:
-                limit = partition.committed.offset - 3
+            if partition.leading is not None and partition.high_watermark > 3:
+                limit = partition.high_watermark - 3
             else:
                 raise ApiError(3)  # type: ignore[arg-type]
-            inlet.retire(partition, limit, partition.leader_epoch, now_ms)
+            retirement.retire(partition, limit, partition.leader_epoch, now_ms)
         assert partition.retirement is not None
         return partition.retirement.limit
 

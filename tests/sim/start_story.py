@@ -43,6 +43,7 @@ DATA = Path("/srv/penstock/data")  # none of it is there at first
 # Not in there, as ZooKeeper is not: its syncs shall not do what is left undone elsewhere.
 STORE = Path("/store/journal")
 SETTINGS = {
+    "listeners": f"PLAINTEXT://{HOST}:{PORT}",
     "log.dirs": str(DATA),
     "penstock.idle.poll.us": "0",
     "log.retention.ms": "-1",
@@ -165,13 +166,13 @@ class StartStory:
 
     async def _serve(self) -> None:
         """As `server.run` does, and whoever starts it again when it could not."""
-        seams = Seams(self.files, self._clock, random.Random(self.rng.random()), None)
+        seams = Seams(self.files, self._clock, random.Random(self.rng.random()), None, has_sockets=False)
         while self._broker is None:
             with suppress(StorageError):
                 self.files.make_dirs(DATA)
                 store = JournalStore(self.files, STORE)
                 config = BrokerConfig.resolve(SETTINGS)
-                broker = Broker(config, seams, await store.connect(), host=HOST, port=PORT)
+                broker = Broker(config, seams, await store.connect())
                 try:
                     await broker.start()
                 except StorageError:

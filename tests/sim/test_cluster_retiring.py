@@ -11,7 +11,7 @@ from tests.sim.messages import PRODUCERS
 from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
 
 from penstock.records.relay import RelayPlace
-from penstock.replication.inlet import retirement_of
+from penstock.replication.retirement import retirement_of
 from penstock.services.relay.routes import Route
 from penstock.testing.sim_loop import SimLoop
 

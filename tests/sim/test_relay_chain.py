@@ -17,8 +17,8 @@ from tests.sim.retiring_planted import goes_by_what_it_remembers
 from tests.sim.test_relay_commits import FAR, CommitStory
 
 from penstock.records.reader import read_all
-from penstock.replication.inlet import Retirement, is_drained
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import Retirement, is_drained
 from penstock.services import upkeep
 from penstock.services.relay import words
 from penstock.testing.sim_loop import SimLoop

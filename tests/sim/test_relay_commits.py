@@ -18,8 +18,8 @@ from tests.sim.retiring_planted import believes_what_is_appended
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.reader import read_all
-from penstock.replication.inlet import is_drained
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import is_drained
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop

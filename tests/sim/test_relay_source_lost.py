@@ -21,7 +21,7 @@ from tests.sim.test_relay_commits import FAR, SETTINGS, CommitStory
 
 from penstock.records.reader import read_all
 from penstock.records.relay import RelayPlace
-from penstock.replication import inlet
+from penstock.replication import retirement
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.services.relay.routes import Route
@@ -212,7 +212,7 @@ def test_a_source_that_lost_its_end_moves_what_it_has_and_gets(seed: int) -> Non
 
 def writes_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch may lie on both sides of it."""
-    monkeypatch.setattr(inlet, "_fill", lambda *given: None)
+    monkeypatch.setattr(retirement, "_fill", lambda *given: None)
 
 
 def goes_by_the_latest_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:

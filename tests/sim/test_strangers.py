@@ -14,7 +14,7 @@ from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
 from penstock.records.relay import RelayPlace, place_batch
-from penstock.replication.inlet import is_retired
+from penstock.replication.retirement import is_retired
 from penstock.services.relay.inbox import RELAYED, sender_id
 from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient

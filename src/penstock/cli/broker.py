@@ -52,7 +52,11 @@ def broker(
     ] = None,
     id_: Annotated[int | None, typer.Option("--id", min=0, help="This broker's number.")] = None,
     listener: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one.")
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address to listen on, port 0 picks a free one; several go by --set listeners=.",
+        ),
     ] = None,
     data_dir: Annotated[Path | None, typer.Option(help="Where messages and metadata are kept.")] = None,
     zookeeper: ZooKeeper = None,
@@ -73,11 +77,11 @@ def broker(
     from penstock.cli import start
     from penstock.cli.options import parse_pairs
 
-    named = {"--id": id_, "--listener": listener, "--data-dir": data_dir}
+    flags = parse_pairs("--set", set_)
+    named = {"--id": id_, "--listener": listener or flags.get("listeners"), "--data-dir": data_dir}
     missing = [option for option, value in named.items() if value is None]
     if config is None and missing:
         raise WrongUseError(f"{', '.join(missing)} missing: give them, or a file with --config")
-    flags = parse_pairs("--set", set_)
     given = {
         "node.id": id_,
         "log.dirs": data_dir,
@@ -87,10 +91,10 @@ def broker(
         "penstock.console.port": console_port,
     }
     flags |= {name: str(value) for name, value in given.items() if value is not None}
-    endpoint = start.parse_endpoint(listener) if listener is not None else None
-    settings, endpoint = start.load_config(flags, endpoint, config)
+    address = start.parse_address(listener) if listener is not None else None
+    settings = start.load_config(flags, address, config)
     if workers is None:
-        start.serve(settings, endpoint, session)
+        start.serve(settings, session)
         return
     from penstock.cli.workers import Crew, run_workers
 
@@ -98,4 +102,4 @@ def broker(
     for name, value in flags.items():
         arguments += ["--set", f"{name}={value}"]
     arguments += ["--debug"] if session.debug else []
-    run_workers(Crew(settings, endpoint, workers, arguments), session)
+    run_workers(Crew(settings, workers, arguments), session)

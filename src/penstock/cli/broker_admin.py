@@ -70,7 +70,7 @@ def drain(session: Session, broker: Broker, wait: Wait = True) -> None:
                 f"{count_text(one.replicas, 'replica')}{size} of broker {broker} move to others", flush=True
             )
         if wait:
-            _watch(session, broker, lambda: _until_empty(session, admin, broker))
+            _watch(session, broker, lambda: _until_empty(session, admin, broker, was_live=one.is_live))
         _say_drained(session, admin.look(), broker, done=wait, was_live=one.is_live)
 
 
@@ -127,7 +127,7 @@ def _watch(session: Session, broker: int, until: Any) -> None:
         raise typer.Exit(INTERRUPTED) from None
 
 
-def _until_empty(session: Session, admin: "ClusterAdmin", broker: int) -> None:
+def _until_empty(session: Session, admin: "ClusterAdmin", broker: int, *, was_live: bool) -> None:
     from penstock.cli.moves import Emptying
     from penstock.cli.progress import Bar
 
@@ -137,13 +137,13 @@ def _until_empty(session: Session, admin: "ClusterAdmin", broker: int) -> None:
         while True:
             found = admin.look()
             left = found.on(broker)
-            silent = _is_silent(found, broker)  # what metadata hides only it can tell
-            if not left and not silent:
+            known = _tells_what_it_holds(found, broker) if was_live else not _is_silent(found, broker)
+            if not left and known:
                 return
             done, total = emptying.progress(found)
-            bar.show(done, total, "no answer" if silent else f"{count_text(len(left), 'replica')} to go")
+            bar.show(done, total, f"{count_text(len(left), 'replica')} to go" if known else "no answer")
             moves = any(broker in one.removing for one in found.moving.values())
-            if moves or not (found.trouble or (silent and not left)):
+            if moves or not (found.trouble or (not known and not left)):
                 stuck_since = None
             else:
                 stuck_since = stuck_since or time.monotonic()
@@ -154,8 +154,15 @@ def _until_empty(session: Session, admin: "ClusterAdmin", broker: int) -> None:
 
 def _stuck(found: "ClusterInfo", broker: int, left: int) -> CommandError:
     if not left:
+        one = found.brokers.get(broker)
+        if one is None or not one.is_live:
+            does, advice = "died", "start it again, and do not throw away its data"
+        elif _is_silent(found, broker):
+            does, advice = "does not answer", "do not stop it"
+        else:
+            does, advice = "cannot list its logs", "see its log, and do not stop it"
         return CommandError(
-            f"broker {broker} does not answer, so whether it is empty is not known: do not stop it before "
+            f"broker {broker} {does}, so whether it is empty is not known: {advice} before "
             "`penstock broker-admin list` shows it as drained"
         )
     return CommandError(
@@ -261,6 +268,12 @@ def _is_silent(found: "ClusterInfo", broker: int) -> bool:
 
     one = found.brokers.get(broker)
     return one is not None and one.state is BrokerState.SILENT
+
+
+def _tells_what_it_holds(found: "ClusterInfo", broker: int) -> bool:
+    """In this look: what metadata hides only the broker can tell."""
+    one = found.brokers.get(broker)
+    return one is not None and one.is_live and one.size_bytes is not None
 
 
 def _known(found: "ClusterInfo", broker: int) -> "BrokerInfo":

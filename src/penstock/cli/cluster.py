@@ -1,5 +1,7 @@
 """`penstock cluster …`: several brokers with a real ZooKeeper on this machine, to try things and to test against."""
 
+import contextlib
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +13,15 @@ from penstock.cli.errors import CommandError
 from penstock.cli.output import count_text, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from penstock.cli.cluster_processes import LocalCluster
+    from penstock.cli.cluster_file import LocalCluster
+    from penstock.cli.cluster_processes import Member
     from penstock.cli.status import Outlook
 
-_COUNT = 3
-_REPLICAS_MAX = 3
 _ASK_MS = 10_000
+# How soon an `up` in the foreground sees that somebody else has ended its cluster.
+_LOOK_SECONDS = 0.2
 
 DataDir = Annotated[Path, typer.Option(help="Where the whole cluster is kept.")]
 _DEFAULT_DIR = Path("cluster")
@@ -42,14 +45,19 @@ def up(
     ] = None,
     data_dir: DataDir = _DEFAULT_DIR,
     base_port: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=0, max=65000, help="Port of the first broker; the others follow; 0 picks free ones."
+            min=0,
+            max=65000,
+            help="Port of the first broker; the others follow; 0 picks free ones (default: 9092, or where they were).",
         ),
-    ] = 9092,
+    ] = None,
     zookeeper_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the ZooKeeper; 0 picks a free one.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="Port of the ZooKeeper; 0 picks a free one (the default at first)."
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Return when all serve, and leave them running.")
     ] = False,
@@ -60,45 +68,46 @@ def up(
 ) -> None:
     """Start a local cluster: one ZooKeeper and some brokers, each a process; in the foreground unless detached.
 
-    Of a cluster that runs, starts what is missing, and returns. Topics get three replicas of which two must be in sync,
-    where there are that many brokers. It needs Java 17 and the extras [cluster,spark] (docs/install.md;
-    ZooKeeper comes with PySpark).
+    Of a cluster that runs, starts what is missing, and returns. One that was stopped starts again with as many brokers,
+    its settings and its ports. Topics get three replicas of which two must be in sync, where there are that many
+    brokers. It needs Java 17 and the extras [cluster,spark] (docs/install.md; ZooKeeper comes with PySpark).
     """
     import signal
 
-    from penstock.cli.cluster_processes import LocalCluster, require_all
+    from penstock.cli.cluster_file import LocalCluster, end_own, locked
+    from penstock.cli.cluster_processes import require_all
+    from penstock.cli.cluster_start import Wish, start
     from penstock.cli.options import parse_pairs
 
     require_all()
     # SIGTERM ends it as Ctrl-C does, also while it starts.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    given = parse_pairs("--set", set_)
+    wish = Wish(count, base_port, zookeeper_port, parse_pairs("--set", set_))
     data_dir = data_dir.absolute()
     data_dir.mkdir(parents=True, exist_ok=True)
+    begun: list[Member] = []
+    stays = not detach
+    try:
+        with locked(data_dir):
+            found = LocalCluster.find(data_dir)
+            if found is not None and found.is_running:
+                stays = False  # it is not ours to end
+            started = start(data_dir, found, wish, begun)
+        _tell(session, started, data_dir)
+        if stays:
+            _wait_for_the_end(begun)
+    finally:
+        if stays and begun:
+            with locked(data_dir):
+                end_own(begun, data_dir)
 
-    def tell(started: "LocalCluster") -> None:
-        if session.json:
-            print_json(_facts(started, _ask(started)))
-        else:
-            print(f"penstock listens on {started.bootstrap}")
-            print(f"{count_text(len(started.brokers), 'broker')}, data and logs in {data_dir}", flush=True)
 
-    def stay(started: "LocalCluster") -> None:
-        tell(started)
-        _wait_for_the_end()
-        started.end(data_dir)
-
-    ports = (base_port, zookeeper_port)
-    running = LocalCluster.find(data_dir)
-    if running is not None and running.is_running:
-        tell(_complete(running, count or 0, data_dir, base_port, given))
-        return
-    count = count or _COUNT
-    settings = _defaults(count) | given
-    if detach:
-        tell(_start(count, data_dir, ports, settings))
+def _tell(session: Session, started: "LocalCluster", data_dir: Path) -> None:
+    if session.json:
+        print_json(_facts(started, _ask(started)))
     else:
-        _start(count, data_dir, ports, settings, stay)
+        print(f"penstock listens on {started.bootstrap}")
+        print(f"{count_text(len(started.brokers), 'broker')}, data and logs in {data_dir}", flush=True)
 
 
 def status(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
@@ -130,8 +139,12 @@ def status(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
 
 def down(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
     """Stop a local cluster; its data stays."""
-    found = _found(data_dir)
-    found.end(data_dir.absolute())
+    from penstock.cli.cluster_file import locked
+
+    _found(data_dir)
+    with locked(data_dir):
+        found = _found(data_dir)
+        found.end(data_dir.absolute())
     clean = all(is_clean(data_dir / f"broker-{member.id}") for member in found.brokers)
     if session.json:
         print_json({"event": "stopped", "clean": clean})
@@ -139,101 +152,24 @@ def down(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
         print(f"the cluster has stopped; {on_disk(clean)}")
 
 
-def _defaults(count: int) -> dict[str, str]:
-    replicas = min(count, _REPLICAS_MAX)
-    in_sync = 2 if replicas == _REPLICAS_MAX else 1
-    return {"default.replication.factor": str(replicas), "min.insync.replicas": str(in_sync)}
-
-
 def _found(data_dir: Path) -> "LocalCluster":
-    from penstock.cli.cluster_processes import LocalCluster
+    from penstock.cli.cluster_file import LocalCluster
 
     found = LocalCluster.find(data_dir.absolute())
     if found is None:
         raise CommandError(
             f"no cluster was started in {data_dir}: name it with --data-dir, or start one with `penstock cluster up`"
         )
+    if found.was_stopped:
+        raise CommandError(f"the cluster in {data_dir} is stopped: `penstock cluster up` starts it again")
     return found
 
 
-def _start(
-    count: int,
-    data_dir: Path,
-    chosen_ports: tuple[int, int],
-    settings: dict[str, str],
-    then: "Callable[[LocalCluster], None]" = lambda _: None,
-) -> "LocalCluster":
-    """Whatever goes wrong here or in `then`, Ctrl-C too, ends what was started."""
-    from penstock.cli.cluster_processes import HOST, LocalCluster, Member, broker_command, end, spawn
-    from penstock.cli.start import Endpoint, check_port
-    from penstock.testing.zookeeper import ZooKeeperProcess, free_port
-
-    base_port, zookeeper_port = chosen_ports
-    ports = [(base_port + at if base_port else free_port(), free_port()) for at in range(count)]
-    for port, _ in ports:
-        check_port(Endpoint(HOST, port), "--base-port")
-    check_port(Endpoint(HOST, zookeeper_port), "--zookeeper-port")
-    server = ZooKeeperProcess(data_dir / "zookeeper", port=zookeeper_port or free_port())
-    members: list[Member] = []
-    try:
-        spawn(server.command(), server.log_path, 0, (server.port, -1), members)
-        for at, chosen in enumerate(ports, 1):
-            place = data_dir / f"broker-{at}"
-            line = broker_command(at, place, f"{server.connect}/penstock", chosen, settings)
-            spawn(line, data_dir / f"broker-{at}.log", at, chosen, members)
-        started = LocalCluster(members[0], members[1:], settings)
-        started.save(data_dir)
-        then(started)
-    except BaseException:
-        end(members, data_dir)
-        raise
-    return started
-
-
-def _complete(
-    running: "LocalCluster", count: int, data_dir: Path, base_port: int, given: dict[str, str]
-) -> "LocalCluster":
-    """Start what is missing of a cluster that runs, where it was, and brokers up to `count`."""
-    from penstock.cli.cluster_processes import HOST, LocalCluster, Member, broker_command, end_one, spawn
-    from penstock.cli.start import Endpoint, check_port
-    from penstock.testing.zookeeper import ZooKeeperProcess, free_port
-
-    wanted = {one.id: (one.port, one.console_port) for one in running.brokers if not one.is_running}
-    for id_ in range(len(running.brokers) + 1, count + 1):
-        wanted[id_] = (base_port + id_ - 1 if base_port else free_port(), free_port())
-    if not wanted and running.zookeeper.is_running:
-        raise CommandError(f"the cluster in {data_dir} runs already: `penstock cluster down` stops it")
-    for port, _ in wanted.values():
-        check_port(Endpoint(HOST, port), "--base-port")
-    settings = running.settings | given
-    server = ZooKeeperProcess(data_dir / "zookeeper", port=running.zookeeper.port)
-    members: list[Member] = []
-    try:
-        if not running.zookeeper.is_running:
-            spawn(server.command(), server.log_path, 0, (server.port, -1), members)
-        for id_, ports in wanted.items():
-            line = broker_command(
-                id_, data_dir / f"broker-{id_}", f"{server.connect}/penstock", ports, settings
-            )
-            spawn(line, data_dir / f"broker-{id_}.log", id_, ports, members)
-        all_ = {one.id: one for one in (running.zookeeper, *running.brokers, *members)}
-        completed = LocalCluster(all_.pop(0), [all_[id_] for id_ in sorted(all_)], settings)
-        completed.save(data_dir)
-    except BaseException:
-        for member in reversed(members):
-            end_one(member)
-        raise
-    return completed
-
-
-def _wait_for_the_end() -> None:
-    """Until Ctrl-C or SIGTERM."""
-    import contextlib
-    import signal
-
+def _wait_for_the_end(begun: "Sequence[Member]") -> None:
+    """Until Ctrl-C or SIGTERM, or until somebody else has ended all of them."""
     with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            signal.pause()
+        while any(one.is_running for one in begun):
+            time.sleep(_LOOK_SECONDS)
 
 
 def _facts(found: "LocalCluster", outlook: "Outlook | None") -> dict[str, Any]:

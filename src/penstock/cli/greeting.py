@@ -15,7 +15,6 @@ from penstock.cli.output import count_text, print_json, size_text
 from penstock.cli.streams import harmless_output
 
 if TYPE_CHECKING:
-    from penstock.cli.start import Endpoint
     from penstock.server.broker import Broker
     from penstock.services.services import Services
 
@@ -24,11 +23,8 @@ _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
 class Greeting:
-    def __init__(
-        self, session: Session, endpoint: "Endpoint", data_dir: Path, started: float, *, first_start: bool
-    ) -> None:
+    def __init__(self, session: Session, data_dir: Path, started: float, *, first_start: bool) -> None:
         self._session = session
-        self._host = endpoint.host
         self._data_dir = data_dir
         self._started = started
         self._first_start = first_start
@@ -42,19 +38,23 @@ class Greeting:
                 self._for_people(facts)
             else:
                 print(f"penstock listens on {facts['listens']}")
+                for name, address in _several(facts["listeners"]).items():
+                    print(f"listener {name} on {address}")
                 if facts["console_port"] is not None:
-                    print(f"metrics and health on http://{self._host}:{facts['console_port']}")
+                    print(f"metrics and health on http://{facts['host']}:{facts['console_port']}")
                 print(f"version {__version__}, node {facts['node_id']}, data in {self._data_dir}")
                 print(f"{facts['state']}; ready after {facts['start_ms']} ms", flush=True)
 
     def _facts(self, broker: "Broker") -> dict[str, Any]:
         services = broker.services
         partitions = sum(1 for _ in broker.table.partitions())
+        host, port = broker.listeners.all[0].address
         return {
             "event": "ready",
-            "listens": f"{self._host}:{broker.port}",
-            "host": self._host,
-            "port": broker.port,
+            "listens": f"{host}:{port}",
+            "host": host,
+            "port": port,
+            "listeners": {one.name: f"{one.address.host}:{one.address.port}" for one in broker.listeners.all},
             "console_port": broker.console_port if broker.console_port >= 0 else None,
             "node_id": services.node.id,
             "version": __version__,
@@ -87,11 +87,13 @@ class Greeting:
         console = Console(highlight=False)
         lines = Table.grid(padding=(0, 2))
         lines.add_row("Kafka clients", Text(f"bootstrap.servers={facts['listens']}", style="bold"))
+        for name, address in _several(facts["listeners"]).items():
+            lines.add_row(f"listener {name}", Text(address))
         if facts["console_port"] is not None:
-            console_url = f"http://{self._host}:{facts['console_port']}"
+            console_url = f"http://{facts['host']}:{facts['console_port']}"
             lines.add_row("monitoring", Text(f"{console_url}/metrics, {console_url}/healthz"))
         lines.add_row("data", Text(f"{self._data_dir}  ({facts['state']})"))
-        reached = f"{_LOOPBACK.get(self._host, self._host)}:{facts['port']}"
+        reached = f"{_LOOPBACK.get(facts['host'], facts['host'])}:{facts['port']}"
         named = "" if reached == DEFAULT_BOOTSTRAP else f" --bootstrap {reached}"
         lines.add_row("try", Text(f"echo hello | penstock produce greetings{named}", style="cyan"))
         lines.add_row("then", Text(f"penstock consume greetings --from-beginning{named}", style="cyan"))
@@ -113,3 +115,8 @@ class Greeting:
             else:
                 print(f"penstock has stopped; {on_disk(clean)}", flush=True)
         return clean
+
+
+def _several(listeners: dict[str, str]) -> dict[str, str]:
+    """One alone has been told."""
+    return listeners if len(listeners) > 1 else {}

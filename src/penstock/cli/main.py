@@ -60,6 +60,7 @@ def _register() -> None:
         doctor,
         group,
         pipeline,
+        plan,
         produce,
         status,
         topic,
@@ -84,6 +85,7 @@ def _register() -> None:
         why,
         doctor,
         bench,
+        plan,
     ):
         module.register(app)
 

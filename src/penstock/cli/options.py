@@ -6,6 +6,7 @@ from datetime import datetime
 from penstock.cli.errors import WrongUseError
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNITS_COUNT = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS_BYTES = {"b": 1, "kb": 1000, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 
 
@@ -50,3 +51,11 @@ def parse_size(option: str, text: str) -> int:
     if not found or int(found[1]) == 0:
         raise WrongUseError(f"{option} {text!r} is not a size: write 64MB or 1GB")
     return int(found[1]) * _UNITS_BYTES[(found[2] or "B").lower()]
+
+
+def parse_count(option: str, text: str, unit: str = "") -> float:
+    """A number such as `500`, `20k` or `1.5M`; with a unit, `10Gbit`."""
+    found = re.fullmatch(rf"([0-9]+(?:\.[0-9]+)?)\s*([kMG]?){unit}", text.strip(), re.IGNORECASE)
+    if not found or float(found[1]) == 0:
+        raise WrongUseError(f"{option} {text!r} is not a number: write 500{unit}, 20k{unit} or 1.5M{unit}")
+    return float(found[1]) * _UNITS_COUNT[found[2].lower()]

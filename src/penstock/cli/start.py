@@ -12,12 +12,12 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli.command import Session
 from penstock.cli.errors import CommandError, WrongUseError
+from penstock.core.endpoints import Address
 
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
@@ -27,19 +27,15 @@ log = logging.getLogger(__name__)
 _STARTED = time.monotonic()  # this module is imported when the command starts
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 9092
+# Not every address, as in Kafka: who tries things out on a machine is not listening to its network.
+_DEFAULTS = {"listeners": f"PLAINTEXT://{DEFAULT_HOST}:{DEFAULT_PORT}"}
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    host: str
-    port: int
+def parse_address(text: str) -> Address:
+    """`HOST:PORT`, `[::1]:9092`, or Kafka's `PLAINTEXT://HOST:PORT`; an empty host means every address.
 
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_endpoint(text: str) -> Endpoint:
-    """`HOST:PORT`, `[::1]:9092`, or Kafka's `PLAINTEXT://HOST:PORT`; an empty host means every address."""
+    The short form of `listeners`, which can name several.
+    """
     scheme, separator, address = text.strip().rpartition("://")
     if separator and scheme.upper() != "PLAINTEXT":
         raise CommandError(f"the listener {text} asks for {scheme}: only PLAINTEXT is served")
@@ -48,50 +44,40 @@ def parse_endpoint(text: str) -> Endpoint:
         raise WrongUseError(
             f"{text!r} is not an address: write HOST:PORT, such as {DEFAULT_HOST}:{DEFAULT_PORT}"
         )
-    return Endpoint(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
+    return Address(host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port))
 
 
 def load_config(
     flags: Mapping[str, str],
-    endpoint: Endpoint | None,
+    address: Address | None,
     file: Path | None = None,
     defaults: Mapping[str, str] | None = None,
-) -> tuple["BrokerConfig", Endpoint]:
-    """The settings in force and where to listen: flag over environment over file over default."""
+) -> "BrokerConfig":
+    """The settings in force: flag over environment over file over default. `address` is short for one listener."""
     from penstock.config.settings import ConfigError
     from penstock.config.sources import load_broker_config
 
     named = dict(flags)
-    if endpoint is not None:
+    if address is not None:
         if "listeners" in flags:
-            raise WrongUseError(f"--set listeners={flags['listeners']} and {endpoint}: give one address")
-        named["listeners"] = f"PLAINTEXT://{endpoint}"
+            raise WrongUseError(f"--set listeners={flags['listeners']} and {address}: give one address")
+        named["listeners"] = f"PLAINTEXT://{address}"
     try:
         content = file.read_bytes() if file is not None else None
     except OSError as error:
         raise CommandError(f"cannot read the configuration {file}: {error.strerror}") from error
     try:
-        config = load_broker_config(flags=named, environment=os.environ, file=content, defaults=defaults)
+        config = load_broker_config(
+            flags=named, environment=os.environ, file=content, defaults={**_DEFAULTS, **(defaults or {})}
+        )
     except ConfigError as error:
         raise CommandError(f"{error}; docs/configuration.md lists every setting") from error
-    if endpoint is None:
-        config, endpoint = _listening(config)
     if len(config.log_dirs) != 1:
         raise CommandError(f"log.dirs names {len(config.log_dirs)} directories: give one data dir per broker")
-    return config, endpoint
+    return config
 
 
-def _listening(config: "BrokerConfig") -> tuple["BrokerConfig", Endpoint]:
-    """Where to listen; a broker that was told nothing describes the address it takes, which is not Kafka's default."""
-    if "listeners" not in config.given:
-        endpoint = Endpoint(DEFAULT_HOST, DEFAULT_PORT)
-        return config.resolve({**config.given, "listeners": f"PLAINTEXT://{endpoint}"}), endpoint
-    if len(config.listeners) != 1:
-        raise CommandError(f"listeners names {len(config.listeners)} addresses: give one")
-    return config, parse_endpoint(config.listeners[0])
-
-
-def serve(config: "BrokerConfig", endpoint: Endpoint, session: Session) -> None:
+def serve(config: "BrokerConfig", session: Session) -> None:
     """Run the broker until SIGTERM or Ctrl-C."""
     from penstock.cli.greeting import Greeting
     from penstock.config.sources import unknown_variables
@@ -104,13 +90,13 @@ def serve(config: "BrokerConfig", endpoint: Endpoint, session: Session) -> None:
     for name in unknown_variables(os.environ):
         log.warning("%s in the environment is no setting, and has no effect", name)
     data_dir = Path(config.log_dirs[0])
-    check_port(endpoint, "--port")
-    check_port(Endpoint(endpoint.host, max(0, config.penstock_console_port)), "--console-port")
+    check_ports(config, "--port")
+    check_console_port(config)
     first_start = prepare_data_dir(data_dir)
     raise_file_limit()
-    greeting = Greeting(session, endpoint, data_dir, _STARTED, first_start=first_start)
+    greeting = Greeting(session, data_dir, _STARTED, first_start=first_start)
     try:
-        run(config, endpoint.host, endpoint.port, greeting.ready)
+        run(config, greeting.ready)
     except LockedError as error:
         raise CommandError(
             f"{data_dir} is in use by a running broker: stop that one, or give this one another --data-dir"
@@ -122,21 +108,38 @@ def serve(config: "BrokerConfig", endpoint: Endpoint, session: Session) -> None:
     greeting.stopped()
 
 
-def check_port(endpoint: Endpoint, option: str) -> None:
+def check_ports(config: "BrokerConfig", option: str, ports_up: int = 0) -> None:
+    """All that the broker will listen on; `ports_up`: so much higher than its settings say. `option` can name one."""
+    if len(config.listeners) > 1:
+        option = "listeners"
+    for listener in config.listeners:
+        host, port = listener.address
+        check_port(Address(host, port + ports_up if port else 0), option)
+
+
+def check_console_port(config: "BrokerConfig") -> None:
+    check_port(Address(console_host(config), max(0, config.penstock_console_port)), "--console-port")
+
+
+def console_host(config: "BrokerConfig") -> str:
+    return config.penstock_console_host or config.listeners[0].address.host
+
+
+def check_port(address: Address, option: str) -> None:
     """Refuse a port that is taken before the data is touched, as the start would have to be undone otherwise."""
-    if endpoint.port == 0:
+    if address.port == 0:
         return
     try:
-        family = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)[0][0]
+        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((endpoint.host, endpoint.port))
+            probe.bind((address.host, address.port))
     except OSError as error:
-        raise _cannot_listen(endpoint, option, error) from error
+        raise _cannot_listen(address, option, error) from error
 
 
-def _cannot_listen(endpoint: Endpoint, option: str, error: OSError) -> CommandError:
-    host, port = endpoint.host, endpoint.port
+def _cannot_listen(address: Address, option: str, error: OSError) -> CommandError:
+    host, port = address.host, address.port
     if error.errno == errno.EADDRINUSE:
         return CommandError(
             f"port {port} on {host} is in use: stop what runs there (`penstock doctor` says what it is), "
@@ -149,7 +152,7 @@ def _cannot_listen(endpoint: Endpoint, option: str, error: OSError) -> CommandEr
             f"{host} is no address of this machine: use 127.0.0.1, or 0.0.0.0 for every address"
         )
     return CommandError(
-        f"cannot listen on {endpoint}: {error.strerror or error}; choose another with {option}"
+        f"cannot listen on {address}: {error.strerror or error}; choose another with {option}"
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster_admin import ClusterAdmin
     from penstock.client.cluster_info import ClusterInfo, Place, Progress
 
+_EXAMPLES = ("penstock status", "penstock status --watch", "penstock status --wait && penstock verify")
 # Between two looks, to see how fast replicas move.
 _LOOK_SECONDS = 1.0
 _NAMED_MAX = 10
@@ -24,32 +25,50 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "status", examples=("penstock status", "penstock status --watch"))(status)
+    command(app, "status", examples=_EXAMPLES)(status)
 
 
 def status(
     session: Session,
-    watch: Annotated[bool, typer.Option("--watch", help="Again every second, until Ctrl-C.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Again every second, until Ctrl-C (with --wait: until then).")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return only when no partition lacks a leader or a replica.")
+    ] = False,
 ) -> None:
-    """The cluster in one page: brokers, partitions that lack replicas, and replicas on their way."""
+    """The cluster in one page: brokers, partitions that lack replicas, and replicas on their way.
+
+    With --wait it goes on when all replicas are in sync and none moves: between two brokers of a rolling restart.
+    """
     from penstock.client.cluster_admin import ClusterAdmin
     from penstock.client.connect import reach
 
     reach(session.bootstrap)
     with ClusterAdmin(session.bootstrap) as admin:
-        outlook = Outlook(admin)
-        while True:
-            outlook.look(twice=not watch)
-            if watch and sys.stdout.isatty():
-                print(_CLEAR, end="")
-            if session.json:
-                print_json(outlook.as_json())
-            else:
-                print_brokers(outlook.found)
-                outlook.print()
-            if not watch:
-                return
-            time.sleep(_LOOK_SECONDS)
+        _look_on(session, admin, watch=watch, wait=wait)
+
+
+def _look_on(session: Session, admin: "ClusterAdmin", *, watch: bool, wait: bool) -> None:
+    outlook = Outlook(admin)
+    while True:
+        outlook.look(twice=not watch and not wait)
+        is_done = outlook.is_whole if wait else not watch
+        if watch or is_done:
+            _show(session, outlook, clear=watch and sys.stdout.isatty())
+        if is_done:
+            return
+        time.sleep(_LOOK_SECONDS)
+
+
+def _show(session: Session, outlook: "Outlook", *, clear: bool) -> None:
+    if clear:
+        print(_CLEAR, end="")
+    if session.json:
+        print_json(outlook.as_json())
+    else:
+        print_brokers(outlook.found)
+        outlook.print()
 
 
 class Outlook:
@@ -72,6 +91,11 @@ class Outlook:
         self.found = self._admin.look()
         self._moves = {place: self.found.copied(place) for place in self.found.moving}
         self._pace.note(time.monotonic(), -self._left_bytes)
+
+    @property
+    def is_whole(self) -> bool:
+        """Every partition has its leader and all its replicas in sync, where they belong."""
+        return not (self.found.offline or self.found.under_replicated or self._moves)
 
     @property
     def _left_bytes(self) -> int:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.command import Session, command
+from penstock.core.endpoints import Address
 
 _EXAMPLES = (
     "penstock up",
@@ -13,7 +14,7 @@ _EXAMPLES = (
     "penstock up --port 0 --set num.partitions=4 --set log.retention.hours=24",
 )
 # Nobody waits three seconds for other members of a group on a broker that was just tried out.
-_DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
+TRIED_OUT = {"group.initial.rebalance.delay.ms": "0"}
 
 
 def register(app: typer.Typer) -> None:
@@ -66,9 +67,8 @@ def up(
         flags["log.dirs"] = str(data_dir)
     if console_port is not None:
         flags["penstock.console.port"] = str(console_port)
-    endpoint = None
+    address = None
     if host is not None or port is not None:
         chosen_port = start.DEFAULT_PORT if port is None else port
-        endpoint = start.Endpoint(host or start.DEFAULT_HOST, chosen_port)
-    config, endpoint = start.load_config(flags, endpoint, defaults=_DEFAULTS)
-    start.serve(config, endpoint, session)
+        address = Address(host or start.DEFAULT_HOST, chosen_port)
+    start.serve(start.load_config(flags, address, defaults=TRIED_OUT), session)

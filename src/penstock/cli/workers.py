@@ -16,7 +16,8 @@ from penstock.cli.check_data import is_clean, on_disk
 from penstock.cli.command import Session
 from penstock.cli.errors import CommandError
 from penstock.cli.output import count_text, print_json
-from penstock.cli.start import Endpoint, check_port, prepare_data_dir
+from penstock.cli.start import check_console_port, check_ports, console_host, prepare_data_dir
+from penstock.core.endpoints import Address
 
 if TYPE_CHECKING:
     from penstock.config.broker import BrokerConfig
@@ -31,7 +32,6 @@ class Crew:
     """What all workers share: the command line's settings, once read."""
 
     config: "BrokerConfig"
-    endpoint: Endpoint
     count: int
     # As they were given; what differs from worker to worker comes behind, and wins.
     arguments: Sequence[str]
@@ -41,19 +41,31 @@ class Crew:
         line = [sys.executable, "-m", "penstock.cli.main", "broker", "--json", *self.arguments]
         # Under both names: either may be among the settings that all of them were given.
         line += ["--id", str(config.node_id + number), "--set", f"broker.id={config.node_id + number}"]
-        line += ["--listener", str(Endpoint(self.endpoint.host, port))]
+        line += ["--set", f"listeners={','.join(self._listeners(number, port))}"]
         line += ["--data-dir", str(self.data_dir(number))]
         line += ["--host-label", config.penstock_host_label or socket.gethostname()]
         line += ["--console-port", "0", "--set", "penstock.console.host=127.0.0.1"]
-        if config.advertised_listeners:
-            line += ["--set", f"advertised.listeners={_shifted(config.advertised_listeners[0], number)}"]
+        if config.values["advertised.listeners"]:
+            told = [(one.name, one.advertised) for one in config.listeners if one.advertised is not None]
+            advertised = [f"{name}://{_shifted(address, number)}" for name, address in told]
+            line += ["--set", f"advertised.listeners={','.join(advertised)}"]
         return line
+
+    def _listeners(self, number: int, port: int) -> list[str]:
+        """Each with a port of its own; that of the first may have been chosen by the system, at an earlier start."""
+        first, *others = self.config.listeners
+        shifted = [f"{one.name}://{_shifted(one.address, number)}" for one in others]
+        return [f"{first.name}://{Address(first.address.host, port)}", *shifted]
 
     def data_dir(self, number: int) -> Path:
         return Path(self.config.log_dirs[0]) / f"worker-{number}"
 
+    @property
+    def host(self) -> str:
+        return self.config.listeners[0].address.host
+
     def port(self, number: int) -> int:
-        return self.endpoint.port + number if self.endpoint.port else 0
+        return _shifted(self.config.listeners[0].address, number).port
 
 
 def run_workers(crew: Crew, session: Session) -> None:
@@ -74,9 +86,7 @@ def run_workers(crew: Crew, session: Session) -> None:
         for number in range(crew.count)
     ]
     console = (
-        (config.penstock_console_host or crew.endpoint.host, config.penstock_console_port)
-        if config.penstock_console_port >= 0
-        else None
+        (console_host(config), config.penstock_console_port) if config.penstock_console_port >= 0 else None
     )
 
     async def run() -> None:
@@ -94,25 +104,42 @@ def run_workers(crew: Crew, session: Session) -> None:
 
 
 def _check(crew: Crew) -> None:
-    config, endpoint = crew.config, crew.endpoint
+    config = crew.config
     if config.zookeeper_connect is None:
         raise CommandError(
             f"{crew.count} workers are {crew.count} brokers of one cluster, which needs a ZooKeeper: name it with "
             "--zookeeper HOST:PORT/PATH (`penstock cluster up` starts one to try things with)"
         )
-    if endpoint.port + crew.count - 1 > _PORT_MAX:
-        raise CommandError(
-            f"{crew.count} workers need ports from {endpoint.port} on: choose a lower one with --listener"
-        )
+    _check_room(crew)
     for number in range(crew.count):
-        check_port(Endpoint(endpoint.host, crew.port(number)), "--listener")
+        check_ports(config, "--listener", number)
         prepare_data_dir(crew.data_dir(number))
-    check_port(Endpoint(endpoint.host, max(0, config.penstock_console_port)), "--console-port")
+    check_console_port(config)
+
+
+def _check_room(crew: Crew) -> None:
+    """Each worker takes the next port of each listener."""
+    taken: dict[int, str] = {}
+    for listener in crew.config.listeners:
+        first = listener.address.port
+        if not first:
+            continue
+        if first + crew.count - 1 > _PORT_MAX:
+            raise CommandError(
+                f"{crew.count} workers need ports from {first} on: choose a lower one with --listener"
+            )
+        for port in range(first, first + crew.count):
+            if port in taken:
+                raise CommandError(
+                    f"{crew.count} workers need ports from {first} on for the listener {listener.name}, and "
+                    f"{taken[port]} takes {port}: keep them further apart in listeners"
+                )
+            taken[port] = listener.name
 
 
 def _greet(session: Session, crew: Crew, began: float, supervisor: "Supervisor") -> None:
-    host = crew.endpoint.host
-    listens = [str(Endpoint(host, worker.port)) for worker in supervisor.workers]
+    host = crew.host
+    listens = [str(Address(host, worker.port)) for worker in supervisor.workers]
     start_ms = round((time.monotonic() - began) * 1000)
     if session.json:
         print_json(
@@ -140,10 +167,9 @@ def _greet(session: Session, crew: Crew, began: float, supervisor: "Supervisor")
     print(f"{count_text(crew.count, 'worker')}; ready after {start_ms} ms", flush=True)
 
 
-def _shifted(listener: str, number: int) -> str:
-    """The same address for another worker; port 0 stays, which stands for the one it listens on."""
-    address, _, port = listener.rpartition(":")
-    return f"{address}:{int(port) + number if int(port) else 0}"
+def _shifted(address: Address, number: int) -> Address:
+    """The same for another worker; port 0 stays, which is any that is free, or the one that is listened on."""
+    return Address(address.host, address.port + number if address.port else 0)
 
 
 def _dies_with(parent: int) -> Callable[[], None]:

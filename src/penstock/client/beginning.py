@@ -5,13 +5,13 @@ a partition that goes to another member before its first commit would begin ther
 meanwhile would be handed to nobody.
 
 A partition that was not there when the group began is read from its first message: all of them came since. So every
-commit of a group that began at the end notes how many partitions the topic had then. A retry topic is read from its
-first message, too: what waits there was put there by this group.
+commit of a group that did not begin at the first messages notes how many partitions the topic had then. Where each
+partition has an offset of its own nothing is noted: those that are not named are read from the first. A retry topic is
+read from its first message, too: what waits there was put there by this group.
 """
 
 import json
-from collections.abc import Collection, Iterable
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TopicPartition
@@ -38,19 +38,20 @@ class Beginning:
         self._began_with: dict[str, int] = {}  # when the group did
 
     @property
-    def _moves(self) -> bool:
-        return self._start == "latest" or isinstance(self._start, timedelta)
+    def _skips(self) -> bool:
+        """Whether it would pass messages in any partition."""
+        return self._start != "earliest" and not isinstance(self._start, Mapping)
 
     def look(self, raw: "RawConsumer") -> None:
         """What is there now, before the group is joined."""
-        if self._moves:
+        if self._skips:
             topics = raw.list_topics(timeout=REQUEST_SECONDS).topics
             self._counts = {name: len(topic.partitions) for name, topic in topics.items()}
 
     def find(self, raw: "RawConsumer", partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The partitions with the offsets from which they are read."""
         committed = told(raw.committed(partitions, timeout=REQUEST_SECONDS))
-        if self._moves:
+        if self._skips:
             for topic in sorted(
                 {one.topic for one in committed} - self._began_with.keys() - set(self._retries)
             ):
@@ -68,7 +69,7 @@ class Beginning:
         return committed
 
     def _from_the_first(self, one: TopicPartition) -> bool:
-        return one.topic in self._retries or (self._moves and one.partition >= self._began_with[one.topic])
+        return one.topic in self._retries or (self._skips and one.partition >= self._began_with[one.topic])
 
     def _ask_when_it_began(self, raw: "RawConsumer", topic: str, partitions: list[TopicPartition]) -> None:
         count = self._counts.get(topic, 0)

@@ -63,7 +63,7 @@ class BrokerInfo:
     controller: bool
     replicas: int
     leaders: int
-    size_bytes: int | None  # of its logs
+    size_bytes: int | None  # of its logs; None: it did not say which it has
     free_bytes: int | None  # of its disk
 
     @property

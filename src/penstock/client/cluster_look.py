@@ -107,7 +107,8 @@ def _state(told: DescribeClusterBroker, own: _Own | None, replicas: int) -> Brok
     if own is None:
         return BrokerState.SILENT
     if own.draining:
-        return BrokerState.DRAINING if replicas else BrokerState.DRAINED
+        # Without the list of its logs nobody knows what metadata hides.
+        return BrokerState.DRAINING if replicas or own.sizes is None else BrokerState.DRAINED
     return BrokerState.IN_SERVICE
 
 

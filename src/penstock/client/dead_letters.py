@@ -12,7 +12,7 @@ retention might take it before anybody has read it.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -57,8 +57,24 @@ class DeadLetterBox:
         """Every dead-letter topic of the cluster."""
         names = [topic.name for topic in self._admin.topics()]
         known = set(names)
-        found = [one for name in names for one in self._counted(name, _splits(name, known))]
+        found = [one for name in names for one in self._counted(name, self._sources(name, known))]
         return [replace(one, retries=self.retries(one.topic, one.group)) for one in found]
+
+    def _sources(self, name: str, known: set[str]) -> list[tuple[str, str]]:
+        """Topic and group of a dead-letter topic: those that its name may mean and that are there. Where none is, the
+        first letter says which was deleted."""
+        found = _splits(name, known)
+        if found:
+            return found
+        splits = dict(_splits(name))
+        if not splits:
+            return []
+        origin = next((letter.origin.topic for letter in self._read(name, self._all_of(name))), None)
+        return [(origin, splits[origin])] if origin in splits else []
+
+    def _all_of(self, name: str) -> dict[int, tuple[int, int]]:
+        partitions = self._admin.describe(name).partitions
+        return {one.index: (one.earliest or 0, one.latest or 0) for one in partitions}
 
     def retries(self, topic: str, group: str) -> Retries | None:
         """What the group tries again of it; None: nothing."""
@@ -67,10 +83,7 @@ class DeadLetterBox:
     def _counted(self, name: str, splits: list[tuple[str, str]]) -> list[DeadLetters]:
         if len(splits) <= 1:
             return [self._counted_by_offsets(name, *split) for split in splits]
-        every = {
-            one.index: (one.earliest or 0, one.latest or 0) for one in self._admin.describe(name).partitions
-        }
-        letters = list(self._read(name, every))
+        letters = list(self._read(name, self._all_of(name)))
         found = []
         for topic, group in splits:
             left = self._left(name, topic, group)
@@ -103,11 +116,12 @@ class DeadLetterBox:
         start = {index: at for index, (at, _) in ends.items()}
         # Retention may take some of them meanwhile: it ends where the partitions do.
         told = {"enable.partition.eof": True}
-        with Consumer(self._bootstrap, name, start=start, config=told) as consumer:
+        # A signal is for whoever wanted to know: half of the letters or marks must not be taken for all.
+        with Consumer(self._bootstrap, name, start=start, config=told, stop_on=()) as consumer:
             while left:
                 message = consumer.receive(_LOOK_SECONDS)
                 if message is None:
-                    if consumer.stopped or {index for _, index in consumer.at_end} >= ends.keys():
+                    if {index for _, index in consumer.at_end} >= ends.keys():
                         return
                     continue
                 if message.offset < ends.get(message.partition, (0, 0))[1]:
@@ -121,37 +135,40 @@ class DeadLetterBox:
         once; they share the partitions.
         """
         name = self._existing(topic, group)
-        ends = self._left(name, topic, group)
-        begins = {index: at for index, (at, _) in ends.items()}
-        left = sum(end - at for at, end in ends.values())
-        done = 0
-        if not left:
+        left = self._left(name, topic, group)
+        begins, ends = ({index: both[at] for index, both in left.items()} for at in (0, 1))
+        unfinished = _unfinished(left, ends)
+        done, stopped = 0, False
+        if not unfinished:
             return 0
         marks = self._marks(name, topic)
         marks.make()  # before anything is sent: what cannot be marked would be sent again each time
         oldest_ms = self._oldest_ms(topic)
-        stopped = False
+        told = {"enable.partition.eof": True}  # the last offsets may have no letters
+        replaying = _replay_group(topic, group)
         with (
             Producer(self._bootstrap) as producer,
-            Consumer(self._bootstrap, name, group=_replay_group(topic, group), start=begins) as consumer,
+            Consumer(self._bootstrap, name, group=replaying, start=begins, config=told) as consumer,
         ):
-            while left > 0 and done != most:
-                wanted = left if most is None else min(left, most - done)
-                batch = consumer.receive_many(min(_UNACKNOWLEDGED_MAX, wanted), timeout=_LOOK_SECONDS)
+            while unfinished and done != most:
+                wanted = _UNACKNOWLEDGED_MAX if most is None else min(_UNACKNOWLEDGED_MAX, most - done)
+                batch = consumer.receive_many(wanted, timeout=_LOOK_SECONDS)
                 if not batch:
                     consumer.commit()
                     stopped = consumer.stopped
-                    if stopped or not self._waiting(name, topic, group):
+                    if stopped:
                         break
+                    unfinished -= {index for _, index in consumer.at_end}
+                    unfinished &= _unfinished(self._left(name, topic, group), ends)
                     continue
                 # Acknowledged first; asking for more commits. What raises leaves the whole batch to be replayed.
+                due = [letter for letter in batch if letter.offset < ends.get(letter.partition, 0)]
                 # What was marked and not committed comes once more.
-                fresh = [letter for letter in batch if letter.offset >= begins.get(letter.partition, 0)]
-                own = [letter for letter in fresh if _is_of(letter, topic)]
+                own = [one for one in due if one.offset >= begins[one.partition] and _is_of(one, topic)]
                 _send_back(producer, topic, own, oldest_ms)
-                marks.write(producer, batch)
+                marks.write(producer, due)
                 done += len(own)
-                left -= len(fresh)
+                unfinished -= _leave_the_others(consumer, batch, ends)
         if stopped:
             raise ClientError(f"stopped: {done} dead letters of {topic} were replayed, the others still wait")
         return done
@@ -163,18 +180,24 @@ class DeadLetterBox:
         limits = [age for age in ages if age != _FOR_EVER]
         return _now_ms() - min(limits) // 2 if limits else 0
 
-    def _waiting(self, name: str, topic: str, group: str) -> int:
-        return sum(end - at for at, end in self._left(name, topic, group).values())
-
     def _left(self, name: str, topic: str, group: str) -> dict[int, tuple[int, int]]:
         """From where to where, in each partition."""
         committed = self._admin.committed(_replay_group(topic, group))
+        before = self._replayed_before(name)
         marked = self._marks(name, topic).read()
         left = {}
-        for one in self._admin.describe(name).partitions:
-            at = max(committed.get((name, one.index), 0), marked.get(one.index, 0), one.earliest or 0)
-            left[one.index] = (min(at, one.latest or 0), one.latest or 0)
+        for index, (earliest, latest) in self._all_of(name).items():
+            place = (name, index)
+            at = max(committed.get(place, 0), before.get(place, 0), marked.get(index, 0), earliest)
+            left[index] = (min(at, latest), latest)
         return left
+
+    def _replayed_before(self, name: str) -> dict[tuple[str, int], int]:
+        """By earlier versions, whose group did not say of which topic the letters were: it counts where there is but
+        one."""
+        found = self._admin.committed(f"{name}.replay")
+        known = {one.name for one in self._admin.topics()} if found else set()
+        return found if len(_splits(name, known)) <= 1 else {}
 
     def _marks(self, name: str, topic: str) -> "_Marks":
         return _Marks(self._admin, self._read, name, topic)
@@ -232,6 +255,25 @@ class _Marks:
             producer.send(self._name, str(end), key=f"{self._key}{partition}").result()
 
 
+def _unfinished(left: dict[int, tuple[int, int]], ends: dict[int, int]) -> set[int]:
+    return {index for index, end in ends.items() if left.get(index, (end, end))[0] < end}
+
+
+def _leave_the_others(consumer: Consumer, batch: list[Message], ends: dict[int, int]) -> set[int]:
+    """Nothing behind the ends is read or committed. Gives the partitions that are through."""
+    through = set()
+    for index in {letter.partition for letter in batch}:
+        offsets = [letter.offset for letter in batch if letter.partition == index]
+        end = ends.get(index, 0)
+        behind = [offset for offset in offsets if offset >= end]
+        if behind:
+            consumer.seek(batch[0].topic, index, behind[0])
+        if behind or offsets[-1] + 1 == end:
+            consumer.pause(batch[0].topic, index)
+            through.add(index)
+    return through
+
+
 def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms: int) -> None:
     count = producer.partitions(topic) if letters else 0
     deliveries = []
@@ -261,10 +303,10 @@ def _replay_group(topic: str, group: str) -> str:
     return f"{topic}/{group}.dlq.replay"
 
 
-def _splits(name: str, known: set[str]) -> list[tuple[str, str]]:
+def _splits(name: str, known: Container[str] | None = None) -> list[tuple[str, str]]:
     """What may be topic and group of a dead-letter topic: beginnings that are topics, the longest first."""
     if not name.endswith(_SUFFIX):
         return []
     parts = name.removesuffix(_SUFFIX).split(".")
     splits = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(len(parts) - 1, 0, -1)]
-    return [(topic, group) for topic, group in splits if topic in known]
+    return [(topic, group) for topic, group in splits if known is None or topic in known]

@@ -278,14 +278,8 @@ class Reader:
             self._note_error(raw)
         self._raise_failure()
         self._make_ready()  # a rebalance may have come with the messages
-        fresh = self.intake.inbox
-        if self.holding.active:
-            if self._ahead:  # a poll that was cut short may have brought them back from the window, committed
-                held = first_offsets(raw for raw in fresh if self.holding.holds(where(raw)))
-                self.ahead.returned = held | self.ahead.returned
-            fresh = self.holding.without_held(fresh)
-        if self._admit is not None:
-            fresh = self._admit(self, fresh)
+        with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
+            fresh = self._admitted(self.intake.inbox)
         hold = self._ahead and (hold or (self.ahead.held and self.window.index < len(self.window.raws)))
         returned: dict[Where, int] | None = self.ahead.returned
         if fresh and self._ahead and not hold:
@@ -297,6 +291,14 @@ class Reader:
             self.ahead.returned, self.ahead.held = returned or {}, hold
         self.intake.inbox = []
         return taken
+
+    def _admitted(self, fresh: "list[RawMessage]") -> "list[RawMessage]":
+        if self.holding.active:
+            if self._ahead:  # a poll that was cut short may have brought them back from the window, committed
+                held = first_offsets(raw for raw in fresh if self.holding.holds(where(raw)))
+                self.ahead.returned = held | self.ahead.returned
+            fresh = self.holding.without_held(fresh)
+        return fresh if self._admit is None else self._admit(self, fresh)
 
     def _note_error(self, raw: "RawMessage") -> None:
         error = raw.error()

@@ -70,6 +70,9 @@ class RetryFlow:
         self._group = group
         self._sources = {retry_topic(topic, group): topic for topic in topics}
         self._under_way: list[Passing] = []
+        self._waits: dict[
+            Where, tuple[int, float]
+        ] = {}  # the message that a partition waits for, and until when
         admin = Admin(bootstrap)
         for topic in topics:
             partitions = len(admin.partition_indexes(topic))
@@ -122,13 +125,24 @@ class RetryFlow:
                 continue
             if not self.ordered and self._is_foreign(raw):
                 continue
-            wait_ms = self._due_ms(raw) - now if place[0] in self._sources else 0
-            if wait_ms > 0:
+            wait_seconds = self._wait_seconds(raw, now) if place[0] in self._sources else 0.0
+            if wait_seconds > 0:
                 held.add(place)
-                reader.holding.until(place, raw.offset(), wait_ms / 1000)  # type: ignore[arg-type]
+                reader.holding.until(place, raw.offset(), wait_seconds)  # type: ignore[arg-type]
             else:
                 admitted.append(raw)
         return admitted
+
+    def _wait_seconds(self, raw: "RawMessage", now: int) -> float:
+        """Whichever clock it was written by, nothing waits for longer than the longest wait since it was seen here."""
+        wait_ms = self._due_ms(raw) - now
+        if wait_ms <= 0:
+            return 0.0
+        place, offset = where(raw), raw.offset()
+        assert offset is not None
+        if place not in self._waits or self._waits[place][0] != offset:
+            self._waits[place] = (offset, time.monotonic() + self._policy.longest_seconds)
+        return min(wait_ms / 1000, self._waits[place][1] - time.monotonic())
 
     def _is_foreign(self, raw: "RawMessage") -> bool:
         """Names may hold dots: `orders` read by `eu.billing` and `orders.eu` read by `billing` share a retry topic."""
@@ -158,6 +172,8 @@ class RetryFlow:
         """Partitions went away uncommitted: who owns them next is given their messages again, and passes them on. Sent
         from here as well, they would come behind later ones."""
         self._under_way = [passing for passing in self._under_way if passing.source not in gone]
+        for place in gone:
+            self._waits.pop(place, None)
 
     def settle(self) -> None:
         """Wait until every message passed on is acknowledged; only then may its old place be committed."""

@@ -220,6 +220,7 @@ class OrderedRetryFlow(RetryFlow):
         ]
         tries: Tries = {"offset": message.offset, "failures": failures, "due": due}
         self._tries[place] = {**tries, "history": told}
+        self._waits.pop(place, None)  # it waits anew
         reader.commits.note(place, message.offset, note(tries, told[-_HISTORY_KEPT:]))
         reader.try_again(place, message.offset, wait_seconds)
 

@@ -58,8 +58,18 @@ class Undisturbed:
                     _set(number, found)
         finally:
             self._holding = False
-            for number, frame in self._came:
+            if self._came:
+                self._tell()
+
+    def _tell(self) -> None:
+        """Called, not raised anew: an event loop has been woken by the signals themselves. A handler that raises, as
+        Ctrl-C's does, keeps none of the others from being heard."""
+        try:
+            while self._came:
+                number, frame = self._came.pop(0)
                 handler = _get(number)
-                # Called, not raised anew: an event loop has been woken by the signal itself.
                 if callable(handler):
                     handler(number, frame)
+        finally:
+            if self._came:
+                self._tell()

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.describe import Described, DescribedSynonym
+from penstock.config.listeners import ListenerConfig, resolve_listeners
 from penstock.config.settings import ConfigError, Setting, Source, Update, Value, lookup
 from penstock.core.error_codes import ErrorCode
 
@@ -34,8 +35,8 @@ class BrokerConfig:
     broker_rack: str | None
     penstock_host_label: str | None
     log_dirs: tuple[str, ...]
-    listeners: tuple[str, ...]
-    advertised_listeners: tuple[str, ...] | None
+    listeners: tuple[ListenerConfig, ...]
+    inter_broker_listener_name: str
     zookeeper_connect: str | None
     zookeeper_session_timeout_ms: int
     zookeeper_connection_timeout_ms: int | None
@@ -119,6 +120,8 @@ class BrokerConfig:
                 values[name] = lookup(BROKER_SETTINGS, "broker", name).parse(text)
         attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES.items()}
         attributes["log_dirs"] = values["log.dirs"] or values["log.dir"]
+        listeners, inter_broker = resolve_listeners(values, given)
+        attributes |= {"listeners": listeners, "inter_broker_listener_name": inter_broker}
         return cls(
             values=MappingProxyType(values),
             given=MappingProxyType(dict(given)),
@@ -263,7 +266,8 @@ def _with_defaults_derived(given: Layer) -> dict[str, str]:
     return layer
 
 
-_LAYERS = {"values", "given", "dynamic_default", "dynamic"}
+# Not the values of single settings.
+_MADE = {"values", "given", "dynamic_default", "dynamic", "listeners"}
 _ATTRIBUTES = {
-    field.name: field.name.replace("_", ".") for field in fields(BrokerConfig) if field.name not in _LAYERS
+    field.name: field.name.replace("_", ".") for field in fields(BrokerConfig) if field.name not in _MADE
 }

@@ -14,7 +14,6 @@ from penstock.config.settings import (
     Update,
     Validator,
     Value,
-    addresses_or_unset,
     at_least,
     between,
     by_name,
@@ -81,18 +80,17 @@ _NODE = (
         "user:password for ZooKeeper: only who knows it may read or write this cluster's metadata there."),
 )
 
-# What a broker does not honour it must not accept: `SASL_SSL` that is served in plaintext is worse than an error.
 _PROTOCOLS_BY_NAME = "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT"
 _LISTENERS = (
-    _broker("listeners", _LIST, ("PLAINTEXT://:9092",), "The addresses the broker listens on.",
+    _broker("listeners", _LIST, ("PLAINTEXT://:9092",),
+        "The addresses the broker listens on, each under a name: CLIENTS://:9092,BROKERS://10.0.0.1:9093.",
         not_empty_list()),
     _broker("advertised.listeners", _LIST, None,
-        "The addresses given to clients when they differ from `listeners`.", addresses_or_unset()),
-    _broker("listener.security.protocol.map", _STRING,
-        _PROTOCOLS_BY_NAME, "Which security protocol each listener name speaks: as by default, for now.",
-        one_of(_PROTOCOLS_BY_NAME)),
+        "The addresses given to the clients of each listener, where they differ from `listeners`."),
+    _broker("listener.security.protocol.map", _STRING, _PROTOCOLS_BY_NAME,
+        "Which security protocol each listener name speaks: only PLAINTEXT is served yet."),
     _broker("inter.broker.listener.name", _STRING, None,
-        "The listener brokers use among themselves: the only one there is, for now.", one_of_or_unset("PLAINTEXT")),
+        "The listener that brokers use among themselves; unset: the one named as `security.inter.broker.protocol`."),
     _broker("security.inter.broker.protocol", _STRING, "PLAINTEXT",
         "The protocol brokers use among themselves: no other yet.", one_of("PLAINTEXT")),
     _broker("penstock.console.port", _INT, 9080,

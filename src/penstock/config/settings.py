@@ -205,9 +205,6 @@ def _invalid(name: str, shown: str, reason: str) -> str:
     return f"Invalid value {shown} for configuration {name}: {reason}"
 
 
-_PORT_MAX = 65535
-
-
 # -- Validators ------------------------------------------------------------------------------------------------
 
 
@@ -295,24 +292,6 @@ def not_empty_list() -> Validator:
         lambda value: isinstance(value, tuple) and any(value),
         lambda name, value: f"Configuration '{name}' must not be empty.",
     )
-
-
-def addresses_or_unset() -> Validator:
-    """Of brokers: what cannot be an address would be told to all others, which try it for ever."""
-    return Validator(
-        "a list like PLAINTEXT://host:9092, or unset",
-        lambda value: not value or (isinstance(value, tuple) and all(map(_is_address, value))),
-        lambda name, value: _invalid(name, render(value), "Not an address: write PLAINTEXT://HOST:PORT"),
-    )
-
-
-def _is_address(text: str) -> bool:
-    host, colon, port = text.rpartition("//")[2].rpartition(":")
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        return False
-    return bool(colon and host) and port.isdecimal() and int(port) <= _PORT_MAX
 
 
 def _is_pair(text: str) -> bool:

@@ -32,6 +32,7 @@ from penstock.coordination.state import TreeState
 from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot, Tree
 from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.core.files import Files, LockedError, OsFiles
+from penstock.core.formats import check_version
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ CREATE TABLE IF NOT EXISTS counter (only INTEGER PRIMARY KEY CHECK (only = 1), n
 INSERT OR IGNORE INTO counter VALUES (1, 0);
 CREATE TABLE IF NOT EXISTS reserve (room BLOB NOT NULL);
 """
+
+_VERSION = 1  # of the tables: SQLite's `user_version`; 0 is a new file, or one of before they had a version
 
 # Room for what frees a full disk; more than a few such changes at a time do not come.
 RESERVE_BYTES = 256 * 1024
@@ -71,7 +74,10 @@ class EmbeddedStore:
 
     @classmethod
     async def open(cls, path: Path, files: Files | None = None) -> "EmbeddedStore":
-        """Creates the file when it is missing; `LockedError` when another process has it open."""
+        """Creates the file when it is missing; `LockedError` when another process has it open.
+
+        `NewerFormatError` when a newer release made it.
+        """
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination")
         database = _Database(path, files or OsFiles())
         try:
@@ -246,6 +252,8 @@ class _Database:
             connection = sqlite3.connect(self.path, timeout=0, isolation_level=None)
             try:
                 connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                check_version(self.path, version, _VERSION)
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=NORMAL")
                 connection.executescript(_SCHEMA)
@@ -254,6 +262,8 @@ class _Database:
                     _reserve(connection)
                 connection.execute("PRAGMA synchronous=FULL")
                 try:
+                    if version < _VERSION:
+                        connection.execute(f"PRAGMA user_version={_VERSION}")
                     _settle(connection)
                 except sqlite3.Error as error:
                     if not _is_full(error):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.coordination.ids import id_bytes
 from penstock.coordination.nodes import (
     BROKER_CONFIGS,
     BROKERS,
@@ -28,7 +29,6 @@ from penstock.coordination.nodes import (
     decode_life,
     decode_partition,
     decode_topic,
-    id_bytes,
 )
 from penstock.coordination.tree import Change, FeedGapError, Node, Snapshot
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from penstock.coordination import nodes, writes
+from penstock.coordination.ids import id_text
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
 from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, Removed, TopicRecord
 from penstock.coordination.tree import (
@@ -114,7 +115,7 @@ class MetadataStore:
         while True:
             sixteen = self._random.randbytes(16)
             # A leading dash would read as an option on command lines.
-            if sixteen not in _RESERVED_IDS and not nodes.id_text(sixteen).startswith("-"):
+            if sixteen not in _RESERVED_IDS and not id_text(sixteen).startswith("-"):
                 return sixteen
 
     # -- topics --

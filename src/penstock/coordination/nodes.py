@@ -15,9 +15,10 @@ a topic too large for one multi can be written in parts and what is left of a fa
 
 Values are JSON objects; unknown members are ignored, so that older readers get along with newer writers. Those of a
 topic are also kept when it is written again: what a newer version noted there must survive an older controller.
+
+Each says its version, 1 where it says none. It is raised only for what older readers would misread: they refuse it.
 """
 
-import base64
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,7 +27,10 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from penstock.coordination.ids import id_bytes, id_text
 from penstock.coordination.tree import CoordinationError, Node
+from penstock.core.endpoints import Address, Endpoint, find_endpoint
+from penstock.core.formats import NewerFormatError, check_version
 
 CLUSTER = "/cluster"
 TOPICS = "/topics"
@@ -41,6 +45,8 @@ CONTROLLER_EPOCH = "/controller-epoch"
 DEFAULT_BROKER = "default"
 
 _CACHED_MAX = 4096
+_VERSION = 1
+_VERSION_MEMBER = "version"
 # json.dumps would build an encoder per call.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
@@ -147,6 +153,7 @@ class BrokerRegistration:
     id: int
     # The data directory's identity: the same broker come back, or another with its number?
     identity: str
+    # Where other brokers reach it, and brokers of an older version send clients.
     host: str
     port: int
     rack: str | None = None
@@ -157,6 +164,15 @@ class BrokerRegistration:
     machine: str | None = None
     # It is about to leave: leaders go elsewhere, and it joins no set of in-sync replicas.
     stopping: bool = False
+    # Where clients of each listener reach it. An older version has none of that: `host` and `port` are for all.
+    endpoints: tuple[Endpoint, ...] = ()
+
+    def address_for(self, listener: str) -> Address | None:
+        """Where clients of a listener reach it; None: it has no such listener."""
+        if not self.endpoints:
+            return Address(self.host, self.port)
+        found = find_endpoint(self.endpoints, listener)
+        return None if found is None else Address(found.host, found.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +206,7 @@ def encode_topic(record: TopicRecord) -> bytes:
 
 def decode_topic(path: str, node: Node) -> TopicRecord:
     with _naming(path):
-        fields = json.loads(node.data)
+        fields = _fields(node.data)
         configs = {str(name): str(value) for name, value in fields["configs"].items()}
         return TopicRecord(
             id_bytes(fields["id"]),
@@ -204,7 +220,7 @@ def decode_topic(path: str, node: Node) -> TopicRecord:
         )
 
 
-_TOPIC_MEMBERS = frozenset({"id", "partitions", "configs", "first_epoch", "removed"})
+_TOPIC_MEMBERS = frozenset({_VERSION_MEMBER, "id", "partitions", "configs", "first_epoch", "removed"})
 
 
 def partitions_path(topic_id: bytes) -> str:
@@ -242,7 +258,7 @@ def decode_partition(path: str, node: Node) -> PartitionState:
 
 @lru_cache(maxsize=_CACHED_MAX)
 def _decode_partition(data: bytes, version: int) -> PartitionState:
-    fields = json.loads(data)
+    fields = _fields(data)
     inlet = None
     if "inlet" in fields:
         offset, into, written_ms, epoch, hidden = map(int, fields["inlet"])
@@ -272,13 +288,14 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "incarnation": broker.incarnation,
             "machine": broker.machine,
             "stopping": broker.stopping,
+            "endpoints": [one._asdict() for one in broker.endpoints],
         }
     )
 
 
 def decode_broker(path: str, node: Node) -> BrokerRegistration:
     with _naming(path):
-        fields = json.loads(node.data)
+        fields = _fields(node.data)
         return BrokerRegistration(
             id=int(path.rpartition("/")[2]),
             identity=str(fields["identity"]),
@@ -289,6 +306,10 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
             incarnation=str(fields.get("incarnation", "")),
             machine=fields.get("machine"),
             stopping=bool(fields.get("stopping", False)),
+            endpoints=tuple(
+                Endpoint(str(one["listener"]), str(one["protocol"]), str(one["host"]), int(one["port"]))
+                for one in fields.get("endpoints", ())
+            ),
         )
 
 
@@ -302,7 +323,7 @@ def encode_life(life: Life) -> bytes:
 
 def decode_life(path: str, node: Node) -> Life:
     with _naming(path):
-        fields = json.loads(node.data)
+        fields = _fields(node.data)
         return Life(str(fields["incarnation"]), bool(fields["settled"]), node.version)
 
 
@@ -312,7 +333,7 @@ def encode_controller(broker: int) -> bytes:
 
 def decode_controller(path: str, node: Node) -> int:
     with _naming(path):
-        return int(json.loads(node.data)["broker"])
+        return int(_fields(node.data)["broker"])
 
 
 def broker_configs_path(broker: int | None) -> str:
@@ -326,8 +347,9 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 
 def decode_configs(path: str, node: Node) -> dict[str, str]:
     with _naming(path):
-        fields = json.loads(node.data)
-        return {str(name): str(value) for name, value in fields.items()}
+        fields = _fields(node.data)
+        # Beside the settings, not around them: releases before would find none.
+        return {str(name): str(value) for name, value in fields.items() if name != _VERSION_MEMBER}
 
 
 def encode_cluster(cluster_id: str) -> bytes:
@@ -336,7 +358,7 @@ def encode_cluster(cluster_id: str) -> bytes:
 
 def decode_cluster(path: str, node: Node) -> str:
     with _naming(path):
-        fields = json.loads(node.data)
+        fields = _fields(node.data)
         return str(fields["id"])
 
 
@@ -346,26 +368,18 @@ def encode_producer_ids(following: int) -> bytes:
 
 def decode_producer_ids(path: str, node: Node) -> int:
     with _naming(path):
-        fields = json.loads(node.data)
+        fields = _fields(node.data)
         return int(fields["next"])
 
 
-@lru_cache(maxsize=_CACHED_MAX)
-def id_text(sixteen: bytes) -> str:
-    """As Kafka writes ids: base64 for URLs, without padding."""
-    return base64.urlsafe_b64encode(sixteen).rstrip(b"=").decode()
-
-
-@lru_cache(maxsize=_CACHED_MAX)
-def id_bytes(text: str) -> bytes:
-    sixteen = base64.urlsafe_b64decode(text + "==")
-    if len(sixteen) != 16:
-        raise ValueError(f"not an id: {text!r}")
-    return sixteen
-
-
 def _dump(fields: dict[str, Any]) -> bytes:
-    return _ENCODER.encode(fields).encode()
+    return _ENCODER.encode({_VERSION_MEMBER: _VERSION, **fields}).encode()
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(data)
+    check_version("it", int(fields.get(_VERSION_MEMBER, _VERSION)), _VERSION)
+    return fields
 
 
 @contextmanager
@@ -373,5 +387,7 @@ def _naming(path: str) -> Iterator[None]:
     """Whatever is wrong with a node's content names the node."""
     try:
         yield
+    except NewerFormatError as error:
+        raise MetadataError(f"{path} is not understood: {error}") from error
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise MetadataError(f"{path} does not hold what it should: {error!r}") from error

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from penstock.coordination import nodes
+from penstock.coordination.ids import id_text
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
 from penstock.coordination.tree import (
@@ -32,7 +33,7 @@ _GUARD_BYTES = 4096
 async def lay_ground(tree: Tree, new_id: Callable[[], bytes]) -> None:
     """What every cluster has; the first one ever names it."""
     if await tree.get(nodes.CLUSTER) is None:
-        cluster = Create(nodes.CLUSTER, nodes.encode_cluster(nodes.id_text(new_id())))
+        cluster = Create(nodes.CLUSTER, nodes.encode_cluster(id_text(new_id())))
         # Another broker may be first: then its name counts.
         with suppress(NodeExistsError):
             await tree.multi([cluster, *(Create(path, b"{}") for path in nodes.ROOTS)])

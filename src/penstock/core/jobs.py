@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.core.lease import Lease
+from penstock.core.lease import Hold
 
 T = TypeVar("T")
 
@@ -27,15 +27,14 @@ class Jobs:
         self._running: dict[asyncio.Future[Any], None] = {}
 
     def run(
-        self, work: Callable[[], T], *, on: Executor | None = None, lease: Lease | None = None
+        self, work: Callable[[], T], *, on: Executor | None = None, hold: Hold | None = None
     ) -> asyncio.Future[T]:
         """To be awaited; who is cancelled meanwhile leaves it running, and `idle` waits for it.
 
-        What changes the files of a log has its `lease` as long.
+        What changes the files of a log has hold of its lease as long.
         """
-        assert lease is None or not lease.ended, "the files may be another one's by now"
         job = self._begin(work, on)
-        return asyncio.shield(job if lease is None else lease.take(job))
+        return asyncio.shield(job if hold is None else hold.during(job))
 
     def start(self, what: str, work: Callable[[], object]) -> None:
         """For work that nobody waits for; an error is logged, with `what` was to be done."""

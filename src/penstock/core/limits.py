@@ -53,6 +53,14 @@ TURN_BYTES_MAX = 1024 * 1024
 TURN_ITEMS_MAX = 100
 # The same by the time that was spent, where some of them make files.
 TURN_SECONDS_MAX = 0.002
+# Entries of all lists in a request that is not small: a full garbage collection walks through them while all others
+# wait. Fewer where it is carried out as a whole, in some 100 ms (`frontends.kafka.portions`).
+REQUEST_ENTRIES_MAX = 120_000
+REQUEST_ENTRIES_WHOLE_MAX = 20_000
+# A request that can be carried out in portions is when it is larger than this, and few of them at the same time: each
+# may take some 20 MB of memory.
+PORTIONED_REQUEST_BYTES = 8 * 1024
+PORTIONED_REQUESTS_MAX = 4
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.
@@ -106,3 +114,6 @@ FETCH_COLD_MAX = 64
 FETCH_COLD_ROUNDS_MAX = 16
 # Large slices of files in one answer: each holds its file open until the client has read it.
 FETCH_SLICES_MAX = 64
+# Refused requests (client id and API) that are remembered, so that each is told once; and what of a client id is told.
+REFUSALS_REMEMBERED_MAX = 1000
+CLIENT_ID_LOGGED_CHARS_MAX = 100

@@ -12,7 +12,6 @@ Only epochs decide what is cut. A follower that went by the high watermark, whic
 that it acknowledged, and might be elected without them.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +20,7 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ShortageError, StorageError
 from penstock.core.jobs import Jobs
+from penstock.core.lease import Hold, Work
 from penstock.records.batch import check_batch
 from penstock.replication.epoch_starts import EndOfEpoch, save_starts, starts_within
 from penstock.replication.group_commit import GroupCommit
@@ -37,8 +37,6 @@ from penstock.storage.segment import DamagedSegmentError
 from penstock.wire.kafka.generated.fetch import PartitionData
 
 log = logging.getLogger(__name__)
-
-_POLL_SECONDS = 0.002
 
 
 class Follower:
@@ -68,12 +66,7 @@ class Follower:
             epoch, end_offset = answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset
             if epoch < 0:
                 return await self._begin_anew(partition, end_offset, answer.high_watermark, leader)
-            await self._quiet(partition)  # a compaction under way goes by more records when it is done
-            part_at = divergence(partition.log, epoch, end_offset)
-            if not partition.in_sync and partition.log.cleaned.lacks(part_at):
-                # Values were compacted away for the sake of records that are to be cut: an unclean election kept them.
-                return await self._begin_anew(partition, answer.log_start_offset, 0, leader)
-            return await self._cut(partition, epoch, end_offset, answer.log_start_offset, leader)
+            return await self._part(partition, epoch, end_offset, answer.log_start_offset, leader)
         went_well = True
         try:
             if answer.records:
@@ -119,16 +112,12 @@ class Follower:
         epoch, gap = unknown.epoch, unknown.gap
         starts = await starts_within(end_of, gap, epoch, partition.log.epochs.latest)
         if starts != [(epoch, gap.stop)]:  # which is what the batch itself says
-            await self._group_commit.quiet(partition)
-            one = partition.log
-            epochs = one.epochs.copy()
-            epochs.cross_gap(starts, epoch, gap)
-            partition.sync_running = True  # a checkpoint writes the same file
-            try:
+            with await _got(partition, Work.EPOCHS) as hold:
+                one = partition.log
+                epochs = one.epochs.copy()
+                epochs.cross_gap(starts, epoch, gap)
                 job = partial(save_starts, one.files, one.directory, epochs)
-                await self._jobs.run(job, lease=partition.lease)
-            finally:
-                partition.sync_running = False
+                await self._jobs.run(job, hold=hold)
         return starts
 
     async def _expect_gaps(self, partition: Partition, committed: int) -> None:
@@ -148,17 +137,14 @@ class Follower:
 
     async def _lack_tombstones(self, partition: Partition, tombstones: int) -> None:
         """Written down before anything without them is here. StorageError: it is not."""
-        if not await self._quiet(partition):
-            raise StorageError("the log is offline after an I/O error")
-        one = partition.log
-        partition.truncating = True  # the cleaner writes the same file
-        try:
+        with await _got(partition, Work.CLEAN) as hold:
+            one = partition.log
+            if one.failed:
+                raise StorageError("the log is offline after an I/O error")
             known = one.cleaned.without_tombstones(tombstones)
             job = partial(save_cleaned, one.files, one.directory, known)
-            await self._jobs.run(job, lease=partition.lease)
+            await self._jobs.run(job, hold=hold)
             one.cleaned, one.may_have_gaps = known, True
-        finally:
-            partition.truncating = False
 
     async def make_durable(self, partition: Partition) -> bool:
         await self._group_commit.covered(partition)
@@ -173,53 +159,69 @@ class Follower:
                 await self._group_commit.covered(partition)
                 if one.failed or partition.log is not one:
                     return
-            job = StartJob(one.files, one.directory, offset)
-            await self._jobs.run(job.run, lease=partition.lease)
-            one.advance_start(offset)
+            with await _got(partition, Work.DELETE) as hold:
+                job = StartJob(one.files, one.directory, offset)
+                await self._jobs.run(job.run, hold=hold)
+                one.advance_start(offset)
 
     async def _begin_with(self, partition: Partition, records: bytes | memoryview, leader: Questions) -> None:
         """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole."""
         one = partition.log
         if one.start_offset == one.end_offset:
             first = check_batch(memoryview(records))
-            if first.base_offset < one.end_offset <= first.last_offset and await self._quiet(partition):
-                try:
-                    await self._cut_to(partition, first.base_offset)
-                    partition.note_committed(one.end())
-                except DamagedSegmentError:
-                    await self._begin_anew(partition, first.base_offset, 0, leader)
+            if not first.base_offset < one.end_offset <= first.last_offset:
+                return
+            hold = await _may_cut(partition)
+            if hold is None:
+                return
+            try:
+                with hold:
+                    await self._cut_to(partition, hold, first.base_offset)
+                    partition.limits.move(one.end())
+            except DamagedSegmentError:
+                await self._begin_anew(partition, first.base_offset, 0, leader)
 
-    async def _cut(
+    async def _part(
         self, partition: Partition, epoch: int, end_offset: int, start: int, leader: Questions
     ) -> bool:
         """The leader's largest epoch at or below our last one, and where it ended there: cut to where we part."""
-        if not await self._quiet(partition):
+        hold = await _may_cut(partition)  # a compaction under way goes by more records when it is done
+        if hold is None:
             return False
+        with hold:
+            part_at = divergence(partition.log, epoch, end_offset)
+            # Values were compacted away for the sake of records that are to be cut: an unclean election kept them.
+            is_of_use = partition.in_sync or not partition.log.cleaned.lacks(part_at)
+            try:
+                is_of_use = is_of_use and await self._cut(partition, hold, part_at)
+            except ShortageError as error:
+                log.warning("%s-%d cannot be cut yet: %s", partition.topic, partition.index, error)
+                return False
+        return is_of_use or await self._begin_anew(partition, start, 0, leader)
+
+    async def _cut(self, partition: Partition, hold: Hold, offset: int) -> bool:
+        """False: where that is cannot be found, and we are free to begin anew."""
         one = partition.log
         try:
-            await self._cut_to(partition, divergence(one, epoch, end_offset))
-        except ShortageError as error:
-            log.warning("%s-%d cannot be cut yet: %s", partition.topic, partition.index, error)
-            return False
+            await self._cut_to(partition, hold, offset)
         except DamagedSegmentError as error:
             log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)  # noqa: TRY400
             if not partition.in_sync:
-                return await self._begin_anew(partition, start, 0, leader)
+                return False
             partition.sync_failed(str(error))
-        if partition.committed.offset > one.end_offset:
+        if partition.high_watermark > one.end_offset:
             log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
-            partition.note_committed(one.end())
+            partition.limits.move(one.end())
         return True
 
-    async def _cut_to(self, partition: Partition, offset: int) -> None:
+    async def _cut_to(self, partition: Partition, hold: Hold, offset: int) -> None:
         """DamagedSegmentError: where that is cannot be found. ShortageError: not now. Nothing has changed then."""
         one, job = partition.log, None
-        partition.truncating = partition.sync_running = one.saving = True
         try:
             job = one.truncation(offset)
             if job is not None:
                 log.info("%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset)
-                await self._jobs.run(job.run, lease=partition.lease)
+                await self._jobs.run(job.run, hold=hold)
                 one.truncated(job)
         except DamagedSegmentError:
             raise
@@ -227,8 +229,6 @@ class Follower:
             if isinstance(error, ShortageError) and job is not None and not job.changed:
                 raise
             partition.sync_failed(str(error))
-        finally:
-            partition.truncating = partition.sync_running = one.saving = False
         one.epochs.truncate_from(min(offset, one.end_offset))
 
     async def _begin_anew(self, partition: Partition, start: int, tombstones: int, leader: Questions) -> bool:
@@ -247,10 +247,14 @@ class Follower:
         except (PeerError, StorageError) as error:
             log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
             return False
-        if not await self._quiet(partition):
+        hold = await _may_cut(partition)
+        if hold is None:
             return False
-        log.warning("%s-%d: copied anew from its leader, from %d on", partition.topic, partition.index, start)
-        return await self._replace(partition, partial(start_over, partition.log, start, producers))
+        with hold:
+            log.warning(
+                "%s-%d: copied anew from its leader, from %d on", partition.topic, partition.index, start
+            )
+            return await self._replace(partition, hold, partial(start_over, partition.log, start, producers))
 
     async def _begin_at(self, partition: Partition, offset: int, leader: Questions) -> bool:
         """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there.
@@ -262,41 +266,46 @@ class Follower:
         except (PeerError, StorageError) as error:
             log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
             return False
-        if not await self._quiet(partition):
+        hold = await _may_cut(partition)
+        if hold is None:
             return False
-        log.warning(
-            "%s-%d: begins anew at %d, where the leader's log begins",
-            partition.topic,
-            partition.index,
-            offset,
-        )
-        return await self._replace(partition, partial(begin_anew, partition.log, offset, producers))
+        with hold:
+            log.warning(
+                "%s-%d: begins anew at %d, where the leader's log begins",
+                partition.topic,
+                partition.index,
+                offset,
+            )
+            return await self._replace(partition, hold, partial(begin_anew, partition.log, offset, producers))
 
-    async def _replace(self, partition: Partition, made: Callable[[], Log]) -> bool:
-        partition.truncating = partition.sync_running = True
+    async def _replace(self, partition: Partition, hold: Hold, made: Callable[[], Log]) -> bool:
         try:
-            anew = await self._jobs.run(made, lease=partition.lease)
+            anew = await self._jobs.run(made, hold=hold)
             partition.replace_log(anew)
-            partition.note_committed(anew.end())
+            partition.limits.move(anew.end())
         except StorageError as error:
             partition.sync_failed(str(error))
-        finally:
-            partition.truncating = partition.sync_running = False
         return not partition.log.failed
 
-    async def _quiet(self, partition: Partition) -> bool:
-        """Whether the log may be changed, once nobody else changes its files.
 
-        Not one that failed: what its files are, only opening it again can tell, and an exchange of compaction that was
-        broken off is finished then. Whoever does that waits for us.
-        """
-        while True:
-            await self._group_commit.quiet(partition)
-            if partition.log.failed:
-                return False
-            if not any(one.pinned for one in partition.log.segments):
-                return True
-            await asyncio.sleep(_POLL_SECONDS)
+async def _got(partition: Partition, work: Work) -> Hold:
+    hold = await partition.lease.get(work)
+    if hold is None:
+        raise StorageError("the replica is not kept here any longer")
+    return hold
+
+
+async def _may_cut(partition: Partition) -> Hold | None:
+    """Whether the log may be changed, once nobody else changes its files.
+
+    Not one that failed: what its files are, only opening it again can tell, and an exchange of compaction that was
+    broken off is finished then. Whoever does that waits for us.
+    """
+    hold = await partition.lease.get(Work.CUT)
+    if hold is not None and partition.log.failed:
+        hold.release()
+        return None
+    return hold
 
 
 def divergence(one: Log, epoch: int, end_offset: int) -> int:

@@ -10,6 +10,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from penstock.core.errors import ApiError, ShortageError, StorageError, TooManyFilesError
+from penstock.core.lease import Hold, Work
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 
@@ -29,42 +30,57 @@ class GroupCommit:
         self.running = 0  # jobs in threads
         self._idle: asyncio.Future[None] | None = None
         self._again: dict[Partition, asyncio.TimerHandle] = {}  # those that found no descriptor
-        self._waiting: dict[Partition, list[asyncio.Future[None]]] = {}  # for the end of a sync
+        self._put_off: dict[Partition, None] = {}  # until those are done who cut the log
 
     def request(self, partition: Partition) -> None:
         """Sync what the partition has written, after whatever else arrived in this turn of the loop."""
-        if not partition.sync_running:
-            partition.sync_running = True
-            self._loop.call_soon(self._start, partition)
+        lease = partition.lease
+        hold = lease.take(Work.SYNC)
+        if hold is not None:
+            self._loop.call_soon(self._start, partition, hold)
+        elif not lease.is_syncing and not lease.ended and partition not in self._put_off:
+            self._put_off[partition] = None
+            lease.call_when_given_back(partial(self._request_again, partition))
 
-    def _start(self, partition: Partition) -> None:
+    def _request_again(self, partition: Partition) -> None:
+        del self._put_off[partition]
+        self.request(partition)
+
+    def _start(self, partition: Partition, hold: Hold) -> None:
         self._again.pop(partition, None)
-        if partition.lease.ended:  # `sync_running` stays: nobody asks again
-            self._wake(partition)
+        one = partition.log
+        if partition.lease.ended:
+            hold.release()
             return
-        if partition.log.failed:  # nor does a checkpoint of it, while it is opened again
-            partition.sync_running = False
+        if one.failed:  # nor does a checkpoint of it, while it is opened again
             partition.sync_failed("the log is offline after an I/O error")
-            self._wake(partition)
+            hold.release()
             return
+        checkpoint = one.needs_checkpoint
         try:
-            job = partition.log.sync_job(checkpoint=partition.log.needs_checkpoint)
+            job = one.sync_job(checkpoint=checkpoint)
         except ApiError as error:  # what was held back could not be written
-            partition.sync_running = False
             partition.sync_failed(str(error))
-            self._wake(partition)
+            hold.release()
             return
+        if checkpoint:
+            hold.work = Work.CHECKPOINT
         self.running += 1
-        future = partition.lease.take(self._loop.run_in_executor(self._executor, job.run))
-        future.add_done_callback(partial(self._done, partition, job))
+        future = self._loop.run_in_executor(self._executor, job.run)
+        future.add_done_callback(partial(self._done, partition, job, hold))
 
-    def _done(self, partition: Partition, job: SyncJob, future: "asyncio.Future[None]") -> None:
+    def _done(self, partition: Partition, job: SyncJob, hold: Hold, future: "asyncio.Future[None]") -> None:
         self.running -= 1
-        partition.sync_running = False
         try:
-            self._finish(partition, job, future)
+            if not future.cancelled() and isinstance(future.exception(), TooManyFilesError):
+                # Nothing is in doubt: whoever waits, waits a little longer, and nobody asks before.
+                partition.log.sync_undone(job)
+                hold.work = Work.SYNC
+                self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition, hold)
+            else:
+                hold.release()
+                self._finish(partition, job, future)
         finally:
-            self._wake(partition)
             if not self.running and self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
 
@@ -75,25 +91,7 @@ class GroupCommit:
             if one.failed or partition.lease.ended:
                 return
             self.request(partition)
-            await self._ended(partition)
-
-    async def quiet(self, partition: Partition) -> None:
-        """Wait until nothing works on its files: no sync, and nobody else who has the lease."""
-        while (syncs := partition.sync_running and not partition.lease.ended) or not partition.lease.is_free:
-            if syncs:
-                await self._ended(partition)
-            else:
-                await partition.lease.free()
-
-    async def _ended(self, partition: Partition) -> None:
-        done: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.setdefault(partition, []).append(done)
-        await done
-
-    def _wake(self, partition: Partition) -> None:
-        for done in self._waiting.pop(partition, ()):
-            if not done.done():
-                done.set_result(None)
+            await partition.lease.given_back()
 
     async def idle(self) -> None:
         """Wait until no sync is under way, and begin none again, for the shutdown."""
@@ -107,10 +105,6 @@ class GroupCommit:
         if future.cancelled():
             return
         error = future.exception()
-        if isinstance(error, TooManyFilesError):  # nothing is in doubt: whoever waits, waits a little longer
-            partition.log.sync_undone(job)
-            self._try_again(partition)
-            return
         if error is not None:
             partition.sync_failed(str(error))
             if isinstance(error, StorageError):
@@ -122,14 +116,14 @@ class GroupCommit:
             partition.synced(job)
         except ShortageError as short:  # where readers may see up to now could not be read
             log.warning("%s-%d is synced, and no more: %s", partition.topic, partition.index, short)
-            self._try_again(partition)
+            self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._ask_again, partition)
             return
         except StorageError as failed:
             partition.sync_failed(str(failed))
             return
-        if partition.log.unsynced_bytes and partition.sync_before_ack and not partition.sync_running:
+        if partition.log.unsynced_bytes and partition.sync_before_ack:
             self.request(partition)
 
-    def _try_again(self, partition: Partition) -> None:
-        partition.sync_running = True  # nobody asks before
-        self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition)
+    def _ask_again(self, partition: Partition) -> None:
+        self._again.pop(partition, None)
+        self.request(partition)

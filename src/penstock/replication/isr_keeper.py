@@ -77,7 +77,7 @@ class IsrKeeper:
         """A follower's progress was noted: it may be one that has caught up."""
         leading = partition.leading
         if leading is not None and leading.may_join(
-            replica, partition.committed.offset, partition.log.start_offset
+            replica, partition.high_watermark, partition.log.start_offset
         ):
             self.consider(partition)
 
@@ -139,7 +139,7 @@ class IsrKeeper:
         if leading.pending is not None:
             return self._again(partition, leading, leading.pending)
         leaving = self._laggards(partition, leading)
-        committed = partition.committed.offset
+        committed = partition.high_watermark
         joining = [
             one
             for one in leading.progress

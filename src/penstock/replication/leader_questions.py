@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
 from penstock.replication.peer import PeerError
+from penstock.storage.producer_snapshot import decode_producers
 from penstock.storage.producers import ProducerState
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.fetch_snapshot import (
@@ -80,7 +81,7 @@ class LeaderQuestions:
                 ApiKey.FETCH_SNAPSHOT, _SNAPSHOT_VERSION, request
             )
             found = _told(response, f"what producers wrote below {offset}")
-            known.load(bytes(found.unaligned_records))
+            known.add(decode_producers(bytes(found.unaligned_records)))
             next_id = found.position
         return known
 

@@ -5,10 +5,9 @@ asks for `synced` (the default on one node), and what is written where it asks f
 all in-sync replicas have in that way: `leading` knows, on the leader; a follower is told. A producer is answered when
 its batch is committed, so an acknowledgement never runs ahead of what it promises.
 
-Readers go by `readable`, which is what is committed, but for a retired partition (`replication.inlet`).
+Who may see how much of that is the matter of its `limits`; whether it is retired, of its `retirement`.
 """
 
-from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.error_codes import ErrorCode
@@ -17,27 +16,15 @@ from penstock.core.lease import Lease
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import relayed_by
 from penstock.replication.leading import Leading
-from penstock.storage.checkpoint import LogEnd, SyncJob
+from penstock.replication.limits import PLENTY, AckWaiter, DataWaiter, Limits, Reader
+from penstock.storage.checkpoint import SyncJob
 from penstock.storage.log import Log
 from penstock.storage.replicated import end_at, find_end
 from penstock.storage.segment import Slice
 
 if TYPE_CHECKING:
     from penstock.coordination.nodes import Removed
-    from penstock.replication.inlet import Retirement
-
-
-class AckWaiter(Protocol):
-    """A produce request that waits for its batch to be committed."""
-
-    def committed(self) -> None: ...
-    def failed(self, code: ErrorCode, message: str) -> None: ...
-
-
-class DataWaiter(Protocol):
-    """A fetch request that waits for more to read."""
-
-    def advanced(self, added_bytes: int) -> None: ...
+    from penstock.replication.retirement import Retirement
 
 
 class Syncer(Protocol):
@@ -48,12 +35,9 @@ class Syncer(Protocol):
 
 class Partition:
     __slots__ = (
-        "_ack_waiters",
         "_copy_waiters",
         "_syncer",
         "assured_count",
-        "committed",
-        "data_waiters",
         "deletion_waiters",
         "epoch_start",
         "gap",
@@ -64,16 +48,13 @@ class Partition:
         "leader_epoch",
         "leading",
         "lease",
+        "limits",
         "log",
-        "readable",
         "replica_count",
-        "replica_waiters",
         "retirement",
         "sync_before_ack",
-        "sync_running",
         "topic",
         "topic_id",
-        "truncating",
     )
 
     def __init__(
@@ -92,25 +73,20 @@ class Partition:
         self.index = index
         self.log = log
         self.leader_epoch = leader_epoch
-        self.committed = self.readable = log.end()
-        self.retirement: Retirement | None = None  # of an `Inlet`
+        self.limits = Limits(log)
+        self.retirement: Retirement | None = None
         # Between where readers of an earlier partition of this number stopped, and where this one begins.
         self.gap: Removed | None = None
         self.sync_before_ack = sync_before_ack
-        self.sync_running = False
-        self.lease = Lease()  # what works on the log's files: nobody may open, move or cut it meanwhile
+        self.lease = Lease()  # for whoever changes the log's files
         self.replica_count = self.assured_count = 1  # the second goes without those that only come or go
-        self.truncating = False  # while a thread cuts the log's end off: nobody else may change it
         self.is_leader = True
         self.is_following = False  # a leader: then consumers may read here, too
         self.in_sync = True  # as the metadata last said
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
         self.epoch_start = 0  # where the log ended when we began to lead: all of it may have been committed
-        self.data_waiters: dict[DataWaiter, None] = {}  # a dict for its order: the simulation repeats exactly
-        self.replica_waiters: dict[DataWaiter, None] = {}  # followers, who wait for what is not committed yet
         self.deletion_waiters: dict[DataWaiter, None] = {}  # for followers to delete what is deleted here
         self._copy_waiters: list[tuple[int, int, AckWaiter]] = []  # (how many in sync, last offset, who)
-        self._ack_waiters: deque[tuple[int, AckWaiter]] = deque()
         self._syncer = syncer
 
     # -- writing -------------------------------------------------------------------------------------------
@@ -122,6 +98,8 @@ class Partition:
 
         With `hold` the caller promises to `settle` before anyone is answered.
         """
+        if self.retirement is not None:
+            self.retirement.admit(self, now_ms)
         log = self.log
         if header.base_sequence >= 0:  # a coordinator writes for a producer without one
             repeat = log.find_repeat(header)
@@ -135,12 +113,14 @@ class Partition:
 
     def append_relayed(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
         """The same for a batch that a relay moves here; a repeat gets the offsets of the latest one it moved."""
+        if self.retirement is not None:
+            self.retirement.begin_at_limit(self, now_ms)
         log = self.log
         if log.failed:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
         word = log.producers.relays.get(relayed_by(header).source)
         if word is not None:
-            word.is_committed(self.committed.offset)  # it remembers that, also when this one takes its place
+            word.is_committed(self.high_watermark)  # it remembers that, also when this one takes its place
         repeat = log.producers.check_relayed(header)
         if repeat is not None:
             return repeat.first_offset, repeat.last_offset
@@ -157,23 +137,19 @@ class Partition:
             self.sync_failed(str(error))  # the offsets that were given out are void
             raise
         if self.sync_before_ack:
-            if not self.sync_running:
+            if not self.lease.is_syncing:
                 self._syncer.request(self)
         else:
             if self.leading is None:
-                self._commit(log.end())
-            if log.unsynced_bytes >= WRITE_BACK_BYTES and not self.sync_running:
+                self.limits.move(log.end())
+            if log.unsynced_bytes >= WRITE_BACK_BYTES and not self.lease.is_syncing:
                 self._syncer.request(self)
         if self.leading is not None:
             self.advance()
-            for waiter in list(self.replica_waiters):
-                waiter.advanced(_PLENTY)
+            self.limits.wake(Reader.FOLLOWER)
 
     def is_committed(self, last_offset: int) -> bool:
-        return last_offset < self.committed.offset
-
-    def wait_for_commit(self, last_offset: int, waiter: AckWaiter) -> None:
-        self._ack_waiters.append((last_offset, waiter))
+        return last_offset < self.limits.high_watermark.offset
 
     def has_copies(self, count: int, last_offset: int) -> bool:
         """Whether so many in-sync replicas, this one included, hold everything up to and with that offset."""
@@ -183,7 +159,7 @@ class Partition:
 
     def wait_for_copies(self, count: int, last_offset: int, waiter: AckWaiter) -> None:
         if self.leading is None:
-            self.wait_for_commit(last_offset, waiter)
+            self.limits.wait_for_commit(last_offset, waiter)
         else:
             self._copy_waiters.append((count, last_offset, waiter))
 
@@ -200,13 +176,12 @@ class Partition:
             return
         high_watermark = leading.high_watermark(self._own_end())
         # Where the disk does not say what place that is, the next fetch of a follower asks again.
-        if high_watermark > self.committed.offset and (end := find_end(self.log, high_watermark)) is not None:
-            self._commit(end)
+        if high_watermark > self.high_watermark and (end := find_end(self.log, high_watermark)) is not None:
+            self.limits.move(end)
             if leading.tells_at_once:
-                for fetch in list(self.replica_waiters):
-                    fetch.advanced(_PLENTY)
+                self.limits.wake(Reader.FOLLOWER)
         for deletion in list(self.deletion_waiters):
-            deletion.advanced(_PLENTY)
+            deletion.advanced(PLENTY)
         if self._copy_waiters:
             waiting, self._copy_waiters = self._copy_waiters, []
             for count, last_offset, waiter in waiting:
@@ -223,27 +198,15 @@ class Partition:
     @property
     def vouches(self) -> bool:
         """Whether all that may be committed is here, as durable as the topic wants it; not in a log that failed."""
-        return not self.log.failed and self._own_end() >= max(self.committed.offset, self.epoch_start)
-
-    def _commit(self, end: LogEnd) -> None:
-        before = self.committed
-        self.committed = self.readable = end
-        waiters = self._ack_waiters
-        while waiters and waiters[0][0] < end.offset:
-            waiters.popleft()[1].committed()
-        if self.data_waiters:
-            same_segment = end.segment == before.segment
-            added = end.position - before.position if same_segment else end.position
-            for waiter in list(self.data_waiters):
-                waiter.advanced(added)
+        return not self.log.failed and self._own_end() >= max(self.high_watermark, self.epoch_start)
 
     def synced(self, job: SyncJob) -> None:
         """A sync job is done: what it covered is durable, and committed where that was all that was missing."""
         self.log.synced(job)
         if self.leading is not None:
             self.advance()
-        elif self.is_leader and job.end.offset > self.committed.offset:
-            self._commit(job.end)
+        elif self.is_leader and job.end.offset > self.high_watermark:
+            self.limits.move(job.end)
 
     def sync_failed(self, message: str) -> None:
         self.log.sync_failed()
@@ -251,29 +214,28 @@ class Partition:
 
     def turn_away(self, code: ErrorCode, message: str) -> None:
         """Whoever waits for an acknowledgement gets none."""
-        waiters, self._ack_waiters = self._ack_waiters, deque()
+        waiters = self.limits.turn_away()
         copies, self._copy_waiters = self._copy_waiters, []
-        for waiter in (*(one for _, one in waiters), *(one for _, _, one in copies)):
+        for waiter in (*waiters, *(one for _, _, one in copies)):
             waiter.failed(code, message)
 
     def replace_log(self, log: Log) -> None:
         """The log was opened anew: offsets that somebody still waits for may mean something else. Not for a leader."""
-        # First: this reads, and where that fails nothing has changed yet.
-        committed = end_at(log, min(self.committed.offset, log.end_offset))
+        self.limits.replace_log(log)  # first: this reads, and where that fails nothing has changed yet
         self.sync_failed("the log was opened again after an I/O error")
         self.log.close()
         self.log, self.epoch_start = log, min(self.epoch_start, log.end_offset)
-        self.note_committed(committed)
 
-    def retire(self) -> None:
-        """The topic was deleted: nobody waits here any longer."""
+    def topic_deleted(self) -> None:
+        """Nobody waits here any longer."""
         self.turn_away(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         self.wake_readers()
 
     def wake_readers(self) -> None:
         """Let whoever waits for data look again, and see that it is not to be had here any more."""
-        for reader in (*self.data_waiters, *self.replica_waiters, *self.deletion_waiters):
-            reader.advanced(_PLENTY)
+        self.limits.wake(*Reader)
+        for deletion in list(self.deletion_waiters):
+            deletion.advanced(PLENTY)
 
     def set_sync_before_ack(self, value: bool) -> None:
         """`penstock.ack.after` changed while running."""
@@ -282,7 +244,7 @@ class Partition:
         if value and self.log.unsynced_bytes:
             self._syncer.request(self)
         elif not value and self.is_leader and self.leading is None and not self.log.failed:
-            self._commit(self.log.end())
+            self.limits.move(self.log.end())
 
     # -- leading and following -----------------------------------------------------------------------------
 
@@ -297,11 +259,11 @@ class Partition:
             self.log.epochs.assign(epoch, self.log.end_offset)
             self.advance()
         elif not self.sync_before_ack and not self.log.failed:
-            self._commit(self.log.end())
-        elif self.log.synced_end.offset > self.committed.offset:
+            self.limits.move(self.log.end())
+        elif self.log.synced_end.offset > self.high_watermark:
             # Never back: followers may have made more of it committed than is durable here.
-            self._commit(self.log.synced_end)
-        if self.sync_before_ack and self.log.unsynced_bytes and not self.sync_running:
+            self.limits.move(self.log.synced_end)
+        if self.sync_before_ack and self.log.unsynced_bytes and not self.lease.is_syncing:
             self._syncer.request(self)
 
     def stand_back(self, epoch: int) -> None:
@@ -319,40 +281,46 @@ class Partition:
     def told_committed(self, offset: int) -> None:
         """The leader's high watermark, as a follower hears of it."""
         offset = min(offset, self.log.end_offset)
-        if offset > self.committed.offset:
-            self._commit(end_at(self.log, offset))
-
-    def note_committed(self, end: LogEnd) -> None:
-        """This is committed, whatever was before; nobody waits for it."""
-        self.committed = self.readable = end
+        if offset > self.high_watermark:
+            self.limits.move(end_at(self.log, offset))
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
-        """Committed batches from `offset` on; ApiError when it is not a place in this log."""
-        committed = self.committed
-        if not self.log.start_offset <= offset <= committed.offset:
-            if self.in_gap(offset):
-                offset = self.log.start_offset
-            else:
-                self._check_place(offset)
-        return self.log.read(offset, size_max, committed, at_least_one=at_least_one)
+    def read(
+        self, offset: int, size_max: int, *, at_least_one: bool, reader: Reader = Reader.READ_UNCOMMITTED
+    ) -> Slice | None:
+        """Batches from `offset` on that a consumer may see; ApiError when it is not a place in this log."""
+        log, limit = self.log, self.limits.for_reader(reader)
+        if not log.start_offset <= offset <= limit.offset:
+            offset = self._place_of(offset)
+        return log.read(offset, size_max, limit, at_least_one=at_least_one)
 
     def in_gap(self, offset: int) -> bool:
         """Whether a reader stands where nothing ever was for it, before the first record of this log."""
         gap, start = self.gap, self.log.start_offset
         return gap is not None and gap.limit <= offset < start == gap.end
 
-    def _check_place(self, offset: int) -> None:
-        """An offset that is not committed as far as we know: there is none, or a new leader does not know it yet."""
-        end = self.epoch_start if self.leading is None else self.log.end_offset
-        if not self.log.start_offset <= offset <= end:
+    def _place_of(self, offset: int) -> int:
+        """Where a reader goes on, or waits, who stands outside of what it may see. ApiError: there is no such place."""
+        start, retirement = self.log.start_offset, self.retirement
+        if self.in_gap(offset):
+            if retirement is None:
+                return start
+            offset = start
+        if retirement is not None:
+            # Its end stays a place when all before it is gone.
+            places = range(min(start, retirement.limit), retirement.limit + 1)
+        else:
+            # Not committed as far as we know, perhaps: a new leader does not know all of it yet.
+            places = range(start, (self.epoch_start if self.leading is None else self.log.end_offset) + 1)
+        if offset not in places:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return offset
 
     @property
     def knows_its_end(self) -> bool:
         """Whether all that a leader before us may have shown is committed here."""
-        return self.committed.offset >= self.epoch_start
+        return self.high_watermark >= self.epoch_start
 
     def check_behind(self, offset: int) -> None:
         """Whether a consumer may read here, or wait, although another broker leads: ApiError sends it there.
@@ -361,8 +329,8 @@ class Partition:
         may be long in coming.
         """
         log = self.log
-        if not self.truncating:
-            if log.start_offset <= offset < self.committed.offset:
+        if not self.lease.is_cutting:
+            if log.start_offset <= offset < self.high_watermark:
                 return
             if self.in_sync and log.start_offset <= offset <= log.end_offset:
                 return
@@ -370,11 +338,11 @@ class Partition:
 
     @property
     def waiting_producers(self) -> int:
-        return len(self._ack_waiters) + len(self._copy_waiters)
+        return self.limits.waiting_for_commit + len(self._copy_waiters)
 
     @property
     def high_watermark(self) -> int:
-        return self.committed.offset
+        return self.limits.high_watermark.offset
 
     def check_leader_epoch(self, epoch: int) -> None:
         """A client that knows another leader epoch must refresh (ours is newer) or wait (ours is older)."""
@@ -391,9 +359,6 @@ class Partition:
             return end_epoch, end_offset
         return None
 
-
-# To a waiter: look, however much you are waiting for.
-_PLENTY = 0x7FFFFFFF
 
 # Without a promise to sync, bytes still go to disk once this many gather: the kernel must never find so much dirty
 # memory that it makes our writes wait.

@@ -15,6 +15,7 @@ from penstock.coordination.catching_up import catch_up
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
+from penstock.core.endpoints import find_endpoint
 from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.core.jobs import Jobs
@@ -25,7 +26,9 @@ from penstock.frontends.kafka.hot import HotPath
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.cluster import ClusterMember
-from penstock.server.listener import Listener
+from penstock.server.connections import Connections
+from penstock.server.kafka_connection import KafkaConnection
+from penstock.server.listener import Listeners
 from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
 from penstock.server.seams import Seams
@@ -45,6 +48,7 @@ from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
 from penstock.services.headroom import Headroom
 from penstock.services.hosting import Hosting
+from penstock.services.leader_hints import LeaderHints
 from penstock.services.nearest import selector
 from penstock.services.offsets import OffsetService
 from penstock.services.opening import all_are_open
@@ -52,10 +56,10 @@ from penstock.services.openings import Openings
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
+from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics import TopicService
 from penstock.services.upkeep import Upkeep
-from penstock.services.whereabouts import Whereabouts
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
@@ -69,22 +73,12 @@ class Broker:
         config: BrokerConfig,
         seams: Seams,
         tree: Tree,
-        *,
-        host: str,
-        port: int,
-        advertised: tuple[str, int] | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """Listens on `host` and `port` (0: any free one); clients are told `advertised` where that differs.
-
-        `connect` opens a new session with the coordination store when the first, `tree`, is over.
-        """
+        """`connect` opens a new session with the coordination store when the first, `tree`, is over."""
         self._config = config
-        self._advertised = advertised or (host, 0)
-        self.port = port
         self._seams = seams
         self._loop = asyncio.get_running_loop()
-        self._address = (host, port)
         self.metadata = MetadataStore(tree, seams.rng)
         self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
@@ -96,7 +90,8 @@ class Broker:
         )
         self.services = self._assemble()
         self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
-        self.listener = self._listener()
+        self.connections = self._connections()
+        self.listeners = self._listeners()
         self.upkeep = Upkeep(
             self._loop,
             self._jobs,
@@ -157,7 +152,7 @@ class Broker:
             config,
         )
         return Services(
-            node=Node(config.node_id, *self._advertised, config.broker_rack),
+            node=Node(config.node_id, config.broker_rack),
             config=config,
             clock=seams.clock,
             loop=loop,
@@ -190,11 +185,12 @@ class Broker:
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
             relays=cluster.relays,
+            refusals=Refusals(),
         )
 
     def _fetch_service(self) -> FetchService:
         config, image = self._config, self.metadata.image
-        whereabouts = Whereabouts(image)
+        hints = LeaderHints(image)
         return FetchService(
             self._loop,
             self._seams.executor,
@@ -202,35 +198,43 @@ class Broker:
             FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
             config.fetch_max_bytes,
             self.cluster.follower_reads,
-            whereabouts,
-            Certainty(config.node_id, whereabouts, partial(catch_up, self.metadata)),
+            hints,
+            Certainty(config.node_id, hints, partial(catch_up, self.metadata)),
             selector(config.replica_selector_class, config.node_id, image),
         )
 
-    def _listener(self) -> Listener:
-        services, config = self.services, self._config
-        load_handlers()
-        fetch = services.fetch
-        hot = HotPath(
+    def _connections(self) -> Connections:
+        config = self._config
+        return Connections(
             self._loop,
-            self._openings,
-            self.table,
-            services.produce,
-            fetch,
-            fetch.leader_of,
-            services.relays.inbox,
-        )
-        return Listener(
-            self._loop,
-            KafkaDispatcher(services, hot),
             request_bytes_max=config.socket_request_max_bytes,
             receiving_bytes_max=config.queued_max_request_bytes,
-            socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
             connections_max=min(config.max_connections, self._seams.files.descriptors.connections_max),
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=config.connections_max_idle_ms,
             awake_seconds=config.penstock_idle_poll_us / 1e6,
         )
+
+    def _listeners(self) -> Listeners:
+        services, config = self.services, self._config
+        load_handlers()
+        hot = HotPath(
+            self._loop,
+            self._openings,
+            self.table,
+            services.produce,
+            services.fetch,
+            services.relays.inbox,
+        )
+        dispatcher = KafkaDispatcher(services, hot)
+        accept = partial(KafkaConnection, self._loop, self.connections, dispatcher)
+        has_sockets = self._seams.has_sockets
+        return Listeners(self._loop, config, self.connections, accept, has_sockets=has_sockets)
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        return self.listeners.all[0].address.port
 
     async def start(self) -> None:
         """Recover what is on disk, then listen: a client that gets through finds everything there."""
@@ -248,18 +252,11 @@ class Broker:
                 "moved partitions that are no longer, or not to be kept here, to quarantine: %s",
                 ", ".join(strays),
             )
-        self.port = await self.listener.bind(*self._address, self._config.socket_listen_backlog_size)
-        node.port = node.port or self.port
+        await self.listeners.bind(self._config.socket_listen_backlog_size)
+        node.endpoints = self.listeners.endpoints
         await self.services.hosting.reconcile()
         await self.cluster.membership.join(
-            BrokerRegistration(
-                node.id,
-                identity.directory_id,
-                node.host,
-                node.port,
-                node.rack,
-                machine=self._config.penstock_host_label,
-            ),
+            self._registration(identity.directory_id),
             # Files that went behind its back are no better than a crash: a replica that lacks something must not lead.
             clean=data_dir.was_clean and self.services.hosting.is_whole,
         )
@@ -276,7 +273,21 @@ class Broker:
         self._tasks.start(self.services.group_offsets.run, name="group offsets")
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
         self.services.hosting.empty_trash()
-        await self.listener.serve()
+        await self.listeners.serve()
+
+    def _registration(self, identity: str) -> BrokerRegistration:
+        node = self.services.node
+        between_brokers = find_endpoint(node.endpoints, self._config.inter_broker_listener_name)
+        assert between_brokers is not None  # or the settings were refused
+        return BrokerRegistration(
+            node.id,
+            identity,
+            between_brokers.host,
+            between_brokers.port,
+            node.rack,
+            machine=self._config.penstock_host_label,
+            endpoints=node.endpoints,
+        )
 
     async def abandon(self) -> None:
         """After a start that failed: returns when nothing of it is left that could touch what the next one opens.
@@ -304,7 +315,7 @@ class Broker:
         self._tasks.cancel()
         self.services.coordinator.close()
         self.upkeep.close()
-        await self.listener.close()
+        await self.listeners.close()
         await self._tasks.close()
         await self.cluster.close()
         await self._group_commit.idle()
@@ -332,8 +343,8 @@ class Broker:
         """Settings changed while running; topics learn of it through hosting."""
         self._config = self.services.config = config
         descriptors = self._seams.files.descriptors
-        self.listener.connections_max = min(config.max_connections, descriptors.connections_max)
-        self.listener.connections_per_ip_max = config.max_connections_per_ip
+        self.connections.connections_max = min(config.max_connections, descriptors.connections_max)
+        self.connections.connections_per_ip_max = config.max_connections_per_ip
         self.upkeep.config = self.cleaner.config = config
         self.cluster.reconfigure(config)
         self.services.coordinator.reconfigure(config)

@@ -13,6 +13,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import generate_latest
 
+from penstock.core.errors import StorageError
 from penstock.core.stats import Durations, Lags
 from penstock.server.metrics_cluster import ClusterCollector
 from penstock.services.archive import archived_end
@@ -31,7 +32,7 @@ class BrokerCollector:
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
-        yield from self._offline()
+        yield from self._disk()
         yield from self._archive()
         yield from self._cleaner()
         yield from self._waiting()
@@ -53,24 +54,29 @@ class BrokerCollector:
         family = HistogramMetricFamily(
             "penstock_request_seconds", "Requests, from the last byte received to the answer.", labels=["api"]
         )
-        for key, durations in list(self._broker.listener.requests.by_api.items()):
+        for key, durations in list(self._broker.connections.requests.by_api.items()):
             _add(family, [_api_name(key)], durations)
         yield family
 
     def _connections(self) -> Iterator[Metric]:
-        listener, produce = self._broker.listener, self._broker.services.produce
-        yield _counter("penstock_received_bytes", "Bytes received from clients.", listener.bytes_in)
-        yield _counter("penstock_sent_bytes", "Bytes sent to clients.", listener.bytes_out)
+        connections, produce = self._broker.connections, self._broker.services.produce
+        yield _counter("penstock_received_bytes", "Bytes received from clients.", connections.bytes_in)
+        yield _counter("penstock_sent_bytes", "Bytes sent to clients.", connections.bytes_out)
         yield _counter("penstock_messages_in", "Records stored.", produce.records)
         yield _counter("penstock_batches_in", "Record batches stored.", produce.batches)
-        yield _gauge("penstock_connections", "Open client connections.", listener.connection_count)
-        yield _counter("penstock_connections_refused", "Connections over a limit.", listener.refused)
+        yield _gauge("penstock_connections", "Open client connections.", connections.count)
+        yield _counter("penstock_connections_refused", "Connections over a limit.", connections.refused)
 
-    def _offline(self) -> Iterator[Metric]:
+    def _disk(self) -> Iterator[Metric]:
         offline = sum(partition.log.failed for partition in list(self._broker.table.partitions()))
         yield _gauge(
             "penstock_offline_replicas", "Replicas here that refuse writes after an I/O error.", offline
         )
+        # A volume that cannot be asked has no sample: a 0 would be taken for a full one.
+        with suppress(StorageError, OSError):
+            size_bytes, free_bytes = self._broker.services.disk_usage.space()
+            yield _gauge("penstock_disk_size_bytes", "Size of the data directory's volume.", size_bytes)
+            yield _gauge("penstock_disk_free_bytes", "What is free of it.", free_bytes)
 
     def _archive(self) -> Iterator[Metric]:
         held = GaugeMetricFamily(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from penstock.replication.inlet import is_retired, left_to_move
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import is_retired, left_to_move
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker

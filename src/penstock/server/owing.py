@@ -1,21 +1,24 @@
 """What a connection asks of the server around it, and the answer it owes to a request."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.session import Session
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.receiving import ReceiveBudget
-from penstock.server.writer import Part
+from penstock.server.writer import Part, Writer
 
 if TYPE_CHECKING:
-    from penstock.server.connection import Connection
+    from penstock.server.kafka_connection import KafkaConnection
+    from penstock.server.stream import Stream
 
 
 class Dispatcher(Protocol):
     """Turns a frame into a response, now (parts) or later (None, after `connection.defer` or `run`)."""
 
-    def dispatch(self, connection: "Connection", frame: memoryview) -> list[Part] | None: ...
+    def dispatch(self, connection: "KafkaConnection", frame: memoryview) -> list[Part] | None: ...
 
     def admit(self, api_key: int, size_bytes: int) -> None:
         """Of a large request, before all of it is received: ProtocolError where it would be refused for its size."""
@@ -30,18 +33,27 @@ class Host(Protocol):
     """What a connection needs of the server it belongs to."""
 
     request_bytes_max: int
-    socket_buffers: tuple[int, int]  # receive and send, in bytes; negative: the system's
     bytes_in: int
     bytes_out: int
     requests: RequestStats
     awake: Awake
     receive_budget: ReceiveBudget
 
-    def opened(self, connection: "Connection") -> bool: ...
-    def closed(self, connection: "Connection") -> None: ...
+    def opened(self, connection: "Stream") -> bool: ...
+    def closed(self, connection: "Stream") -> None: ...
     def run(self, work: Coroutine[object, object, None]) -> None: ...
-    def queue(self, connection: "Connection") -> None:
+    def queue(self, connection: "Stream") -> None:
         """It has requests left, and takes its turn when others had theirs."""
+
+
+class Listening(Protocol):
+    """The listener that a connection came in by."""
+
+    name: str
+
+    def writer(self, transport: asyncio.Transport, drained: Callable[[], None]) -> Writer:
+        """What sends over a new connection; `drained` is called when all has gone that had to wait."""
+        ...
 
 
 class Reply:
@@ -49,13 +61,17 @@ class Reply:
 
     __slots__ = ("_api_key", "_began", "_connection", "abandoned", "held_bytes", "parts")
 
-    def __init__(self, connection: "Connection", api_key: int, began: float) -> None:
+    def __init__(self, connection: "KafkaConnection", api_key: int, began: float) -> None:
         self._connection = connection
         self._api_key = api_key
         self._began = began
         self.abandoned: Callable[[], None] | None = None  # to be called when the client is gone
         self.held_bytes = 0  # of the request, while it waits
         self.parts: list[Part] | None = None
+
+    @property
+    def session(self) -> Session:
+        return self._connection.session
 
     def send(self, parts: list[Part]) -> None:
         self.parts = parts

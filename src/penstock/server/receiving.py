@@ -30,7 +30,8 @@ log = logging.getLogger(__name__)
 class Holder(Protocol):
     """A connection, as far as its receive buffer goes."""
 
-    peer: str
+    @property
+    def peer(self) -> str: ...
 
     def received_bytes(self) -> int:
         """What is there of a request that has not arrived whole; -1 when none is awaited."""

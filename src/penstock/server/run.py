@@ -6,7 +6,6 @@ import gc
 import logging
 import random
 import signal
-import socket
 import sys
 from asyncio import FIRST_COMPLETED
 from collections.abc import Callable
@@ -52,24 +51,23 @@ _RETRY_SECONDS = 0.5
 # glibc's mallopt: blocks from this size on go back to the system when they are freed, however many there were before,
 # and so much may stay at the end of a heap.
 _MALLOC_OPTIONS = {-3: 1024 * 1024, -1: 8 * 1024 * 1024}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class BrokenError(PenstockError):
     """A broker that could not go on: whoever runs it must see that it did not stop as it was told to."""
 
 
-def run(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
+def run(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called once it serves. BrokenError when it ends by itself."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # glibc
         for option, value in _MALLOC_OPTIONS.items():
             library.mallopt(option, value)
-    uvloop.run(_serve(config, host, port, ready))
+    uvloop.run(_serve(config, ready))
 
 
-async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Broker], None]) -> None:
+async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
     data_dir = Path(config.log_dirs[0])
     descriptors.raise_limit()
     files = OsFiles()
@@ -85,7 +83,7 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
         store = await _open_store(config, data_dir, files)
         try:
             seams = Seams(files, SystemClock(), random.Random(), executor, workers.threads, workers.round_of)
-            broker = await _started(config, seams, store, (host, port), stopped)
+            broker = await _started(config, seams, store, stopped)
             if broker is None:
                 return
             gc.collect()
@@ -94,7 +92,8 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
             try:
                 if config.penstock_console_port >= 0:
                     broker.console_port = await console.start(
-                        config.penstock_console_host or host, config.penstock_console_port
+                        config.penstock_console_host or config.listeners[0].address.host,
+                        config.penstock_console_port,
                     )
                 ready(broker)
                 await _first_of(stopped, broker.broken)
@@ -108,7 +107,7 @@ async def _serve(config: BrokerConfig, host: str, port: int, ready: Callable[[Br
 
 
 async def _started(
-    config: BrokerConfig, seams: Seams, store: "Store", address: tuple[str, int], stopped: asyncio.Event
+    config: BrokerConfig, seams: Seams, store: "Store", stopped: asyncio.Event
 ) -> Broker | None:
     """A broker that serves, however long ZooKeeper is silent; None when it was told to stop before."""
     while True:
@@ -116,7 +115,7 @@ async def _started(
             tree = await _session(config, store, stopped)
             if tree is None:
                 return None
-            return await _begin(config, seams, store, tree, address)
+            return await _begin(config, seams, store, tree)
         except (ConnectionLostError, SessionExpiredError) as error:
             if config.zookeeper_connection_timeout_ms is not None:
                 raise
@@ -141,13 +140,9 @@ async def _session(config: BrokerConfig, store: "Store", stopped: asyncio.Event)
         await asyncio.wait([connecting])
 
 
-async def _begin(
-    config: BrokerConfig, seams: Seams, store: "Store", tree: Tree, address: tuple[str, int]
-) -> Broker:
-    host, port = address
+async def _begin(config: BrokerConfig, seams: Seams, store: "Store", tree: Tree) -> Broker:
     connect = None if isinstance(store, EmbeddedStore) else store.connect
-    advertised = advertised_address(config, host)
-    broker = Broker(config, seams, tree, host=host, port=port, advertised=advertised, connect=connect)
+    broker = Broker(config, seams, tree, connect=connect)
     try:
         await broker.start()
     except BaseException:
@@ -178,17 +173,3 @@ async def _open_store(config: BrokerConfig, data_dir: Path, files: OsFiles) -> "
         connection_timeout_s=None if timeout_ms is None else timeout_ms / 1000,
         credential=config.penstock_zookeeper_digest,
     )
-
-
-def advertised_address(config: BrokerConfig, host: str) -> tuple[str, int] | None:
-    """Where clients are told to connect: `advertised.listeners`, or this machine's name for a wildcard address.
-
-    Port 0 stands for the port the broker listens on.
-    """
-    if config.advertised_listeners:
-        address = config.advertised_listeners[0].rpartition("//")[2]
-        name, _, port = address.rpartition(":")
-        return name.strip("[]"), int(port)
-    if host in _WILDCARDS:
-        return socket.gethostname(), 0
-    return None

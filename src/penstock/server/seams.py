@@ -23,3 +23,5 @@ class Seams:
     # from; None: those of the executor.
     worker: Executor | None = None
     round_of: Callable[[CleanJob], Round] = CleanRound
+    # Whether the loop's transports are sockets of the kernel; those of the simulation are not.
+    has_sockets: bool = True

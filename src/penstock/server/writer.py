@@ -1,8 +1,9 @@
 """Sending responses: bytes and slices of files, in order, straight to the socket.
 
 Writes bypass the transport: uvloop would hold them back to the end of the loop's turn, and knows no sendfile. A slice
-goes from the page cache to the socket without passing through this process. Where there is no socket (in the
-simulation) the transport is used, and slices are read when it has room for them, as a socket does.
+goes from the page cache to the socket without passing through this process. Where bytes may not go past the transport
+(it encrypts them, or there is no socket, as in the simulation) the transport is used, and slices are read when it has
+room for them, as a socket does. The listener knows which of the two it is.
 
 A slice that cannot be read, or whose file was cut meanwhile, ends the connection: a client that got less than it was
 announced would take the next answer for the rest.
@@ -15,6 +16,7 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 from penstock.core.errors import StorageError
 from penstock.storage.segment import Slice
@@ -43,8 +45,25 @@ def set_buffers(fd: int, receive_bytes: int, send_bytes: int) -> None:
                 own.setsockopt(socket.SOL_SOCKET, option, size)
 
 
+class Writer(Protocol):
+    """Sends over one connection, in order."""
+
+    @property
+    def unsent_bytes(self) -> int: ...
+    def send(self, parts: list[Part]) -> None: ...
+    def resume(self) -> None:
+        """The transport has room again."""
+        ...
+
+    def end(self) -> None:
+        """Break off: nothing more is sent."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class TransportWriter:
-    """For transports without a socket: a slice is read piece by piece, each when all before it has gone."""
+    """For transports that must not be passed by: a slice is read piece by piece, each when all before it has gone."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -104,6 +123,9 @@ class SocketWriter:
             None  # a second handle: the loop refuses to watch the transport's own
         )
         self.unsent_bytes = 0
+
+    def resume(self) -> None:
+        """Nothing: no byte goes through the transport."""
 
     def send(self, parts: list[Part]) -> None:
         try:
@@ -202,7 +224,7 @@ def _read(part: Slice) -> bytes:
     return data
 
 
-def _give_up(writer: SocketWriter | TransportWriter, error: Exception) -> None:
+def _give_up(writer: Writer, error: Exception) -> None:
     """Nothing is left out of the row: whoever waits for it finds the connection closed, and asks again."""
     log.info("a response cannot be sent, so its connection is closed: %s", error)
     writer.end()

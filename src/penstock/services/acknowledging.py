@@ -48,7 +48,7 @@ def wait_for_acks(
     """Hold the request back until the batch of its latest answer is acknowledged as it asks for."""
     waiter = PendingBatch(request, answers, len(answers) - 1, is_replicated=partition.leading is not None)
     if acks == ALL or partition.leading is None:
-        partition.wait_for_commit(last_offset, waiter)
+        partition.limits.wait_for_commit(last_offset, waiter)
     else:
         partition.wait_for_copies(acks, last_offset, waiter)
 

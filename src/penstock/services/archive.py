@@ -207,8 +207,8 @@ def _check_here(topic: Topic, partition: Partition, offset: int, epoch: int | No
         )
     if not knows_its_end(partition):
         raise _not_told(topic, index)
-    if offset > partition.readable.offset:
-        raise _unseen(index, offset, partition.readable.offset)
+    if offset > partition.limits.readable.offset:
+        raise _unseen(index, offset, partition.limits.readable.offset)
     if vouched(partition.log, offset, epoch) < offset:
         raise _refused(
             f"it says that partition {index} is archived up to {offset}, with a last record of leader epoch {epoch}, "

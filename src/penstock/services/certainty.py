@@ -13,7 +13,7 @@ from collections.abc import Callable
 from penstock.coordination.catching_up import CatchUp
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
-from penstock.services.whereabouts import Whereabouts
+from penstock.services.leader_hints import LeaderHints
 
 log = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ class InDoubt(Exception):  # noqa: N818 - a question, not an error
 
 
 class Certainty:
-    def __init__(self, node: int, whereabouts: Whereabouts, catch_up: CatchUp) -> None:
+    def __init__(self, node: int, hints: LeaderHints, catch_up: CatchUp) -> None:
         self._node = node
-        self._whereabouts = whereabouts
+        self._hints = hints
         self._catch_up = catch_up
         self._asking: list[Callable[[bool], None]] = []
         self._work = asyncio.Event()
@@ -46,7 +46,7 @@ class Certainty:
 
     def leads(self, partition: Partition) -> bool:
         """As the metadata says that is known here."""
-        leader = self._whereabouts.leader_of(partition.topic_id, partition.index)
+        leader = self._hints.leader_of(partition.topic_id, partition.index)
         return leader is not None and (leader.id, leader.epoch) == (self._node, partition.leader_epoch)
 
     def no_place(self, partition: Partition, is_current: bool | None) -> ErrorCode:

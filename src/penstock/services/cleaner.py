@@ -3,8 +3,8 @@
 The dirtiest log that is due goes first. Rewriting opens every record, which in this process would hold up everybody
 else, so all but small logs are rewritten by a process of their own (`round_of`); here only files are exchanged, in a
 thread, segment by segment. What changed meanwhile (the policy, the archive's progress, the log itself) is looked at
-again right before each exchange. Compaction obeys the rules of retention: nothing above the high watermark, nothing
-that a required archive has not taken.
+again right before each exchange. Compaction obeys the rules of retention: nothing above the last stable offset,
+nothing that a required archive has not taken.
 
 An error that nobody foresaw parks the partition until the next start and is reported; the others go on.
 """
@@ -22,9 +22,10 @@ from penstock.config.broker import BrokerConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import DiskError, StorageError, WorkerDiedError
 from penstock.core.jobs import Jobs
+from penstock.core.lease import Hold, Work
 from penstock.replication.group_commit import GroupCommit
-from penstock.replication.inlet import find_limit
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import find_limit
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import archived_end
 from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
@@ -45,8 +46,6 @@ _SMALL_BYTES = 256 * 1024
 # make use of. A slot is 24 bytes. Where compression hides more keys in a dirty byte, another round takes them.
 _MAP_BYTES_PER_BYTE = 16
 _LONG_MAX = 2**63 - 1
-# How often a swap looks whether the checkpoint that is being written is done.
-_SAVING_POLL_SECONDS = 0.005
 # How long a log is left alone whose worker process died.
 _WORKER_DIED_REST_SECONDS = 600
 
@@ -216,16 +215,16 @@ class Cleaner:
 
     def _cleanable(self, topic: Topic, partition: Partition) -> Cleanable:
         config, one = topic.config, partition.log
-        summaries = one.summaries()
-        # Only what lies before the recovery point's segment is durable for good, and only what lies before the high
-        # watermark's may change its size.
-        wanted = sum(each.base_offset < partition.committed.segment for each in summaries[:-1])
+        summaries, stable = one.summaries(), partition.limits.last_stable
+        # Only what lies before the recovery point's segment is durable for good, and only what lies before that of
+        # the last stable offset may change its size.
+        wanted = sum(each.base_offset < stable.segment for each in summaries[:-1])
         count = min(wanted, one.checkpointed_count(wanted))
         if one.needs_checkpoint:
             self._group_commit.request(partition)
         archived = archived_end(topic, partition) if config.archive_required else None
         limits = CleanLimits(
-            partition.high_watermark, summaries[count].base_offset, archived, config.min_compaction_lag_ms
+            stable.offset, summaries[count].base_offset, archived, config.min_compaction_lag_ms
         )
         return cleanable(summaries, one.start_offset, one.cleaned.offset, limits, self._clock.now_ms())
 
@@ -337,37 +336,41 @@ class Cleaner:
             read, lambda known: known.without_tombstones(tombstones_to).going_by(learned_to)
         ):
             return False
-        if not await self._may_change(read) or not topic.config.compacts:
+        hold = await self._may_change(read)
+        if hold is None:
             return False
-        swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
-        if swap is None:
-            return False
-        before = sum(each.size for each in one.row.between(cleaned.base_offset, cleaned.end_offset))
-        await self._run(swap, partition, one)
-        self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
-        find_limit(partition)  # it may have been retired meanwhile
+        with hold:
+            if not topic.config.compacts:
+                return False
+            swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
+            if swap is None:
+                return False
+            before = sum(each.size for each in one.row.between(cleaned.base_offset, cleaned.end_offset))
+            await self._run(swap, hold, one)
+            self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
+            find_limit(partition)  # it may have been retired meanwhile
         self.stats.freed_bytes += before - cleaned.size_bytes
         return True
 
-    async def _may_change(self, read: _Read) -> bool:
-        """Wait until nobody else changes the log's files; False when it is not the log any more that was read."""
-        topic, partition, one = read.topic, read.partition, read.log
-        while True:
-            served = (
-                self._table.by_id.get(topic.id) is topic
-                and topic.partitions.get(partition.index) is partition
-            )
-            if not served or partition.log is not one or one.failed or one.cuts != read.cuts:
-                return False
-            if partition.retirement is not None:
-                return False
-            if not one.saving and not partition.truncating:
-                return True
-            await asyncio.sleep(_SAVING_POLL_SECONDS)
+    async def _may_change(self, read: _Read) -> Hold | None:
+        """Once nobody else changes the log's files; None when it is not the log any more that was read."""
+        hold = await read.partition.lease.get(Work.CLEAN)
+        if hold is not None and not self._is_as_read(read):
+            hold.release()
+            return None
+        return hold
 
-    async def _run(self, swap: SegmentSwap, partition: Partition, one: Log) -> None:
+    def _is_as_read(self, read: _Read) -> bool:
+        topic, partition, one = read.topic, read.partition, read.log
+        if self._table.by_id.get(topic.id) is not topic or partition.retirement is not None:
+            return False
+        if topic.partitions.get(partition.index) is not partition or partition.log is not one:
+            return False
+        return not one.failed and one.cuts == read.cuts
+
+    async def _run(self, swap: SegmentSwap, hold: Hold, one: Log) -> None:
         try:
-            await self._alone(partition, swap.run)
+            await self._jobs.run(swap.run, hold=hold)
         except Exception:  # whatever it was, nobody waits for ever for segments that stay pinned
             if swap.committed:
                 one.sync_failed()  # only opening it again can tell what is there, and finish the exchange
@@ -377,20 +380,18 @@ class Cleaner:
 
     async def _note(self, read: _Read, change: Callable[[Cleaned], Cleaned]) -> bool:
         """Write down how far it is clean; False when it is not the log any more that was read."""
-        if not await self._may_change(read):
+        hold = await self._may_change(read)
+        if hold is None:
             return False
-        one = read.log
-        before, known = one.cleaned, change(one.cleaned)  # who was waited for may have changed it
-        if known != before:
-            one.cleaned = known
-            try:
-                await self._alone(read.partition, partial(save_cleaned, one.files, one.directory, known))
-            except StorageError:
-                if one.cleaned is known:
+        with hold:
+            one = read.log
+            before, known = one.cleaned, change(one.cleaned)  # who was waited for may have changed it
+            if known != before:
+                one.cleaned = known
+                try:
+                    job = partial(save_cleaned, one.files, one.directory, known)
+                    await self._jobs.run(job, hold=hold)
+                except StorageError:
                     one.cleaned = before  # to be tried again, before anything goes by it
-                raise
+                    raise
         return True
-
-    async def _alone(self, partition: Partition, work: Callable[[], None]) -> None:
-        """In a thread; whoever would cut, move or replace the log waits for it."""
-        await self._jobs.run(work, lease=partition.lease)

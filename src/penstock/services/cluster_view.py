@@ -1,18 +1,38 @@
-"""The cluster as clients are told of it, in whichever answer: which brokers live, who leads."""
+"""The cluster as clients are told of it, in whichever answer: which brokers live and where, who leads.
+
+Where a broker is depends on the listener that was asked: each broker says for each of its listeners how it is reached.
+One without that listener is alive, but not to be reached by who came in there.
+"""
+
+from dataclasses import dataclass
 
 from penstock.coordination.nodes import PartitionState
+from penstock.core.endpoints import find_endpoint
 from penstock.core.error_codes import ErrorCode
-from penstock.services.services import Node, Services
+from penstock.services.services import Services
+from penstock.wire.kafka.leaders import NodeEndpoint
 
 NOBODY = -1
 
 
-def live_brokers(services: Services) -> list[Node]:
-    brokers = [Node(one.id, one.host, one.port, one.rack) for one in services.image.brokers.values()]
-    if services.node.id not in services.image.brokers:
-        # Just started, and not registered yet: clients that got through must find their way all the same.
-        brokers.append(services.node)
-    return sorted(brokers, key=lambda node: node.id)
+def live_brokers(services: Services, listener: str) -> list[NodeEndpoint]:
+    """Those that can be reached from there."""
+    image, node = services.image, services.node
+    found = [broker_node(services, broker, listener) for broker in sorted({*image.brokers, node.id})]
+    return [one for one in found if one is not None]
+
+
+def broker_node(services: Services, broker: int, listener: str) -> NodeEndpoint | None:
+    registered = services.image.brokers.get(broker)
+    if registered is not None:
+        address = registered.address_for(listener)
+        return None if address is None else NodeEndpoint(broker, *address, registered.rack)
+    node = services.node
+    if broker != node.id:
+        return None
+    # Just started, and not registered yet: clients that got through must find their way all the same.
+    own = find_endpoint(node.endpoints, listener)
+    return None if own is None else NodeEndpoint(node.id, own.host, own.port, node.rack)
 
 
 def live_ids(services: Services) -> frozenset[int]:
@@ -25,20 +45,28 @@ def controller_id(services: Services) -> int:
     return controller if controller in services.image.brokers else NOBODY
 
 
-def leader_node(services: Services, state: PartitionState) -> Node | None:
+def leader_node(services: Services, state: PartitionState, listener: str) -> NodeEndpoint | None:
     """Where the partition's leader is to be found, if it is there at all."""
-    if state.leader == services.node.id:
-        return services.node
-    found = services.image.brokers.get(state.leader)
-    return None if found is None else Node(found.id, found.host, found.port, found.rack)
+    return broker_node(services, state.leader, listener)
 
 
-def leadership(state: PartitionState, live: frozenset[int]) -> tuple[int, ErrorCode]:
-    """The leader clients may turn to, and the code that says whether there is one."""
-    if state.leader in live:
-        return state.leader, ErrorCode.NONE
-    return NOBODY, ErrorCode.LEADER_NOT_AVAILABLE
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which brokers live, and which of them clients of a listener can reach."""
 
+    live: frozenset[int]
+    reached: frozenset[int]
 
-def offline_replicas(state: PartitionState, live: frozenset[int]) -> list[int]:
-    return [broker for broker in state.replicas if broker not in live]
+    @classmethod
+    def of(cls, services: Services, listener: str) -> "Reach":
+        return cls(live_ids(services), frozenset(one.id for one in live_brokers(services, listener)))
+
+    def leadership(self, state: PartitionState) -> tuple[int, ErrorCode]:
+        """The leader clients may turn to, and the code that says whether there is one."""
+        if state.leader in self.reached:
+            return state.leader, ErrorCode.NONE
+        lives = state.leader in self.live
+        return NOBODY, ErrorCode.LISTENER_NOT_FOUND if lives else ErrorCode.LEADER_NOT_AVAILABLE
+
+    def offline_replicas(self, state: PartitionState) -> list[int]:
+        return [broker for broker in state.replicas if broker not in self.reached]

@@ -6,6 +6,7 @@ stored layers are applied before the first topic is opened.
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,6 +25,7 @@ from penstock.coordination.tree import ConflictError
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
+from penstock.core.turns import give_way
 from penstock.replication.table import PartitionTable
 from penstock.services import loggers
 from penstock.services.archive import PROGRESS, AskLeader, check_progress, ends_elsewhere
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 _ROUNDS_MAX = 5
 # How long a request to retire partitions waits for their leaders.
 _RETIRED_SECONDS = 5.0
+# Changes that are decided before others get their turn, where none of them has to wait: about 1 ms.
+_ALTERED_AT_ONCE = 10
 # Ids are 32 bits wide; more digits would only be slow to convert.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 # What Kafka's client shows for INVALID_REQUEST without a message of its own.
@@ -144,11 +148,12 @@ class ConfigService:
         self, wanted: Sequence[WantedChange], *, replace: bool, validate_only: bool
     ) -> list[ApiError | None]:
         """What became of each, in order. `replace` forgets whatever is not set anew, as AlterConfigs does."""
-        resources = [one.resource for one in wanted]
+        named = Counter(one.resource for one in wanted)
         results: list[ApiError | None] = []
-        for one in wanted:
+        for number, one in enumerate(wanted):
+            await give_way(number, _ALTERED_AT_ONCE)
             try:
-                if resources.count(one.resource) > 1:
+                if named[one.resource] > 1:
                     raise _invalid_request("Each resource must appear at most once.")
                 await self._alter(one, replace=replace, validate_only=validate_only)
                 results.append(None)

@@ -12,6 +12,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.core.jobs import Jobs
+from penstock.core.lease import Work
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -48,8 +49,8 @@ class DeletionService:
         if config.compacts and not config.deletes:
             raise ApiError(ErrorCode.POLICY_VIOLATION)
         if offset == UP_TO_HIGH_WATERMARK:
-            offset = partition.readable.offset
-        if not 0 <= offset <= partition.readable.offset:
+            offset = partition.limits.readable.offset
+        if not 0 <= offset <= partition.limits.readable.offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
         try:
             await self._delete(_Led(self._table, served, partition), offset, self._loop.time() + timeout_s)
@@ -73,10 +74,18 @@ class DeletionService:
                 led.check()
                 _check_online(log)
             # Also where nothing moved: the request that moved it may still be waiting for the disk.
-            await self._jobs.run(log.start_job().run, lease=partition.lease)
+            await self._mark_start(led, log)
             led.check()
         async with asyncio.timeout_at(deadline):
             await self._deleted_everywhere(led, offset)
+
+    async def _mark_start(self, led: "_Led", log: Log) -> None:
+        hold = await led.partition.lease.get(Work.DELETE)
+        if hold is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        with hold:
+            _check_online(log)
+            await self._jobs.run(log.start_job().run, hold=hold)
 
     async def _deleted_everywhere(self, led: "_Led", offset: int) -> None:
         waiter, partition = _Deletion(), led.partition
@@ -99,7 +108,7 @@ class DeletionService:
                 last = partition.log.end_offset - 1
             if not partition.is_committed(last):
                 waiter = Committed(self._loop)
-                partition.wait_for_commit(last, waiter)
+                partition.limits.wait_for_commit(last, waiter)
                 await waiter.done
                 led.check()
 

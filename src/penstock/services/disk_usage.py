@@ -44,7 +44,7 @@ class DiskUsage:
 
     async def measure(self, wanted: Iterable[tuple[str, Iterable[int]]] | None) -> DirUsage:
         """Of the `wanted` partitions that are here; None for all."""
-        total, usable = await self._loop.run_in_executor(self._executor, self._space)
+        total, usable = await self._loop.run_in_executor(self._executor, self.space)
         if wanted is None:
             wanted = [(topic.name, topic.partitions) for topic in self._table.topics()]
         sizes: dict[str, dict[int, int]] = {}
@@ -62,6 +62,7 @@ class DiskUsage:
             usable_bytes=usable,
         )
 
-    def _space(self) -> tuple[int, int]:
+    def space(self) -> tuple[int, int]:
+        """The size of its volume, and what is free of it, in bytes; it asks the file system."""
         files, path = self._data_dir.files, self._data_dir.path
         return files.total_bytes(path), files.free_bytes(path)

@@ -14,23 +14,23 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core import limits
+from penstock.core import limits as bounds
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
-from penstock.replication.leading import Course
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.certainty import Certainty, InDoubt
-from penstock.services.fetch_answers import begin_anew, distinct, empty, out_of_range, warm_all
+from penstock.services.consumer_fetch import consumer_fetch
+from penstock.services.fetch_answers import distinct, empty, warm_all
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
-from penstock.services.follower_fetch import FollowerReads
-from penstock.services.nearest import LEADER, RackAwareSelector
+from penstock.services.follower_fetch import FollowerFetch, FollowerReads
+from penstock.services.leader_hints import LeaderHints
+from penstock.services.nearest import RackAwareSelector
 from penstock.services.waking import Waking
-from penstock.services.whereabouts import Whereabouts
 from penstock.storage.segment import ColdRead
 from penstock.wire.kafka.fetch import (
     ENDPOINTS_SINCE,
-    FOLLOWERS_SINCE,
     TOPIC_IDS_SINCE,
     FetchPartition,
     FetchRequest,
@@ -58,7 +58,7 @@ class FetchService:
         sessions: FetchSessions,
         response_bytes_max: int,
         followers: FollowerReads,
-        whereabouts: Whereabouts,
+        hints: LeaderHints,
         certainty: Certainty,
         selector: RackAwareSelector | None = None,
     ) -> None:
@@ -69,7 +69,7 @@ class FetchService:
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
         self.followers = followers
-        self._whereabouts = whereabouts
+        self.hints = hints
         self.certainty = certainty
         self.selector = selector
         self.waiting = 0
@@ -108,18 +108,14 @@ class FetchService:
     def leader_of(self, topic: bytes, number: int, by_id: bool) -> Leader | None:
         """For who asks in the wrong place, with the topic as on the wire."""
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
-        return None if found is None else self._whereabouts.leader_of(found.id, number)
-
-    def rack_of(self, request: FetchRequest) -> bytes:
-        """Where the consumer stands, if that matters."""
-        return b"" if self.selector is None or request.replica_id >= 0 else request.rack
+        return None if found is None else self.hints.leader_of(found.id, number)
 
     def budget(self, request: FetchRequest) -> int:
         return min(request.max_bytes, self._response_bytes_max)
 
     def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
         """Read in a thread (some of) what is not in memory, then try again, told whether it could be read."""
-        future = self._loop.run_in_executor(self._executor, warm_all, cold[: limits.FETCH_COLD_MAX])
+        future = self._loop.run_in_executor(self._executor, warm_all, cold[: bounds.FETCH_COLD_MAX])
         future.add_done_callback(lambda done: again(not done.cancelled() and done.exception() is None))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
@@ -136,10 +132,8 @@ class _Fetch:
         "_incremental",
         "_is_current",
         "_joined",
-        "_led",
         "_missing_bytes",
-        "_noted",
-        "_rack",
+        "_reads",
         "_request",
         "_rounds",
         "_service",
@@ -168,13 +162,15 @@ class _Fetch:
         self._answered = answered
         self._version = version
         self._by_id = version >= TOPIC_IDS_SINCE
-        self._led = version < FOLLOWERS_SINCE or request.replica_id >= 0
-        self._rack = request.rack and service.rack_of(request)
+        self._reads = (
+            consumer_fetch(request, version, service.selector)
+            if request.replica_id < 0
+            else FollowerFetch(request, service.followers, hears_at_once=service.selector is not None)
+        )
         self._incremental = incremental
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
         self._missing_bytes = 0
-        self._noted: set[tuple[bytes, int]] | None = None  # partitions whose follower's progress was noted
         self._given_up = False
         self._is_current: bool | None = None  # the metadata, since this fetch came; None: nobody asked
         self._rounds = 0  # how often the disk was asked
@@ -198,7 +194,7 @@ class _Fetch:
                 try:
                     answer = self._read(topic, one, left, at_least_one=at_least_one)
                 except ColdRead as read:
-                    if not self._unreadable and self._rounds < limits.FETCH_COLD_ROUNDS_MAX:
+                    if not self._unreadable and self._rounds < bounds.FETCH_COLD_ROUNDS_MAX:
                         cold.append((read.warm, answers, topic, one))
                         continue
                     answer = PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
@@ -211,12 +207,12 @@ class _Fetch:
                     total += answer.size
                     if answer.size >= _PROBED_BYTES_MIN:
                         slices += 1
-                        left = left if slices < limits.FETCH_SLICES_MAX else 0
+                        left = left if slices < bounds.FETCH_SLICES_MAX else 0
                 elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
             topics.append((topic, answers))
-        if cold and total and self._rounds >= limits.FETCH_WARM_ROUNDS_MAX:
+        if cold and total and self._rounds >= bounds.FETCH_WARM_ROUNDS_MAX:
             self._put_off(cold)
             urgent, cold = True, []
         if cold:
@@ -236,17 +232,18 @@ class _Fetch:
         """Whether it says something that cannot wait, although there is nothing to read."""
         if answer.diverging is not None or answer.preferred_replica >= 0:
             return True
-        # A follower that consumers may read from is not kept waiting with a new high watermark.
-        if self._request.replica_id < 0 or self._service.selector is None or self._session is None:
+        if not self._reads.hears_at_once or self._session is None:
             return False
         return self._session.is_news(topic, answer)
 
     def _put_off(self, cold: list[_Cold]) -> None:
         """Others have been read: their turn comes with the next fetch."""
-        aborted: list[tuple[int, int]] | None = [] if self._request.isolation_level else None
         for _, answers, topic, one in cold:
-            partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
-            answers.append(empty(one, partition.readable.offset, partition.log.start_offset, aborted))
+            partition = self._find(topic, one.partition)
+            answers.append(empty(one, partition, self._reads.aborted))
+
+    def _find(self, topic: bytes, number: int) -> Partition:
+        return self._service.find(topic, number, by_id=self._by_id, led=self._reads.led)
 
     def _warmed(self, could_be_read: bool, *, last: bool) -> None:
         self._unreadable = not could_be_read
@@ -258,84 +255,38 @@ class _Fetch:
         self.attempt(last=last)
 
     def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
-        request = self._request
-        aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
+        reads = self._reads
         try:
             partition = self._service.find(
-                topic, one.partition, by_id=self._by_id, led=self._led, epoch=one.leader_epoch
+                topic, one.partition, by_id=self._by_id, led=reads.led, epoch=one.leader_epoch
             )
-            if request.replica_id >= 0:
-                self._service.followers.check(partition, request.replica_id)
-            partition.check_leader_epoch(one.leader_epoch)
-            log = partition.log
-            high_watermark = partition.readable.offset
-            if self._rack and (elsewhere := self._nearest(partition, one)) != LEADER:
-                start = log.start_offset
-                return empty(one, high_watermark, start, aborted, preferred_replica=elsewhere)
-            if partition.is_following:
-                partition.check_behind(one.offset)
-                if one.offset > high_watermark:
-                    return empty(one, high_watermark, log.start_offset, aborted)
-            diverging = partition.diverging(one.last_fetched_epoch, one.offset)
-            if diverging is not None:
-                if diverging[0] < 0:
-                    raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)  # an epoch we never had
-                return empty(one, high_watermark, log.start_offset, aborted, diverging=diverging)
-            size_max = min(one.max_bytes, left)
-            if size_max < 0:
-                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")
-            if request.replica_id >= 0:
-                course = self._service.followers.course(partition, request, one)
-                if course is Course.BEGIN_ANEW:
-                    return begin_anew(one, log.start_offset, log.cleaned.tombstones)
-                if course is Course.WAIT:
-                    return empty(one, high_watermark, log.start_offset, aborted)
-                if not log.start_offset <= one.offset <= log.end_offset:
-                    return out_of_range(one, high_watermark, log.start_offset)
-                if self._noted is None:
-                    self._noted = set()
-                if (topic, one.partition) not in self._noted:
-                    self._noted.add((topic, one.partition))
-                    self._service.followers.note(partition, request, one)
-                    # No more than readers may see: a follower that consumers read from may hear of a limit late.
-                    high_watermark = partition.readable.offset
-                found = self._service.followers.read(
-                    partition, request.replica_id, one.offset, size_max, at_least_one=at_least_one
-                )
-            else:
-                found = partition.read(one.offset, size_max, at_least_one=at_least_one)
-            if found is None:
-                return empty(one, high_watermark, log.start_offset, aborted)
-            if found.size > _PROBED_BYTES_MIN:
-                file, position, size = found
-                if self._rounds < limits.FETCH_WARM_ROUNDS_MAX and not file.is_cached(size, position):
-                    raise ColdRead(partial(file.warm, size, position))
+            found = reads.read(partition, one, min(one.max_bytes, left), at_least_one=at_least_one)
+            if isinstance(found, PartitionAnswer):
+                return found
+            file, position, size = found
+            may_be_cold = size > _PROBED_BYTES_MIN and self._rounds < bounds.FETCH_WARM_ROUNDS_MAX
+            if may_be_cold and not file.is_cached(size, position):
+                raise ColdRead(partial(file.warm, size, position))
         except ApiError as error:
             code = error.code
-            if code is ErrorCode.OFFSET_OUT_OF_RANGE and request.replica_id < 0:
+            if code is ErrorCode.OFFSET_OUT_OF_RANGE and reads.reader is not Reader.FOLLOWER:
                 code = self._no_place(topic, one)
-            return self._refused(topic, one, code, aborted)
+            return self._refused(topic, one, code)
         except StorageError:
             return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
-        return PartitionAnswer(
-            one.partition, 0, high_watermark, high_watermark, log.start_offset, found, found.size, aborted
-        )
+        # A follower, too, is told of no more than consumers may see: those who read there may hear of a limit late.
+        limits, start = partition.limits, partition.log.start_offset
+        high_watermark, stable = limits.readable.offset, limits.stable.offset
+        return PartitionAnswer(one.partition, 0, high_watermark, stable, start, found, size, reads.aborted)
 
     def _no_place(self, topic: bytes, one: FetchPartition) -> ErrorCode:
         """To a reader, which may know of a later leader than we do: the epoch that it names may be what we told it."""
-        partition = self._service.find(topic, one.partition, by_id=self._by_id, led=self._led)
+        partition = self._find(topic, one.partition)
         return self._service.certainty.no_place(partition, self._is_current)
 
-    def _nearest(self, partition: Partition, one: FetchPartition) -> int:
-        selector = self._service.selector
-        return LEADER if selector is None else selector.choose(partition, self._rack, one.offset)
-
-    def _refused(
-        self, topic: bytes, one: FetchPartition, code: ErrorCode, aborted: list[tuple[int, int]] | None
-    ) -> PartitionAnswer:
+    def _refused(self, topic: bytes, one: FetchPartition, code: ErrorCode) -> PartitionAnswer:
         number = one.partition
-        if code in _NOT_FOUND:
-            aborted = []
+        aborted = [] if code in _NOT_FOUND else self._reads.aborted
         leader = self._hint(topic, number, code)
         return PartitionAnswer(number, code, -1, -1, -1, None, 0, aborted, current_leader=leader)
 
@@ -351,11 +302,8 @@ class _Fetch:
         service = self._service
         for topic, wanted in self._topics:
             for one in wanted:
-                partition = service.find(topic, one.partition, by_id=self._by_id, led=self._led)
-                waiters = (
-                    partition.replica_waiters if self._request.replica_id >= 0 else partition.data_waiters
-                )
-                waiters[self] = None
+                partition = self._find(topic, one.partition)
+                partition.limits.wait(self._reads.reader, self)
                 self._joined.append(partition)
         service.waiting += 1
         self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
@@ -383,15 +331,13 @@ class _Fetch:
             self._timer = None
             self._service.waiting -= 1
             for partition in self._joined:
-                if partition.data_waiters.pop(self, self) is self:  # it is a follower's
-                    partition.replica_waiters.pop(self, None)
+                partition.limits.leave(self._reads.reader, self)
             self._joined.clear()
 
     def _answer(self, topics: list[TopicAnswer]) -> None:
         session = self._session
-        if self._request.replica_id >= 0 and self._service.followers.throttle.is_on:
-            find = partial(self._service.find, by_id=self._by_id, led=True)
-            self._service.followers.count_sent(topics, self._request.replica_id, find)
+        if isinstance(self._reads, FollowerFetch):
+            self._reads.sent(topics, self._find)
         if session is not None:
             topics = session.told(topics, incremental=self._incremental)
         answered = self._answered

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import StorageError
+from penstock.core.errors import ApiError, StorageError
+from penstock.replication.partition import Partition
 from penstock.wire.kafka.fetch import FetchPartition, PartitionAnswer
 
 NO_REPLICA = -1
@@ -13,20 +14,20 @@ NO_EPOCH = -1
 
 def empty(
     one: FetchPartition,
-    high_watermark: int,
-    log_start: int,
+    partition: Partition,
     aborted: list[tuple[int, int]] | None,
     *,
     diverging: tuple[int, int] | None = None,
     preferred_replica: int = NO_REPLICA,
 ) -> PartitionAnswer:
     """No error and no records."""
+    limits = partition.limits
     return PartitionAnswer(
         one.partition,
         0,
-        high_watermark,
-        high_watermark,
-        log_start,
+        limits.readable.offset,
+        limits.stable.offset,
+        partition.log.start_offset,
         None,
         0,
         aborted,
@@ -62,10 +63,26 @@ def begin_anew(one: FetchPartition, log_start: int, tombstones: int) -> Partitio
 
     It stands in place of the high watermark, which says nothing about a log that is to be empty.
     """
-    return empty(one, tombstones, log_start, None, diverging=(NO_EPOCH, log_start))
+    diverging = NO_EPOCH, log_start
+    return PartitionAnswer(one.partition, 0, tombstones, tombstones, log_start, None, diverging=diverging)
 
 
-def out_of_range(one: FetchPartition, high_watermark: int, log_start: int) -> PartitionAnswer:
+def out_of_range(one: FetchPartition, partition: Partition) -> PartitionAnswer:
     """To a follower, which is also told where to begin anew."""
-    code = ErrorCode.OFFSET_OUT_OF_RANGE
-    return PartitionAnswer(one.partition, code, high_watermark, high_watermark, log_start, None)
+    return empty(one, partition, None)._replace(error=ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+def parted(
+    one: FetchPartition, partition: Partition, aborted: list[tuple[int, int]] | None
+) -> PartitionAnswer | None:
+    """To a reader that has left our history: where that was. None: it has not. ApiError: it never was in it."""
+    diverging = partition.diverging(one.last_fetched_epoch, one.offset)
+    if diverging is None:
+        return None
+    if diverging[0] < 0:
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)  # an epoch we never had
+    return empty(one, partition, aborted, diverging=diverging)
+
+
+def negative_size() -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a negative limit of bytes")

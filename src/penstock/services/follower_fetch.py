@@ -1,4 +1,4 @@
-"""What a leader does for its followers' fetches: it notes how far each has come, and gives all there is, throttled."""
+"""What a follower's fetch reads of a partition: all there is, throttled; and how far it has come is noted."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,12 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Course
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import LeaderThrottle
+from penstock.services.fetch_answers import begin_anew, empty, negative_size, out_of_range, parted
 from penstock.storage.segment import Slice
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
 
 
 class FollowerReads:
@@ -67,11 +69,11 @@ class FollowerReads:
         self, partition: Partition, replica: int, offset: int, size_max: int, *, at_least_one: bool
     ) -> Slice | None:
         """To the end of the log, committed or not."""
-        log = partition.log
         allowed = self.throttle.allowance(partition, replica, size_max)
         if not allowed and size_max:
             return None  # it asks again
-        return log.read(offset, allowed, log.end(), at_least_one=at_least_one)
+        limit = partition.limits.for_reader(Reader.FOLLOWER)
+        return partition.log.read(offset, allowed, limit, at_least_one=at_least_one)
 
     def count_sent(
         self, topics: list[TopicAnswer], replica: int, find: Callable[[bytes, int], Partition]
@@ -80,3 +82,47 @@ class FollowerReads:
             for one in answers:
                 if one.size:
                     self.throttle.sent(find(topic, one.partition), replica, one.size)
+
+
+class FollowerFetch:
+    """One request."""
+
+    __slots__ = ("_followers", "_noted", "_request", "aborted", "hears_at_once")
+
+    reader = Reader.FOLLOWER
+    led = True  # nobody follows a follower
+
+    def __init__(self, request: FetchRequest, followers: FollowerReads, *, hears_at_once: bool) -> None:
+        """`hears_at_once`: of a new high watermark, because consumers may read from it."""
+        self._request = request
+        self._followers = followers
+        self._noted: set[Partition] = set()  # those that its progress was noted of
+        self.aborted: list[tuple[int, int]] | None = [] if request.isolation_level else None
+        self.hears_at_once = hears_at_once
+
+    def read(
+        self, partition: Partition, one: FetchPartition, size_max: int, *, at_least_one: bool
+    ) -> Slice | PartitionAnswer:
+        followers, request, log = self._followers, self._request, partition.log
+        followers.check(partition, request.replica_id)
+        partition.check_leader_epoch(one.leader_epoch)
+        if (answer := parted(one, partition, self.aborted)) is not None:
+            return answer
+        if size_max < 0:
+            raise negative_size()
+        course = followers.course(partition, request, one)
+        if course is Course.BEGIN_ANEW:
+            return begin_anew(one, log.start_offset, log.cleaned.tombstones)
+        if course is Course.WAIT:
+            return empty(one, partition, self.aborted)
+        if not log.start_offset <= one.offset <= log.end_offset:
+            return out_of_range(one, partition)
+        if partition not in self._noted:
+            self._noted.add(partition)
+            followers.note(partition, request, one)
+        found = followers.read(partition, request.replica_id, one.offset, size_max, at_least_one=at_least_one)
+        return empty(one, partition, self.aborted) if found is None else found
+
+    def sent(self, topics: list[TopicAnswer], partitions: Callable[[bytes, int], Partition]) -> None:
+        if self._followers.throttle.is_on:
+            self._followers.count_sent(topics, self._request.replica_id, partitions)

@@ -17,6 +17,7 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.core.errors import PenstockError, StorageError
 from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.core.jobs import Jobs
+from penstock.core.lease import Hold, Work
 from penstock.core.turns import give_way
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
@@ -276,7 +277,7 @@ class Hosting:
         if partition.replica_count > 1:
             known = self._marks.of(image.id, index).committed(recovered.log.epochs)
             offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
-            partition.note_committed(end_at(recovered.log, offset))
+            partition.limits.move(end_at(recovered.log, offset))
         return partition
 
     async def save_high_watermarks(self) -> None:
@@ -289,7 +290,6 @@ class Hosting:
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         self._table.remove(topic)
-        await self._let_go(topic)
         await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
         try:
             await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
@@ -316,23 +316,21 @@ class Hosting:
 
     async def _end_all(self, topic: Topic) -> None:
         for partition in topic.partitions.values():
-            partition.retire()
-            partition.lease.ended = True
+            await self._roles.let_go(partition)
+        for partition in topic.partitions.values():
+            partition.topic_deleted()
+            partition.lease.end()
         for partition in topic.partitions.values():
             await self._end(partition)
 
     async def _end(self, partition: Partition) -> None:
         """Nothing begins on its files any more, and what has begun is done: the names may be another one's soon."""
-        partition.lease.ended = partition.truncating = True
-        await self._group_commit.quiet(partition)
+        partition.lease.end()
+        await partition.lease.free()
         partition.log.close(deleted=True)
 
     def empty_trash(self) -> None:
         self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
-
-    async def _let_go(self, topic: Topic) -> None:
-        for partition in topic.partitions.values():
-            await self._roles.let_go(partition)
 
     def failed_logs(self) -> set[Log]:
         return {partition.log for partition in self._table.partitions() if partition.log.failed}
@@ -356,10 +354,15 @@ class Hosting:
         # over, which would change the files of the new one.
         await self._roles.stand_aside(topic, partition)
         self._hosted.pop(topic.id, None)
-        await self._group_commit.quiet(partition)
+        hold = await partition.lease.get(Work.CUT)
+        if hold is not None:
+            with hold:
+                await self._open_again(topic, partition, image, hold)
+
+    async def _open_again(self, topic: Topic, partition: Partition, image: TopicImage, hold: Hold) -> None:
         job = partial(open_one, self._data_dir, image, topic.config, partition.index, after_failure=True)
         try:
-            recovered = await self._jobs.run(job, lease=partition.lease)
+            recovered = await self._jobs.run(job, hold=hold)
         except (StorageError, FileNotFoundError) as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
@@ -392,8 +395,6 @@ def _free(data_dir: DataDir, topic: Topic) -> None:
     Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and not
     wherever the topic is forgotten last. What is still being sent keeps its own handle.
     """
-    try:
-        data_dir.empty_trash()
-    finally:
-        topic.led.clear()
-        topic.partitions.clear()
+    data_dir.empty_trash()
+    topic.led.clear()
+    topic.partitions.clear()

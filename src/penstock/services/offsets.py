@@ -1,7 +1,7 @@
 """Where a partition begins, ends, and stood at a time: the answers behind ListOffsets.
 
 What the loop knows (earliest, latest) is answered at once; a time is looked for in the segments, in a thread, and only
-in what is committed.
+in what the reader may see.
 """
 
 from enum import IntEnum
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.openings import Openings
@@ -41,22 +42,29 @@ class OffsetService:
         self._openings = openings
         self._table = table
 
-    async def find(self, topic: str, index: int, leader_epoch: int, timestamp: int) -> OffsetAnswer:
+    async def find(
+        self,
+        topic: str,
+        index: int,
+        leader_epoch: int,
+        timestamp: int,
+        reader: Reader = Reader.READ_UNCOMMITTED,
+    ) -> OffsetAnswer:
         """One partition's answer; ApiError when it is not served here or the client's epoch is not ours."""
         partition = self._led(topic, index, leader_epoch)
-        log = partition.log
+        log, limit = partition.log, partition.limits.for_reader(reader)
         known = knows_its_end(partition)
         if timestamp < 0 and not known:
             # A new leader does not know yet how much is committed; what it told would seem to go back.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
         if timestamp == Spec.LATEST:
-            return OffsetAnswer(offset=partition.readable.offset, leader_epoch=partition.leader_epoch)
+            return OffsetAnswer(offset=limit.offset, leader_epoch=partition.leader_epoch)
         if timestamp in {Spec.EARLIEST, Spec.EARLIEST_LOCAL}:
-            start = min(log.start_offset, partition.readable.offset)
+            start = min(log.start_offset, limit.offset)
             return OffsetAnswer(offset=start, leader_epoch=_epoch_at(partition, start))
         if timestamp in {Spec.LATEST_TIERED, Spec.EARLIEST_PENDING_UPLOAD}:
             return NOTHING  # nothing is ever tiered here
-        search = log.lookup(partition.readable)
+        search = log.lookup(limit)
         at_time = partial(search.first_at_or_after, timestamp)
         found = await self._openings.run(search.latest if timestamp == Spec.MAX_TIMESTAMP else at_time)
         if found is None and not known:
@@ -115,13 +123,13 @@ def knows_its_end(partition: Partition) -> bool:
     retirement = partition.retirement
     if partition.knows_its_end:
         return True
-    return retirement is not None and partition.readable.offset == retirement.limit
+    return retirement is not None and partition.limits.readable.offset == retirement.limit
 
 
 def log_end_of(table: PartitionTable, topic: str, index: int) -> tuple[int, int]:
     found = table.by_name.get(topic.encode())
     partition = found.partitions.get(index) if found is not None else None
-    if partition is None or partition.log.failed or partition.truncating:
+    if partition is None or partition.log.failed or partition.lease.is_cutting:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
     return partition.log.epochs.latest, partition.log.end_offset
 

@@ -1,7 +1,7 @@
 """How much of a replica's log its topic's retention may take: settings, the archive, and what is still to be moved."""
 
-from penstock.replication.inlet import Retirement
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import Retirement
 from penstock.replication.table import Topic
 from penstock.services.archive import archived_end
 from penstock.storage.retention import UNLIMITED, RetentionLimits

@@ -11,7 +11,7 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import INTERNAL_TOPICS
-from penstock.replication.inlet import (
+from penstock.replication.retirement import (
     UNKNOWN,
     Close,
     ask_anew,
@@ -64,7 +64,7 @@ class RetiringService:
         if question == CLOSE and is_over and now_ms - written_ms >= config.retire_grace_ms:
             if retirement.close is not Close.CONFIRMED:
                 # A target that lost its end while nobody wrote would be missed with the last copy.
-                ask_anew(retirement, Close.ASKED)
+                ask_anew(partition, Close.ASKED)
                 raise ApiError(
                     ErrorCode.OFFSET_NOT_AVAILABLE, "the target is asked once more whether it has all"
                 )

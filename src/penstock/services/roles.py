@@ -14,10 +14,10 @@ from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import StorageError
 from penstock.replication.fetchers import Fetchers
-from penstock.replication.inlet import lead_anew, retire, seal, thaw
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import lead_anew, retire, seal, thaw
 from penstock.replication.table import Topic
 
 NOBODY = -1

@@ -9,6 +9,7 @@ from penstock.controller.controller import Controller
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
+from penstock.core.endpoints import Endpoint
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
@@ -24,6 +25,7 @@ from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
+from penstock.services.refusals import Refusals
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics import TopicService
@@ -32,12 +34,13 @@ from penstock.storage.data_dir import DataDir
 
 @dataclass(slots=True)
 class Node:
-    """This broker, as clients are told to reach it."""
+    """This broker."""
 
     id: int
-    host: str
-    port: int
     rack: str | None
+    endpoints: tuple[
+        Endpoint, ...
+    ] = ()  # where clients of each listener are told to reach it, once it listens
 
 
 @dataclass(slots=True)
@@ -68,6 +71,7 @@ class Services:
     reassignments: Reassignments
     retiring: RetiringService
     relays: Relays
+    refusals: Refusals
 
     @property
     def image(self) -> ClusterImage:

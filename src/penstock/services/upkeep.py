@@ -14,6 +14,7 @@ from penstock.core.clock import Clock
 from penstock.core.descriptors import Descriptors
 from penstock.core.errors import PenstockError
 from penstock.core.jobs import Jobs
+from penstock.core.lease import Hold, Work
 from penstock.core.tasks import endless
 from penstock.core.turns import Turn
 from penstock.replication.group_commit import GroupCommit
@@ -127,10 +128,16 @@ class Upkeep:
         partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms, relays)
         for segment in partition.log.unknown_times():
             await self._jobs.run(segment.load_times)
+        if partition.log.failed or (hold := partition.lease.take(Work.DELETE)) is None:
+            return 0
+        with hold:
+            return await self._expire(topic, partition, relays, hold, now_ms)
+
+    async def _expire(
+        self, topic: Topic, partition: Partition, relays: list[int], hold: Hold, now_ms: int
+    ) -> int:
         # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
         # made an archive required has been promised that nothing goes without it.
-        if partition.truncating or partition.log.failed or partition.lease.ended:
-            return 0
         config = topic.config
         limits, limit_offset = retention_of(topic, partition)
         held = held_bytes(partition.log.summaries(), limits, partition.log.start_offset, limit_offset, now_ms)
@@ -151,7 +158,7 @@ class Upkeep:
             partition.log.start_offset,
         )
         try:
-            await self._jobs.run(partial(deletion.hide, partition.lease), lease=partition.lease)
+            await self._jobs.run(partial(deletion.hide, partition.lease), hold=hold)
         except Exception:  # the rest is tried again, the next time
             self._hidden(partition, deletion, config.file_delete_delay_ms)
             raise

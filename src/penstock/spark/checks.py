@@ -40,25 +40,26 @@ def _release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def prefer_own_python(environment: MutableMapping[str, str], executable: str) -> None:
+def prefer_own_python(environment: MutableMapping[str, str], executable: str | None) -> None:
     """Let Spark run the Python that runs us. It takes `python3` of the PATH unless it is told; in a virtual environment
-    that is not activated that one has no Penstock, and Spark finds no source. The JVM reads it when it starts."""
-    if "PYSPARK_PYTHON" not in environment:
+    that is not activated that one has no Penstock, and Spark finds no source. The JVM reads it when it starts. An
+    embedded Python may not know where it is: then the choice stays Spark's."""
+    if executable and "PYSPARK_PYTHON" not in environment:
         found = shutil.which("python3", path=environment.get("PATH"))
         if found is None or Path(found) != Path(executable).with_name("python3"):
             environment["PYSPARK_PYTHON"] = executable
 
 
-def require_penstock_in(python: str, executable: str) -> None:
+def require_penstock_in(python: str, executable: str | None) -> None:
     """That the Python of Spark's workers has Penstock; asked of it only where it is another one than ours."""
     found = shutil.which(python)
-    if found is None or Path(found).parent == Path(executable).parent:
+    if found is None or (executable and Path(found).parent == Path(executable).parent):
         return
     done = subprocess.run([found, "-c", "import pyspark_penstock"], capture_output=True, check=False)
     if done.returncode:
         raise WorkerPythonError(
             f"Spark's workers run {found}, which has no Penstock: import penstock.spark before the session is made, or "
-            f"set PYSPARK_PYTHON={executable}"
+            f"set PYSPARK_PYTHON={executable or 'PYTHON'}"
         )
 
 

@@ -40,7 +40,8 @@ def session(
     require_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - half a second, and only sessions need it
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if sys.executable:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = DEFAULTS | (LOCAL_DEFAULTS if master.startswith("local") else {}) | dict(config or {})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in settings.items():

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 from penstock.core.crc32c import crc32c
 from penstock.core.errors import DiskFailedError, DiskFullError, ShortageError, StorageError
 from penstock.core.files import Files
+from penstock.core.formats import check_version
 from penstock.storage import index as index_files
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import EpochHistory
@@ -20,12 +21,14 @@ from penstock.storage.layout import (
     parse_segment_name,
     segment_name,
 )
-from penstock.storage.producers import ProducerCopy, ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers
+from penstock.storage.producers import ProducerCopy, ProducerState
 from penstock.storage.segment import Segment
 from penstock.storage.unsynced import Written
 
 # Producer snapshots a directory keeps: the newest, and one to fall back on.
 _SNAPSHOTS_KEPT = 2
+_POINT_VERSION = 1  # of the recovery point; one that names none was written before it had one
 
 
 class LogEnd(NamedTuple):
@@ -50,7 +53,7 @@ class RecoveryPoint(NamedTuple):
     owner: str = ""  # whose log it is of, see `owner_of`; earlier versions did not say
 
     def dump(self) -> bytes:
-        body = json.dumps(self._asdict()).encode()
+        body = json.dumps({"version": _POINT_VERSION, **self._asdict()}).encode()
         return b"%08x %s\n" % (crc32c(body), body)
 
     @classmethod
@@ -60,9 +63,10 @@ class RecoveryPoint(NamedTuple):
             if int(checksum, 16) != crc32c(body):
                 raise ValueError("wrong checksum")
             fields = json.loads(body)
+            check_version("the recovery point", int(fields.get("version", 0)), _POINT_VERSION)
             numbers = {name: int(fields[name]) for name in cls._fields if name != "owner"}
             return cls(**numbers, owner=str(fields.get("owner", "")))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"unreadable recovery point: {error}") from error
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from penstock.core.crc32c import crc32c
 from penstock.core.files import Files
+from penstock.core.formats import check_version
 from penstock.storage.layout import CLEANER_FILE
 
 _FILE_VERSION = 1
@@ -65,9 +66,10 @@ def parse_cleaned(data: bytes, end_offset: int) -> Cleaned:
     """One that is damaged tells nothing: all may be dirty, any tombstone missing."""
     try:
         text, _, checksum = data.rpartition(b"crc32c ")
-        version, *values = map(int, text.split())
-        if int(checksum, 16) == crc32c(text) and version == _FILE_VERSION:
-            known = Cleaned(*values)
+        if int(checksum, 16) == crc32c(text):
+            version, *values = text.split()
+            check_version("the cleaner's checkpoint", int(version), _FILE_VERSION)
+            known = Cleaned(*map(int, values))
             return known if len(values) == len(known) else known.going_by(end_offset)  # an earlier version's
     except (ValueError, TypeError):
         pass

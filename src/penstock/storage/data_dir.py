@@ -11,14 +11,22 @@ import json
 import logging
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from penstock.core.errors import ShortageError, StorageError
 from penstock.core.files import Files, Lock
+from penstock.core.formats import check_version
 from penstock.storage.checkpoint import owner_of
-from penstock.storage.data_format import CLEAN_FILE, LOCK_FILE, Identity, read_identity, write_identity
+from penstock.storage.data_format import (
+    CLEAN_FILE,
+    FORMAT,
+    LOCK_FILE,
+    Identity,
+    read_identity,
+    write_identity,
+)
 from penstock.storage.layout import (
     CLEANER_FILE,
     DRAFT,
@@ -37,6 +45,7 @@ log = logging.getLogger(__name__)
 
 # From so many new partitions on, syncing the whole file system is cheaper than syncing each.
 _SYNC_ALL_FROM = 8
+_OWNER_VERSION = 1  # of `partition.json`; one that names none was written before it had one
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,9 @@ class DataDir:
             raise StorageError(
                 f"{self.path} belongs to node {found.node_id}, not {node_id}: give each broker its own data dir"
             )
+        if found.format < FORMAT:  # from here on this release writes, which those before do not understand
+            found = replace(found, format=FORMAT)
+            write_identity(self.files, self.path, found)
         return found
 
     # -- partitions ------------------------------------------------------------------------------------------
@@ -192,6 +204,7 @@ class DataDir:
     def _owner(self, directory: Path) -> "_Owner | None":
         try:
             fields = json.loads(self.files.read(directory / PARTITION_FILE))
+            check_version(directory / PARTITION_FILE, int(fields.get("version", 0)), _OWNER_VERSION)
             first_epoch = fields.get("first_epoch")
             return _Owner(str(fields["topic_id"]), None if first_epoch is None else int(first_epoch))
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
@@ -270,7 +283,13 @@ class DataDir:
 
 
 def _ownership(topic: str, topic_id: bytes, index: int, first_epoch: int) -> bytes:
-    fields = {"topic": topic, "partition": index, "topic_id": topic_id.hex(), "first_epoch": first_epoch}
+    fields = {
+        "version": _OWNER_VERSION,
+        "topic": topic,
+        "partition": index,
+        "topic_id": topic_id.hex(),
+        "first_epoch": first_epoch,
+    }
     return json.dumps(fields).encode() + b"\n"
 
 

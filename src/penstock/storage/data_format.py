@@ -1,8 +1,8 @@
 """Whether a data directory is a broker's, and written in a way this version reads. Asked before anything is touched.
 
-Format 1 is what `storage.layout` draws, with `metadata.db` and `identity.json` beside it; an identity that names no
-format has this one. The number is raised when versions before could not read what is written, or would misread it
-(docs/upgrade.md).
+The format is that of the directory as a whole: of what `storage.layout` draws, with `metadata.db` and `identity.json`
+beside it. It is raised with the version of any file in it (docs/upgrade.md), so that an older release, which may take
+such a file for damaged and rebuild it, is turned away at the door. An identity that names no format has 1.
 """
 
 import json
@@ -13,7 +13,7 @@ from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.storage.layout import CLEANER_FILE, DRAFT, topics_dir
 
-FORMAT = 1
+FORMAT = 2  # 2: producer snapshots in Kafka's layout
 IDENTITY_FILE = "identity.json"
 LOCK_FILE = ".lock"
 CLEAN_FILE = "clean-shutdown"
@@ -39,6 +39,7 @@ class Identity:
     cluster_id: str
     node_id: int
     directory_id: str
+    format: int = FORMAT
 
 
 def check_data_dir(files: Files, path: Path) -> None:
@@ -67,13 +68,13 @@ def read_identity(files: Files, path: Path) -> Identity:
                 f"{path} has format {found}, and this version reads up to {FORMAT}",
                 "start the newer version that wrote it (docs/upgrade.md)",
             )
-        return Identity(str(fields["cluster_id"]), int(fields["node_id"]), str(fields["directory_id"]))
+        return Identity(str(fields["cluster_id"]), int(fields["node_id"]), str(fields["directory_id"]), found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnusableError(f"{file} is unreadable", "restore it, or use another data dir") from error
 
 
 def write_identity(files: Files, path: Path, identity: Identity) -> None:
-    text = json.dumps({"format": FORMAT, **asdict(identity)})
+    text = json.dumps(asdict(identity))
     files.write_atomically(path / IDENTITY_FILE, text.encode() + b"\n")
 
 

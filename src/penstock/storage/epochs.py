@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
+from penstock.core.formats import check_version
 
 UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
@@ -121,9 +122,10 @@ class EpochHistory:
             if int(checksum, 16) != crc32c(text):
                 raise ValueError("wrong checksum")
             version, count, *lines = text.decode().split("\n")
+            check_version("the leader-epoch checkpoint", int(version), _FILE_VERSION)
             pairs = [tuple(map(int, line.split())) for line in lines if line]
-            if int(version) != _FILE_VERSION or int(count) != len(pairs):
-                raise ValueError("wrong version or count")
+            if int(count) != len(pairs):
+                raise ValueError("wrong count")
             for epoch, start in pairs:
                 history._epochs.append(epoch)
                 history._starts.append(start)

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.files import Files
+from penstock.core.formats import check_version
 from penstock.storage.epochs import EpochHistory
 
 _FILE = "high-watermarks.json"
+_VERSION = 1  # a file that names none has the marks themselves as its members
 # Of marks that earlier versions wrote, which go by the offset alone.
 _ANY_EPOCH = 0x7FFFFFFF
 
@@ -49,13 +51,17 @@ class HighWatermarks:
     def _load(self) -> dict[str, Mark]:
         try:
             fields = json.loads(self._files.read(self._path))
-            return {str(name): _parsed(mark) for name, mark in fields.items()}
-        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            check_version(self._path, int(fields.get("version", 0)), _VERSION)
+            marks = fields["marks"] if "version" in fields else fields
+            return {str(name): _parsed(mark) for name, mark in marks.items()}
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
     def save(self, marks: Mapping[tuple[bytes, int], Mark]) -> None:
-        """Blocks."""
-        fields = {_key(*place): mark for place, mark in marks.items()}
+        """Blocks. NewerFormatError: what is there is not to be written over."""
+        if self._known is None:
+            self._known = self._load()
+        fields = {"version": _VERSION, "marks": {_key(*place): mark for place, mark in marks.items()}}
         self._files.write_atomically(self._path, json.dumps(fields).encode() + b"\n")
 
 

@@ -13,8 +13,8 @@
                                     that finds it finishes the exchange
     <end>-<base>.gap                empty; its name says that the segment at base comes next behind the records that end
                                     there: a gap that is too wide for one segment
-    00000000000000000000.anew       empty; its name says that nothing here is of use, and the log begins at that offset:
-                                    a start that finds it throws away what is left
+    00000000000000000000.anew       its name says that nothing here is of use, and the log begins at that offset: a
+                                    start that finds it throws away what is left; it holds the producer state by then
     *.damaged                       set aside by a recovery that could not tell what is right; never served
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, and where the log starts

@@ -45,7 +45,7 @@ class Log:
         "__weakref__", "_active", "_active_since_ms", "_checkpoint_due", "_cost_since_checkpoint",
         "_epochs_saved", "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_leaving",
         "_point", "_point_in_doubt", "_roll_after_ms", "_segment_bytes", "_settings", "cleaned", "cuts", "directory",
-        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "row", "saving",
+        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "row",
         "start_offset", "synced_end", "unsynced", "unsynced_bytes",
     )  # fmt: skip
 
@@ -81,7 +81,7 @@ class Log:
         self._index_is_full = False
         self._held = bytearray()  # batches that were appended but not written yet, and where they go
         self._held_at = 0
-        self.failed = self.saving = False  # the second: whether a checkpoint is being written
+        self.failed = False
         self.cleaned = Cleaned()
         self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
         self.cuts = 0  # of its end: what was read of it before one may be another record's by now
@@ -258,7 +258,7 @@ class Log:
         end = self.end()
         point = Checkpoint.of(self, end, self._point, self._epochs_saved) if checkpoint else None
         job = SyncJob(self.files, self.directory, end, self.unsynced.take(self.unsynced_bytes), point)
-        self.unsynced_bytes, self.saving = 0, checkpoint
+        self.unsynced_bytes = 0
         if checkpoint:
             self._cost_since_checkpoint, self._checkpoint_due = 0, False
         # Looked at here, because syncs come often enough to keep the index bounded, and appends cannot spare the time.
@@ -266,7 +266,6 @@ class Log:
         return job
 
     def synced(self, job: SyncJob) -> None:
-        self.saving = False
         if job.end.offset > self.synced_end.offset:
             self.synced_end = job.end
         if job.checkpointed:
@@ -276,7 +275,6 @@ class Log:
 
     def sync_undone(self, job: SyncJob) -> None:
         """It could not even begin, for want of a descriptor: what it was to cover waits for the next one."""
-        self.saving = False
         if not self.failed:
             self.unsynced.put_back(job.written)
         self.unsynced_bytes += job.written.size_bytes

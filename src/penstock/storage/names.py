@@ -4,6 +4,7 @@ from pathlib import Path
 
 from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import Files
+from penstock.core.formats import NewerFormatError
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.layout import (
     CLEANER_FILE,
@@ -73,7 +74,7 @@ class DirectoryNames:
             return None
         try:
             point = RecoveryPoint.parse(self._files.read(self._directory / RECOVERY_POINT_FILE))
-        except DiskError:
+        except (DiskError, NewerFormatError):
             raise
         except StorageError:
             return None

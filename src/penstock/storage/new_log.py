@@ -7,7 +7,8 @@ from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.layout import LOG, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered
 from penstock.storage.segment import NO_TIMESTAMP, Segment
 from penstock.storage.settings import LogSettings

@@ -2,7 +2,7 @@
 
 Per producer id: its epoch and the last five batches (sequences and offsets), since a client may have five requests
 in flight. A repeat of one of them is answered with the offset it got the first time. The state is a function of the
-log, rebuilt from batch headers; a snapshot spares reading the log from its start.
+log, rebuilt from batch headers; a snapshot (`storage.producer_snapshot`) spares reading the log from its start.
 
 Relays (`records.relay`) are producers of another kind: one place in the source's log says all, it is never forgotten
 while the source is there, and only the broker itself writes as one.
@@ -11,13 +11,10 @@ while the source is there, and only the broker itself writes as one.
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
-from struct import Struct
-from struct import error as StructError  # noqa: N812 - a class under a module's naming
 from typing import NamedTuple
 
-from penstock.core.crc32c import crc32c
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, StorageError
+from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import (
     RELAY_IDS,
@@ -232,7 +229,7 @@ class ProducerState:
         self.relays.clear()
 
     def copy(self) -> list[ProducerCopy]:
-        """For `dump_producers` in a thread, and for DescribeProducers.
+        """For a snapshot that a thread writes, and for DescribeProducers.
 
         Relays look like producers of one batch, one for each of the source's leader epochs, the latest of them last.
         """
@@ -258,7 +255,7 @@ class ProducerState:
 
     def below(self, offset: int) -> "ProducerState":
         """As it would be if nothing had been written from `offset` on."""
-        return ProducerState.parse(dump_producers(self.copy_below(offset, _FIRST_ID, sys.maxsize)))
+        return ProducerState.of(self.copy_below(offset, _FIRST_ID, sys.maxsize))
 
     def recall(self, known: Iterable[ProducerCopy], offset: int) -> None:
         """What clients are known to have done below `offset`, where the log does not tell any more."""
@@ -271,46 +268,25 @@ class ProducerState:
             entry = self._entries[one.producer_id] = ProducerEntry(one.epoch)
             entry.batches, entry.last_timestamp = list(batches), one.last_timestamp
 
-    def load(self, data: bytes) -> None:
-        """Add what `dump_producers` made; StorageError when it is damaged."""
-        try:
-            checksum, count = _HEAD.unpack_from(data)
-            if checksum != crc32c(memoryview(data)[_CHECKSUM_BYTES:]):
-                raise StorageError("unreadable producer snapshot: wrong checksum")
-            at = _HEAD.size
-            for _ in range(count):
-                producer_id, epoch, last_timestamp, batches = _PRODUCER.unpack_from(data, at)
-                at += _PRODUCER.size
-                if producer_id >= RELAY_IDS:
-                    batch = AppendedBatch._make(_BATCH.unpack_from(data, at))
-                    at += _BATCH.size
-                    source, place = relay_place(producer_id, epoch, batch.last_sequence)
-                    before = self.relays.get(source)
-                    earlier = () if before is None else (*before.earlier, before.place)
-                    self.relays[source] = RelayWord(place, batch, earlier=earlier)
-                    continue
-                entry = self._entries[producer_id] = ProducerEntry(epoch)
-                entry.last_timestamp = last_timestamp
-                for _ in range(batches):
-                    entry.batches.append(AppendedBatch._make(_BATCH.unpack_from(data, at)))
-                    at += _BATCH.size
-        except StructError as error:
-            raise StorageError(f"unreadable producer snapshot: {error}") from error
+    def add(self, producers: Iterable[ProducerCopy]) -> None:
+        """What `copy` made."""
+        for producer_id, epoch, last_timestamp, batches in producers:
+            if producer_id >= RELAY_IDS:
+                source, place = relay_place(producer_id, epoch, batches[-1].last_sequence)
+                before = self.relays.get(source)
+                earlier = () if before is None else (*before.earlier, before.place)
+                self.relays[source] = RelayWord(place, batches[-1], earlier=earlier)
+                continue
+            entry = self._entries[producer_id] = ProducerEntry(epoch)
+            entry.batches, entry.last_timestamp = list(batches), last_timestamp
 
     @classmethod
-    def parse(cls, data: bytes) -> "ProducerState":
-        """From `dump_producers`; StorageError when it is damaged."""
+    def of(cls, producers: Iterable[ProducerCopy]) -> "ProducerState":
         state = cls()
-        state.load(data)
+        state.add(producers)
         return state
 
 
-# A snapshot: crc32c of the rest u32 | producers u32, and for each: id i64 | epoch i16 | last timestamp i64 |
-# batches u8, and for each: first and last sequence i32 | first and last offset i64 | timestamp i64
-_HEAD = Struct(">II")
-_PRODUCER = Struct(">qhqB")
-_BATCH = Struct(">iiqqq")
-_CHECKSUM_BYTES = 4
 _FIRST_ID = -(2**63)
 
 
@@ -320,15 +296,6 @@ def _below(producers: Iterable[ProducerCopy], offset: int) -> Iterator[ProducerC
         batches = tuple(batch for batch in one.batches if batch.last_offset < offset)
         if batches:
             yield one._replace(batches=batches, last_timestamp=batches[-1].timestamp)
-
-
-def dump_producers(producers: list[ProducerCopy]) -> bytes:
-    parts: list[bytes] = []
-    for producer_id, epoch, last_timestamp, batches in producers:
-        parts.append(_PRODUCER.pack(producer_id, epoch, last_timestamp, len(batches)))
-        parts.extend(_BATCH.pack(*batch) for batch in batches)
-    body = _HEAD.pack(0, len(producers))[_CHECKSUM_BYTES:] + b"".join(parts)
-    return _HEAD.pack(crc32c(body), 0)[:_CHECKSUM_BYTES] + body
 
 
 def _out_of_order(header: BatchHeader, why: str) -> ApiError:

@@ -29,7 +29,8 @@ from penstock.storage.layout import (
 from penstock.storage.log import Log
 from penstock.storage.names import DirectoryNames
 from penstock.storage.new_log import made_new
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered, held_against
 from penstock.storage.scan import Scan, remove
 from penstock.storage.segment import Segment
@@ -177,8 +178,9 @@ def _begun_anew(files: Files, directory: Path, settings: LogSettings, owner: str
     if not begins:
         return None
     mark = directory / segment_name(begins[0], ANEW)
-    # Before anything goes: what cannot be read just now must be there the next time.
-    producers = ProducerState.parse(files.read(mark))
+    # Before anything goes: what cannot be read just now must be there the next time, and a newer release may have
+    # written it.
+    producers = load_producers(files.read(mark))
     cleaned = load_cleaned(files, directory, begins[0]) if CLEANER_FILE in names else None
     files.sync_dir(directory)  # the mark may be known to the page cache alone
     for name in names:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from penstock.core.errors import ApiError, DiskError, StorageError
 from penstock.core.files import Files
+from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader, check_batch
 from penstock.storage import index as index_files
 from penstock.storage.checkpoint import RecoveryPoint, epochs_below
@@ -13,6 +14,7 @@ from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import DAMAGED, EPOCHS_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import SCAN_COST_PER_BATCH
+from penstock.storage.producer_snapshot import load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import Segment
 from penstock.storage.settings import LogSettings
@@ -51,7 +53,7 @@ class Scan:
         if point is not None:
             try:
                 self._trust(point)
-            except DiskError:
+            except (DiskError, NewerFormatError):
                 raise  # not now: what producers did in records that are deleted, nothing else tells
             except (FileNotFoundError, StorageError):
                 self.point = None  # what it vouches for is not there: look at everything
@@ -68,7 +70,7 @@ class Scan:
             self.epochs = epochs_below(self.files, self.directory, point)
         if point.producers:
             path = self.directory / segment_name(point.offset, SNAPSHOT)
-            self.producers = ProducerState.parse(self.files.read(path))
+            self.producers = load_producers(self.files.read(path))
 
     def run(self, *, rewrite_tail: bool, names_last: bool) -> None:
         position = first = 0
@@ -228,8 +230,12 @@ class Scan:
             self._starts = []
             with suppress(FileNotFoundError):
                 data = self.files.read(self.directory / EPOCHS_FILE)
-                with suppress(StorageError):
+                try:
                     self._starts = EpochHistory.parse(data).entries()
+                except NewerFormatError:
+                    raise
+                except StorageError:
+                    pass
         return self._starts
 
 

@@ -26,11 +26,10 @@ from penstock.storage.segment import Segment
 
 
 def prepare_swap(log: Log, cleaned: CleanedSegment, limit_offset: int) -> "SegmentSwap | None":
-    """On the loop, while the log is not `saving`: that would put an old index under the new segment's name.
+    """On the loop, while no checkpoint is being written: that would put an old index under the new segment's name.
 
     None: what the segment was made of is not all there any more, or reaches beyond `limit_offset` by now.
     """
-    assert not log.saving
     old = log.row.between(cleaned.base_offset, cleaned.end_offset)
     if not old or cleaned.end_offset > limit_offset or log.failed:
         return None

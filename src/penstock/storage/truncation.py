@@ -15,6 +15,7 @@ from pathlib import Path
 
 from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import File, Files
+from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint, epochs_below
 from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
@@ -30,7 +31,8 @@ from penstock.storage.layout import (
     parse_segment_name,
     segment_name,
 )
-from penstock.storage.producers import ProducerCopy, ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerCopy, ProducerState
 from penstock.storage.segment import DamagedSegmentError, Segment
 
 
@@ -142,10 +144,8 @@ class Truncation:
         offsets = (parse_segment_name(name, SNAPSHOT) for name in self._files.list_dir(self._directory))
         for offset in sorted((o for o in offsets if o is not None and o <= self.end.offset), reverse=True):
             try:
-                state = ProducerState.parse(
-                    self._files.read(self._directory / segment_name(offset, SNAPSHOT))
-                )
-            except DiskError:
+                state = load_producers(self._files.read(self._directory / segment_name(offset, SNAPSHOT)))
+            except (DiskError, NewerFormatError):
                 raise
             except (StorageError, FileNotFoundError):
                 continue
@@ -201,7 +201,7 @@ class Truncation:
             return known
         try:
             return epochs_below(self._files, self._directory, point).epoch_at(self.end.offset - 1)
-        except DiskError:
+        except (DiskError, NewerFormatError):
             raise
         except (StorageError, FileNotFoundError):
             return known

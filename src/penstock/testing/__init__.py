@@ -7,7 +7,8 @@
 
 `cluster` gives several brokers on a ZooKeeper of their own (it needs Java and the extras cluster and spark).
 
-With pytest, the fixture `penstock_broker` gives the same, one broker for the whole test session.
+With pytest, fixtures give the same: `penstock_broker`, one for the whole session, and `penstock_topic`, one for each
+test; docs/testing.md has them all.
 """
 
 from penstock.testing.cluster import ClusterProcesses, cluster

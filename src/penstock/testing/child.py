@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _STOP_SECONDS = 20.0
@@ -36,6 +38,15 @@ class Child:
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside the block it hangs: connections stay open, and nobody answers."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
 
     def _end(self, number: signal.Signals) -> None:
         process = self._process

@@ -11,6 +11,11 @@ from penstock.testing.zookeeper import ZooKeeperProcess
 
 # With ticks of 200 ms it may be as short as 400 ms; a busy machine must not expire sessions of the living.
 SESSION_MS = 6000
+# No test waits three seconds for other members of a group, as none does with `penstock up`.
+_DEFAULTS = {
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "group.initial.rebalance.delay.ms": "0",
+}
 _CHROOT = "/penstock"
 
 
@@ -30,7 +35,7 @@ class ClusterProcesses:
         self._directory = directory
         self._racks = racks
         self._connect = zookeeper.connect + _CHROOT
-        self._settings = {"zookeeper.session.timeout.ms": str(SESSION_MS), **(settings or {})}
+        self._settings = {**_DEFAULTS, **(settings or {})}
         self.brokers = [self.make(number) for number in range(1, brokers + 1)]
 
     def make(

@@ -15,6 +15,7 @@ from penstock.core.errors import PenstockError
 from penstock.testing.child import Child
 
 _LISTENS = "penstock listens on "
+_LISTENER = "listener "
 _CONSOLE = "metrics and health on "
 _READY = "; ready after "
 _START_SECONDS = 120.0
@@ -53,6 +54,7 @@ class BrokerProcess(Child):
         self._entry = list(entry)
         self._settings = dict(settings or {})
         self._port = 0
+        self._listeners: dict[str, str] = {}
         self._console_url = ""
         self._log: IO[str] | None = None
 
@@ -68,6 +70,11 @@ class BrokerProcess(Child):
     @property
     def port(self) -> int:
         return self._port
+
+    @property
+    def listeners(self) -> Mapping[str, str]:
+        """The address of each listener by its name, where `settings` name several."""
+        return self._listeners
 
     @property
     def console_url(self) -> str:
@@ -108,13 +115,23 @@ class BrokerProcess(Child):
             late = f", killed after {_START_SECONDS:.0f} s" if code == -signal.SIGKILL else ""
             raise BrokerStartError(f"the broker did not start (exit code {code}{late}):\n{said}")
 
+    @contextmanager
+    def down(self, *, clean: bool = False) -> Iterator[None]:
+        """Inside the block it is gone, by kill -9 or a clean stop; behind it back, with its data, on the same port."""
+        self._end(signal.SIGTERM if clean else signal.SIGKILL)
+        try:
+            yield
+        finally:
+            self.start()
+
     def _command(self) -> list[str]:
         command = [*self._prefix, sys.executable, *self._entry]
+        listens = "listeners" not in self._settings  # or the settings say where
         if self._zookeeper is None:
-            command += ["up", "--host", self._host, "--port", str(self._port)]
+            command += ["up", *(["--host", self._host, "--port", str(self._port)] if listens else [])]
         else:
-            command += ["broker", "--id", str(self._node_id), "--listener", f"{self._host}:{self._port}"]
-            command += ["--zookeeper", self._zookeeper]
+            command += ["broker", "--id", str(self._node_id), "--zookeeper", self._zookeeper]
+            command += ["--listener", f"{self._host}:{self._port}"] if listens else []
         command += ["--data-dir", str(self.data_dir), "--console-port", "0"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
@@ -125,6 +142,9 @@ class BrokerProcess(Child):
         for line in process.stdout:
             if line.startswith(_LISTENS):
                 self._port = int(line.removeprefix(_LISTENS).split()[0].rpartition(":")[2])
+            elif line.startswith(_LISTENER):
+                name, _, address = line.removeprefix(_LISTENER).split()
+                self._listeners[name] = address
             elif line.startswith(_CONSOLE):
                 self._console_url = line.removeprefix(_CONSOLE).split()[0]
             elif _READY in line:

@@ -38,7 +38,12 @@ class SimBroker:
         self._loop = loop
         self.name = name
         # Polling before sleep goes by the real clock, which has no place in a simulation.
-        self._settings = {"log.dirs": "/data", "penstock.idle.poll.us": "0", **(settings or {})}
+        self._settings = {
+            "log.dirs": "/data",
+            "listeners": f"PLAINTEXT://{name}:{PORT}",
+            "penstock.idle.poll.us": "0",
+            **(settings or {}),
+        }
         disk_seed = loop.seed if store is None else loop.random(f"{name}/disk").getrandbits(32)
         self.files = MemFiles(disk_seed, cold_chance=0.05)
         self.files.limit_files(_FILES_MAX)
@@ -63,10 +68,10 @@ class SimBroker:
     async def _serve(self) -> None:
         config = BrokerConfig.resolve(self._settings)
         while True:
-            seams = Seams(self.files, self.clock, random.Random(self._rng.random()), None)
+            seams = Seams(self.files, self.clock, random.Random(self._rng.random()), None, has_sockets=False)
             try:
                 tree = await self._connect()
-                broker = Broker(config, seams, tree, host=self.name, port=PORT, connect=self._connect)
+                broker = Broker(config, seams, tree, connect=self._connect)
             except CoordinationError:
                 await asyncio.sleep(_RESTART_SECONDS)
                 continue

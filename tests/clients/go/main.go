@@ -1,4 +1,5 @@
 // One consumer of a group; says what happens to it in the lines that tests/integration/groups/member.py describes.
+// Or, where a feature is named, somebody who asks for it (refused.go).
 package main
 
 import (
@@ -29,6 +30,7 @@ var balancers = map[string]kgo.GroupBalancer{
 
 type wanted struct {
 	Bootstrap, Group, Topic, Instance, Strategy string
+	Feature, Name                               string
 }
 
 var speaking sync.Mutex
@@ -90,6 +92,10 @@ func main() {
 	var w wanted
 	if err := json.Unmarshal([]byte(os.Args[1]), &w); err != nil {
 		panic(err)
+	}
+	if w.Feature != "" {
+		w.ask()
+		return
 	}
 	client, err := kgo.NewClient(w.options()...)
 	if err != nil {

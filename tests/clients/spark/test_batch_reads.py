@@ -28,6 +28,7 @@ def read(spark: SparkSession, source: str, world: World, options: dict[str, str]
     return reader.options(**IMPATIENT | options).load()
 
 
+@pytest.mark.ecosystem("spark")
 @pytest.mark.parametrize(("kind", "scenario"), cases(stream=False), ids=str)
 def test_the_same_rows(
     spark: SparkSession, world_of: Callable[[str], World], kind: str, scenario: Scenario

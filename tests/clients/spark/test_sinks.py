@@ -63,6 +63,7 @@ def topics(world: World) -> Topics:
     return Topics(world.bootstrap, prefix="sink")
 
 
+@pytest.mark.ecosystem("spark")
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_same_records(spark: SparkSession, world: World, topics: Topics, codec: str) -> None:
     frame = rows(spark, *KEYED)
@@ -106,6 +107,7 @@ def test_the_same_records_without_keys(spark: SparkSession, world: World, topics
     assert found[0] == found[1] == sorted(b"v%d" % number for number in range(ROWS))
 
 
+@pytest.mark.ecosystem("spark")
 @pytest.mark.parametrize("source", [OFFICIAL, OURS])
 def test_the_same_streams(
     spark: SparkSession, world: World, topics: Topics, source: str, tmp_path: Path

@@ -55,10 +55,11 @@ def test_a_detached_cluster_is_seen_used_and_stopped(place: str) -> None:
     assert penstock("cluster", "down", "--data-dir", place).code == 0
     for pid in (found["brokers"][1]["pid"], found["zookeeper"]["pid"]):
         wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists() or _is_zombie(pid), "it is gone")
-    assert "no cluster was started" in penstock("cluster", "status", "--data-dir", place).said()
+    assert "is stopped" in penstock("cluster", "status", "--data-dir", place).said()
 
-    again = penstock(*up)
+    again = penstock("cluster", "up", "--data-dir", place, "--detach", "--json")
     assert again.code == 0, again.err
+    assert again.json["bootstrap"] == bootstrap
     read = penstock("consume", "orders", "--from-beginning", "--max", "1", bootstrap=again.json["bootstrap"])
     assert "hello" in read.out
 

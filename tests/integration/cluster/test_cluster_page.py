@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.integration.commands import environment
 
+from penstock.cli.cluster_file import LocalCluster
 from penstock.testing.zookeeper import free_port
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text()
@@ -86,7 +87,8 @@ def page(tmp_path: Path) -> Iterator[Page]:
         yield one
     finally:
         one.stop_brokers()
-        if (tmp_path / "demo" / "cluster.json").exists():
+        found = LocalCluster.find(tmp_path / "demo")
+        if found is not None and found.is_running:
             one.run("penstock cluster down --data-dir demo")
 
 

@@ -1,12 +1,18 @@
 """Dead letters go back to where they came from, and once."""
 
+import itertools
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import pytest
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Admin, Consumer, Message, Producer, Retry
+from penstock.client import dead_letters
 from penstock.client.dead_letters import DeadLetterBox, DeadLetters
+from penstock.client.errors import ClientError
+from penstock.client.stopping import Stop
 
 NewTopic = Callable[[int], str]
 
@@ -58,6 +64,103 @@ def test_a_replay_does_not_count_what_was_marked_and_not_committed(
     admin.reset_offsets(f"{topic}/g.dlq.replay", f"{topic}.g.dlq", "earliest")
     assert box.replay(topic, "g") == 1
     assert admin.latest(topic, [0]) == {0: 6}
+
+
+def test_letters_that_fail_again_meanwhile_take_nobodys_place(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(2)
+    letters = f"{topic}.g.dlq"
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    admin.create(letters, partitions=2)
+    honest = dead_letters._send_back
+
+    def fail_again(producer: Producer, _: str, given: list[Message], oldest_ms: int) -> None:
+        honest(producer, topic, given, oldest_ms)
+        for letter in given:
+            if letter.partition == 0:
+                producer.send(letters, letter.raw_value, partition=0, headers=letter.headers).result()
+
+    with Producer(cluster.bootstrap) as producer:
+        for index in (0, 1):
+            told = [("penstock-origin", f"{topic}/{index}/0"), ("penstock-failures", "1")]
+            for number in range(3):
+                producer.send(letters, str(number), partition=index, headers=told).result()
+    receive_many, looks = Consumer.receive_many, itertools.count()
+
+    def late(consumer: Consumer, most: int, timeout: float) -> list[Message]:
+        """Partition 1 comes late, as from a broker that is busy."""
+        if next(looks) < 5:
+            consumer.pause(letters, 1)
+        else:
+            consumer.resume(letters, 1)
+        return receive_many(consumer, most, timeout)
+
+    monkeypatch.setattr(Consumer, "receive_many", late)
+    monkeypatch.setattr(dead_letters, "_send_back", fail_again)
+    monkeypatch.setattr(dead_letters, "_UNACKNOWLEDGED_MAX", 2)
+    assert box.replay(topic, "g") == 6
+    assert admin.latest(topic, [0, 1]) == {0: 3, 1: 3}
+    assert admin.committed(f"{topic}/g.dlq.replay") == {(letters, 0): 3, (letters, 1): 3}
+    found = [one for one in box.all() if one.topic == topic]
+    assert [(one.waiting, one.replayed) for one in found] == [(3, 6)]
+
+
+def test_what_the_last_release_replayed_is_not_replayed_again(cluster: Cluster, new_topic: NewTopic) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    admin.reset_offsets(f"{topic}.g.dlq.replay", f"{topic}.g.dlq", 2)
+    found = [one for one in box.all() if one.topic == topic]
+    assert found == [DeadLetters(f"{topic}.g.dlq", topic, "g", waiting=1, replayed=2)]
+    assert box.replay(topic, "g") == 1
+
+
+def test_letters_of_a_topic_that_was_deleted_are_listed_and_shown(
+    cluster: Cluster, new_topic: NewTopic
+) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "eu.g", "1", "2")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    admin.delete(topic)
+    found = [one for one in box.all() if one.name.startswith(topic)]
+    assert found == [DeadLetters(f"{topic}.eu.g.dlq", topic, "eu.g", waiting=2, replayed=0)]
+    assert len(list(box.messages(topic, "eu.g"))) == 2
+    with pytest.raises(ClientError, match="there is no topic"):
+        box.replay(topic, "eu.g")
+
+
+@pytest.fixture
+def application() -> Iterator[Stop]:
+    """It has a loop of its own that a signal shall end."""
+    stop = Stop((signal.SIGTERM,))
+    stop.listen()
+    yield stop
+    stop.restore()
+
+
+def test_a_signal_while_letters_or_marks_are_read_is_not_taken_for_their_end(
+    cluster: Cluster, new_topic: NewTopic, application: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    honest = Consumer.receive
+
+    def receive(consumer: Consumer, timeout: float | None = None) -> Message | None:
+        consumer._stop.listen()  # as it does with its first question
+        signal.raise_signal(signal.SIGTERM)
+        return honest(consumer, timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Consumer, "receive", receive)
+        assert len(list(box.messages(topic, "g"))) == 3
+    assert box.replay(topic, "g") == 3
+    admin.delete_group(f"{topic}/g.dlq.replay")
+    application.wanted = False
+    monkeypatch.setattr(Consumer, "receive", receive)
+    assert box.replay(topic, "g") == 0, "the marks say so"
+    assert application.wanted
 
 
 def test_a_letter_goes_back_into_its_partition_with_its_timestamp(

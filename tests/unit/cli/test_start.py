@@ -10,38 +10,38 @@ import pytest
 from penstock.cli.errors import CommandError, WrongUseError
 from penstock.cli.options import parse_pairs
 from penstock.cli.start import (
-    Endpoint,
     load_config,
-    parse_endpoint,
+    parse_address,
     permission_advice,
     prepare_data_dir,
     raise_file_limit,
 )
 from penstock.config.settings import Source
+from penstock.core.endpoints import Address
 
 
 @pytest.mark.parametrize(
-    ("text", "endpoint"),
+    ("text", "address"),
     [
-        ("127.0.0.1:9092", Endpoint("127.0.0.1", 9092)),
-        ("PLAINTEXT://broker.example:1", Endpoint("broker.example", 1)),
-        ("[::1]:9092", Endpoint("::1", 9092)),
-        ("PLAINTEXT://:9092", Endpoint("0.0.0.0", 9092)),
+        ("127.0.0.1:9092", Address("127.0.0.1", 9092)),
+        ("PLAINTEXT://broker.example:1", Address("broker.example", 1)),
+        ("[::1]:9092", Address("::1", 9092)),
+        ("PLAINTEXT://:9092", Address("0.0.0.0", 9092)),
     ],
 )
-def test_addresses(text: str, endpoint: Endpoint) -> None:
-    assert parse_endpoint(text) == endpoint
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["", "localhost", "host:", "host:port", "host:70000"])
 def test_what_is_no_address_is_wrong_use(text: str) -> None:
     with pytest.raises(WrongUseError, match="HOST:PORT"):
-        parse_endpoint(text)
+        parse_address(text)
 
 
 def test_a_protocol_we_do_not_serve_is_refused() -> None:
     with pytest.raises(CommandError, match="only PLAINTEXT"):
-        parse_endpoint("SASL_SSL://host:9092")
+        parse_address("SASL_SSL://host:9092")
 
 
 def test_pairs_keep_later_equals_signs_and_the_last_word() -> None:
@@ -49,30 +49,35 @@ def test_pairs_keep_later_equals_signs_and_the_last_word() -> None:
 
 
 def test_named_address_is_what_the_broker_describes() -> None:
-    config, endpoint = load_config({}, Endpoint("::1", 1234))
-    assert endpoint == Endpoint("::1", 1234)
-    assert config.listeners == ("PLAINTEXT://[::1]:1234",)
+    config = load_config({}, Address("::1", 1234))
+    assert config.values["listeners"] == ("PLAINTEXT://[::1]:1234",)
+    [listener] = config.listeners
+    assert listener.address == Address("::1", 1234)
 
 
 def test_two_addresses_that_contradict_each_other_are_wrong_use() -> None:
     with pytest.raises(WrongUseError, match="give one address"):
-        load_config({"listeners": "SASL_SSL://host:1"}, Endpoint("127.0.0.1", 9092))
+        load_config({"listeners": "SASL_SSL://host:1"}, Address("127.0.0.1", 9092))
 
 
 def test_listens_on_this_machine_alone_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_LISTENERS", raising=False)
-    config, endpoint = load_config({}, None)
-    assert endpoint == Endpoint("127.0.0.1", 9092)
+    config = load_config({}, None)
+    assert [one.address for one in config.listeners] == [Address("127.0.0.1", 9092)]
     [described] = config.describe(["listeners"])
     assert (described.value, described.source) == ("PLAINTEXT://127.0.0.1:9092", Source.STATIC_BROKER)
     monkeypatch.setenv("PENSTOCK_LISTENERS", "PLAINTEXT://:9999")
-    assert load_config({}, None)[1] == Endpoint("0.0.0.0", 9999)
+    assert [one.address for one in load_config({}, None).listeners] == [Address("0.0.0.0", 9999)]
 
 
-@pytest.mark.parametrize("name", ["listeners", "log.dirs"])
-def test_one_listener_and_one_data_dir(name: str) -> None:
-    with pytest.raises(CommandError, match=name):
-        load_config({name: "PLAINTEXT://a:1,PLAINTEXT://b:2"}, None)
+def test_one_data_dir() -> None:
+    with pytest.raises(CommandError, match=r"log\.dirs"):
+        load_config({"log.dirs": "a,b"}, None)
+
+
+def test_a_listener_that_is_not_served_is_refused_with_its_setting() -> None:
+    with pytest.raises(CommandError, match=r"listeners has SSL, .* docs/configuration.md"):
+        load_config({"listeners": "PLAINTEXT://a:1,SSL://b:2"}, None)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

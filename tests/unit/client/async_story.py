@@ -17,7 +17,6 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Literal, TypeVar
 
-from confluent_kafka import KafkaException
 from tests.unit.client.consumer_checks import Violation
 from tests.unit.client.raising import slip
 from tests.unit.client.scripted import Broker, RawConsumer
@@ -36,7 +35,7 @@ _TURNS_MAX = 400  # in which whatever was ended must have come to its end
 _TURNS_PER_CALL = 4
 _WEARY_TURNS = 60  # who waits for ever gives up
 _QUIET_ROUNDS = 6
-_TROUBLE = (ClientError, KafkaException, ValueError)
+_TROUBLE = (ClientError, ValueError)
 
 T = TypeVar("T")
 Origin = tuple[str, int, int]

@@ -5,15 +5,15 @@ the end every message was worked on or is a dead letter. At-most-once: none is h
 unless a member crashed, lost its partitions, or was interrupted while it gave them back.
 
 The application goes on after whatever is raised, Ctrl-C included: who ends there has it easier. Ctrl-C comes at calls
-into librdkafka and, while it asks for messages, at any moment at which CPython looks for signals. Some stories begin
-at the end, and some keep the order of keys: there, nothing is handed out before all that came earlier under its key
-has ended.
+into librdkafka and, while it asks for messages, at any moment at which CPython looks for signals. Whatever librdkafka
+raises comes out as a ClientError. Some stories begin at the end, a time or an offset, and some keep the order of keys:
+there, nothing is handed out before all that came earlier under its key has ended.
 """
 
 import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, Literal
 
@@ -32,7 +32,10 @@ from penstock.client.window import Where
 _PARTITIONS_MAX = 4
 _STEPS = 150
 _QUIET_ROUNDS = 12
-_TROUBLE = (ClientError, KafkaException, KeyboardInterrupt)
+_TROUBLE = (ClientError, KeyboardInterrupt)
+_OFFSET = 2
+_TIME = datetime.fromtimestamp(1000, UTC)  # when stories begin; half of their messages are older
+_STARTS = ["latest", timedelta(0), "latest", timedelta(0), _TIME, _OFFSET]
 _PASSED_ON = [("penstock-origin", b"orders/0/7"), ("penstock-failures", b"1")]
 
 
@@ -51,9 +54,12 @@ class Story(Checks):
             }
         # At-most-once, what is lost there is excused: stories without are worth more.
         self._in_rebalances = not self._ahead or self._random.random() < 0.5
-        self._at_end = not self._by_key and not self._plain and self._random.random() < 0.6
+        self._at_end = not self._by_key and not self._plain and self._random.random() < 0.8
+        self._offset = 0  # chosen by number
         if self._at_end:
-            self._options["start"] = self._random.choice(["latest", timedelta(0)])
+            start = self._options["start"] = self._random.choice(_STARTS)
+            if start == _OFFSET:
+                self._at_end, self._offset = False, _OFFSET
         self._away: set[Where] = set()
         self._troubles = 0
         self._begun_at: dict[Where, int] = {}  # how much trouble there had been then
@@ -77,15 +83,20 @@ class Story(Checks):
         for _ in range(count):
             headers = _PASSED_ON if self._random.random() < 0.2 else []
             key = self._random.choice([b"a", b"b", b"c"]) if self._by_key else None
-            self._broker.append(
-                (TOPIC, self._random.choice(self._broker.partitions(TOPIC))), b"x", key, list(headers)
-            )
+            place = (TOPIC, self._random.choice(self._broker.partitions(TOPIC)))
+            old = self._options.get("start") == _TIME and self._random.random() < 0.5
+            self._broker.append(place, b"x", key, list(headers), at_ms=0 if old else None)
 
     def _open(self) -> None:
         self._consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), **self._options)
         self._away.clear()
         self._raw.queue.append(("assign", self._places()))
         self._raw.on_begin = self._begin
+        self._opened_with = len(self._broker.partitions(TOPIC))
+        if not self._group_began():
+            self._begins |= {
+                (TOPIC, index): self._offset for index in range(self._opened_with) if self._offset
+            }
 
     def _begin(self, place: Where, offset: int) -> None:
         """The group begins there once and for all, unless something keeps it from committing that."""
@@ -288,7 +299,7 @@ class Story(Checks):
     def _note(self) -> str:
         """What members of the group tell each other with their commits."""
         noted = (text for (topic, _), (_, text) in self._broker.committed.items() if topic == TOPIC and text)
-        return next(noted, json.dumps({"began_with": len(self._broker.partitions(TOPIC))}))
+        return next(noted, json.dumps({"began_with": self._opened_with}))
 
     def _grow(self) -> None:
         """The group notices later."""

@@ -109,10 +109,14 @@ class Broker:
         for index in range(partitions):
             self.logs.setdefault((topic, index), [])
 
-    def append(self, place: Where, data: bytes, key: bytes | None, headers: list[Header]) -> int:
+    def append(
+        self, place: Where, data: bytes, key: bytes | None, headers: list[Header], at_ms: int | None = None
+    ) -> int:
         log = self.logs[place]
         told = tuple((name, value.encode() if isinstance(value, str) else value) for name, value in headers)
-        log.append(Stored(place, len(log), data, key, told, at_ms=self.clock.time_ns() // 1_000_000))
+        if at_ms is None:
+            at_ms = self.clock.time_ns() // 1_000_000
+        log.append(Stored(place, len(log), data, key, told, at_ms=at_ms))
         return len(log) - 1
 
     def partitions(self, topic: str) -> list[int]:
@@ -142,7 +146,7 @@ class RawConsumer:
         self._times: dict[Where, int] = {}  # how often each came or went: commits from before are refused
         self.closed = False
         self.rebalancing = ""  # which callback runs
-        self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # the end, first asked for
+        self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # first asked for
         self.begun: set[Where] = set()
 
     def _step(self, call: str, done: bool) -> None:
@@ -322,15 +326,19 @@ class RawConsumer:
     ) -> list[TopicPartition]:
         del timeout
         self._step("offsets_for_times", False)
-        found = []
-        for one in partitions:
-            # Messages are of the epoch: nothing is later. -1 asks for the end as a number.
-            at = len(self._broker.logs[_place(one)]) if one.offset == OFFSET_END else OFFSET_END
-            found.append(TopicPartition(one.topic, one.partition, 0 if one.offset == 0 else at))
-            if one.offset == OFFSET_END and _place(one) not in self.begun:
-                self.begun.add(_place(one))
-                self.on_begin(_place(one), at)
-        return found
+        return [TopicPartition(one.topic, one.partition, self._at_time(one)) for one in partitions]
+
+    def _at_time(self, one: TopicPartition) -> int:
+        """OFFSET_END where nothing is that late; asked for, it is a number."""
+        log = self._broker.logs[_place(one)]
+        if one.offset == OFFSET_END:
+            at = len(log)
+        else:
+            at = next((stored.number for stored in log if stored.at_ms >= one.offset), OFFSET_END)
+        if at != OFFSET_END and _place(one) not in self.begun:
+            self.begun.add(_place(one))
+            self.on_begin(_place(one), at)
+        return at
 
     def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         del timeout

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError
 
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, kafka_errors
 
 if TYPE_CHECKING:
     from tests.unit.client.scripted import Broker
@@ -33,18 +33,23 @@ class Producer:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
+    def _step(self, call: str, done: bool) -> None:
+        """What librdkafka raises is explained, as it is by the real one."""
+        with kafka_errors("scripted", call):
+            self._broker.fault(call, done)
+
     def partitions(self, topic: str) -> int:
-        self._broker.fault("partitions", False)
+        self._step("partitions", False)
         return len(self._broker.partitions(topic))
 
     def pass_on(
         self, topic: str, value: bytes, key: bytes | None, partition: int, headers: list[Header]
     ) -> Delivery:
-        self._broker.fault("produce", False)
+        self._step("produce", False)
         if self._broker.refuse(topic):
             return Delivery(ClientError(f"{topic} does not take it"))
         offset = self._broker.append((topic, max(0, partition)), value, key, headers)
-        self._broker.fault("produce", True)
+        self._step("produce", True)
         if topic in self._broker.forget_answer:
             self._broker.forget_answer.remove(topic)
             return Delivery(ClientError(f"{topic} did not answer"))

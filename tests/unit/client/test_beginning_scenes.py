@@ -1,6 +1,6 @@
 """Single scenes of where reading begins, and what becomes of that when partitions move, grow or are cut short."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,8 @@ from penstock.client.consumer import Consumer
 from penstock.client.retry import Retry
 
 MOVING = pytest.mark.parametrize("start", ["latest", timedelta(0)])
+# Behind the first message, by its number and by its time.
+LATE = pytest.mark.parametrize("start", ["latest", timedelta(0), 1, datetime(1970, 1, 2, tzinfo=UTC)])
 SEMANTICS = pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])
 NEW = (TOPIC, 1)
 
@@ -37,24 +39,39 @@ def test_a_partition_that_moves_before_its_first_commit_goes_on_where_it_began(
     assert values(opened(broker, start, delivery=delivery)) == [b"meanwhile"]
 
 
-@MOVING
+@LATE
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_partition_that_was_added_since_the_group_began_is_read_from_its_first_message(
     broker: Broker, start: Any, restarted: bool
 ) -> None:
     send(broker, b"before")
-    consumer = opened(broker, start)
+    consumer = opened(broker, start, commit_every=0)
     send(broker, b"1")
     broker.make(TOPIC, 2)
     broker.append(NEW, b"2", b"k", [])
     if restarted:
         values(consumer)
         consumer.close()
-        consumer = opened(broker, start)
+        consumer = opened(broker, start, commit_every=0)
         assert values(consumer) == [b"2"]
     else:
         own(broker, NEW)
         assert values(consumer)[-1] == b"2"
+
+
+def test_partitions_that_are_named_begin_where_they_are_told_and_the_others_at_the_first(
+    broker: Broker,
+) -> None:
+    send(broker, b"before", b"1")
+    consumer = opened(broker, {0: 1, 1: 1})
+    assert values(consumer) == [b"1"]
+    consumer.commit()
+    broker.make(TOPIC, 3)
+    for value in (b"2", b"3"):
+        broker.append(NEW, value, b"k", [])
+        broker.append((TOPIC, 2), value, b"k", [])
+    own(broker, NEW, (TOPIC, 2))
+    assert sorted(values(consumer)) == [b"2", b"3", b"3"]
 
 
 def test_a_group_that_begins_behind_the_growth_begins_at_the_end_of_all(broker: Broker) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Literal
 
 import pytest
@@ -168,6 +169,12 @@ def begin_new_partitions_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Beginning, "_from_the_first", careless)
 
 
+def pass_messages_of_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of groups that began at an offset or at a time."""
+    at_the_end = ("latest", timedelta(0))
+    monkeypatch.setattr(Beginning, "_skips", property(lambda beginning: beginning._start in at_the_end))
+
+
 def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found where growth and a restart meet."""
     monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
@@ -207,6 +214,8 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (keep_where_it_began_to_oneself, "at-least-once"),
     (keep_where_it_began_to_oneself, "at-most-once"),
     (begin_new_partitions_at_the_end, "at-least-once"),
+    (pass_messages_of_new_partitions, "at-least-once"),
+    (pass_messages_of_new_partitions, "at-most-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
     (pass_what_is_to_be_read_again, "at-least-once"),

@@ -183,6 +183,24 @@ def test_a_signal_waits_for_the_end_of_what_is_undisturbed() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_of_two_signals_in_what_is_undisturbed_both_are_heard(first: signal.Signals) -> None:
+    came: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
+
+    def call() -> None:
+        with Undisturbed():
+            signal.raise_signal(first)
+            signal.raise_signal(signal.SIGTERM if first == signal.SIGINT else signal.SIGINT)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert came == [signal.SIGTERM]
+
+
 def test_an_event_loop_hears_of_a_signal_once() -> None:
     came: list[int] = []
 

@@ -134,6 +134,32 @@ def test_a_retry_partition_that_cannot_be_read_is_told_and_read_later(broker: Br
     assert values(again) == [b"m1", b"m2"]
 
 
+@pytest.mark.parametrize("how", ["taken over", "set back"])
+def test_a_clock_that_was_ahead_stops_no_key_for_longer_than_the_longest_wait(
+    broker: Broker, how: str
+) -> None:
+    patient = Retry(attempts=3, backoff="60s", ordered_by_key=True)
+    consumer = ordered(broker, patient)
+    send(broker, b"m1", b"m2")
+    ten_days, now = 10 * 86_400, broker.clock.time_ns
+    broker.clock.time_ns = lambda: now() + ten_days * 10**9  # type: ignore[method-assign]
+    fail(consumer)
+    assert values(consumer) == [], "m2 waits behind it"
+    broker.clock.now += 60
+    fail(consumer)
+    consumer.commit()
+    broker.clock.time_ns = now  # type: ignore[method-assign]
+    if how == "taken over":
+        consumer.close()
+        consumer = ordered(broker, patient)
+    assert values(consumer) == [], "it waits"
+    found = []
+    for _ in range(4):  # each as long as it should, and once more as nobody knows since when
+        broker.clock.now += 60
+        found += values(consumer)
+    assert found == [b"m1", b"m2"]
+
+
 @pytest.mark.parametrize("start", ["latest", 1000, timedelta(0)])
 def test_what_waits_for_its_retry_is_read_wherever_the_source_begins(broker: Broker, start: Any) -> None:
     def opened() -> Consumer:

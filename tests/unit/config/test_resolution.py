@@ -231,7 +231,7 @@ def test_what_is_not_honoured_is_not_accepted(name: str, value: str) -> None:
 ASKED_OTHERWISE = {
     "broker.id",
     "log.dir",
-    "inter.broker.listener.name",
+    "advertised.listeners",
     "listener.security.protocol.map",
     "security.inter.broker.protocol",
     "penstock.ack.after",

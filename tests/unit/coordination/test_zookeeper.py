@@ -184,6 +184,7 @@ async def test_chroots_are_worlds_of_their_own(zookeeper_stores):
             "feed",
             "sessions",
             "tree",
+            "version",
         ]
 
 

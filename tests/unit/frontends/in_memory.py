@@ -4,13 +4,15 @@ import asyncio
 import inspect
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
+from penstock.core.lease import Work
+from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
@@ -31,7 +33,7 @@ class Machine:
     """Disk and metadata, which outlive the brokers started on them."""
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self.settings = {"log.dirs": "/data", **(settings or {})}
+        self.settings = {"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:0", **(settings or {})}
         self.files = MemFiles()
         self.store = MemoryStore()
 
@@ -40,12 +42,12 @@ class Machine:
         """A started broker; after it, the machine is as if the process had been killed."""
         seams = Seams(self.files, StandingClock(), random.Random(1), None)
         tree = await self.store.connect()
-        broker = Broker(BrokerConfig.resolve(self.settings), seams, tree, host="127.0.0.1", port=0)
+        broker = Broker(BrokerConfig.resolve(self.settings), seams, tree)
         await broker.start()
         try:
             yield Asked(broker, tree)
         finally:
-            await broker.listener.close()
+            await broker.listeners.close()
             self.files = self.files.kill()
 
 
@@ -54,6 +56,7 @@ class Asked:
         self.broker = broker
         self.services = broker.services
         self.tree = tree
+        self.listener = broker.listeners.all[0].name  # the one that is asked
 
     async def ask(self, key: int, request: Any, version: int) -> Any:
         api = REGISTRY[key]
@@ -61,7 +64,9 @@ class Asked:
         sent = api.codec.encode_request(request, version)
         received, end = api.codec.decode_request(memoryview(sent), 0, version)
         assert end == len(sent)
-        response = api.handler(self.services, received, Call(version, "tester", "127.0.0.1"))
+        response = api.handler(
+            self.services, received, Call(version, "tester", Session(self.listener, "127.0.0.1"))
+        )
         if isinstance(response, Later):
             filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             response.subscribe(filled.set_result)
@@ -85,8 +90,8 @@ class Asked:
         """Store a batch; committed at once, as if it was durable, unless told otherwise."""
         partition = self.partition(topic, index)
         partition.sync_before_ack = not commit
-        partition.sync_running = True  # nothing else may commit it
-        offset = partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
+        with partition.lease.take(Work.SYNC) or nullcontext():  # nothing else may commit it
+            offset = partition.append(memoryview(batch), read_header(batch), NOW_MS)[0]
         if commit:
             partition.log.synced_end = partition.log.end()
         return offset

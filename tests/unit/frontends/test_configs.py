@@ -251,7 +251,7 @@ async def test_broker_settings_reach_topics_and_the_listener_at_once() -> None:
         await asked.create("t")
         await change(asked, BROKER, "", ("message.max.bytes", SET, "1000"), ("max.connections", SET, "9"))
         assert asked.services.table.by_name[b"t"].config.max_message_bytes == 1000
-        assert asked.broker.listener.connections_max == 9
+        assert asked.broker.connections.connections_max == 9
         assert await value(asked, TOPIC, "t", "max.message.bytes") == ("1000", 3)
         await change(asked, BROKER, "1", ("message.max.bytes", SET, "2000"))
         assert await value(asked, TOPIC, "t", "max.message.bytes") == ("2000", 2)

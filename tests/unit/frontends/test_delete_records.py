@@ -8,6 +8,7 @@ from tests.unit.storage.logs import a_batch, append
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.lease import Work
 from penstock.records.relay import producer_fields
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_records import (
@@ -129,12 +130,13 @@ async def test_a_relay_that_cannot_be_spoken_for_in_time_keeps_everything() -> N
         partition = asked.partition("t")
         append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
         asked.append("t", a_batch(TEN))
-        partition.sync_before_ack = True  # and nothing syncs: it cannot commit
+        partition.sync_before_ack = True
+        assert partition.lease.take(Work.SYNC)  # and nothing syncs: it cannot commit
         end = partition.log.end_offset
         for _ in range(2):
             assert await delete(asked, (0, 5), timeout_ms=5) == [(0, -1, ErrorCode.REQUEST_TIMED_OUT)]
             assert partition.log.start_offset == 0
             assert partition.log.end_offset == end + 1, "said again once, however often it is asked for"
-        partition.note_committed(partition.log.end())
+        partition.limits.move(partition.log.end())
         assert await delete(asked, (0, 5)) == [(0, 5, 0)]
         assert partition.log.end_offset == end + 1

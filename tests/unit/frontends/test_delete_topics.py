@@ -8,6 +8,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record
+from penstock.replication.limits import Reader
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
@@ -122,8 +123,8 @@ async def test_those_who_wait_on_a_deleted_topic_are_told() -> None:
         producer, reader = Waiter(), Waiter()
         batch = build_batch([Record(0, 1, None, b"v")], BatchOptions())
         offset = asked.append("t", batch, commit=False)
-        partition.wait_for_commit(offset, producer)
-        partition.data_waiters[reader] = None
+        partition.limits.wait_for_commit(offset, producer)
+        partition.limits.wait(Reader.READ_UNCOMMITTED, reader)
         await delete(asked, "t")
         assert producer.told == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert reader.told == ["advanced"]

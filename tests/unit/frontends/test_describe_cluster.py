@@ -27,5 +27,5 @@ async def test_a_broker_that_is_gone_is_told_of_as_fenced(fenced: bool) -> None:
         request = DescribeClusterRequest(include_fenced_brokers=fenced)
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, 2)
         found = [(one.broker_id, one.port, one.is_fenced) for one in answer.brokers]
-        own = (asked.services.node.id, asked.services.node.port, False)
+        own = (asked.services.node.id, asked.broker.port, False)
         assert found == ([own, (7, -1, True)] if fenced else [own])

@@ -8,7 +8,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from tests.unit.storage.logs import a_batch
 
 from penstock.core.error_codes import ErrorCode
-from penstock.replication.inlet import retire
+from penstock.replication.retirement import retire
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from penstock.wire.kafka.generated.describe_producers import DescribeProducersRequest, TopicRequest

@@ -13,6 +13,7 @@ from tests.unit.frontends.group_requests import (
 )
 
 from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.registry import REGISTRY
 from penstock.groups.offsets.commit import Committer
 from penstock.services.coordinator.later import Later
@@ -31,6 +32,7 @@ from penstock.wire.kafka.generated import (
 
 
 def test_all_versions_of_kafka_4_3_are_served() -> None:
+    load_handlers()
     served = {key: (REGISTRY[key].min_version, REGISTRY[key].max_version) for key in REGISTRY}
     assert {
         ApiKey.OFFSET_COMMIT: (2, 10),

@@ -1,4 +1,4 @@
-"""InitProducerId as Apache Kafka 4.3 answers it on a broker that coordinates no transactions."""
+"""InitProducerId as Apache Kafka 4.3 answers it, but for transactions, which are refused."""
 
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
@@ -28,13 +28,14 @@ async def test_idempotent_producers_get_a_new_id_each_time(version: int) -> None
 
 
 @pytest.mark.parametrize("version", range(6))
-async def test_transactional_producers_are_sent_away(version: int) -> None:
+async def test_transactional_producers_are_refused_for_good(version: int) -> None:
     async with Machine().broker() as asked:
         assert await init(asked, version, transactional_id="") == (ErrorCode.INVALID_REQUEST, -1, -1)
         for timeout_ms in (0, -1, 900_001):
             answer = await init(asked, version, transactional_id="tx", transaction_timeout_ms=timeout_ms)
             assert answer == (ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1)
-        assert await init(asked, version, transactional_id="tx") == (ErrorCode.NOT_COORDINATOR, -1, -1)
+        refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert await init(asked, version, transactional_id="tx") == (refused, -1, -1)
 
 
 async def test_no_id_is_given_twice_across_a_kill() -> None:

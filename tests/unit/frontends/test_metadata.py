@@ -9,6 +9,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.coordination.nodes import BrokerRegistration, InletState, PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_cluster import DescribeClusterRequest
@@ -49,14 +50,14 @@ async def all_topics(asked: Asked, version: int = 12) -> list[str]:
 async def test_a_topic_is_described_in_every_version(version: int) -> None:
     async with Machine().broker() as asked:
         await asked.create("t", partitions=2)
-        node, image = asked.services.node, asked.services.image
+        image = asked.services.image
         for _ in range(2):  # the second answer is put together from what the first left ready
             answer = await metadata(asked, "t", version=version)
             (broker,) = answer.brokers
             assert (broker.node_id, broker.host, broker.port, broker.rack) == (
                 1,
                 "127.0.0.1",
-                node.port,
+                asked.broker.port,
                 None,
             )
             assert answer.cluster_id == (image.cluster_id if version >= 2 else None)
@@ -261,7 +262,7 @@ async def test_the_cluster_is_described(version: int, asks: bool, operations: in
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, version)
         assert (answer.error_code, answer.error_message, answer.endpoint_type) == (0, None, 1)
         assert (answer.cluster_id, answer.controller_id) == (asked.services.image.cluster_id, 1)
-        assert [(one.broker_id, one.port) for one in answer.brokers] == [(1, asked.services.node.port)]
+        assert [(one.broker_id, one.port) for one in answer.brokers] == [(1, asked.broker.port)]
         assert answer.cluster_authorized_operations == operations
 
 
@@ -284,7 +285,8 @@ async def test_a_hidden_partition_is_shown_only_to_who_has_produced_over_the_con
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
         shown = []
         for produces in (False, True, False):
-            call = Call(12, "tester", "127.0.0.1", produces=produces)
+            call = Call(12, "tester", Session("PLAINTEXT"))
+            call.session.produces = produces
             answer = REGISTRY[ApiKey.METADATA].handler(asked.services, request, call)  # type: ignore[misc]
             shown.append(len(decode_response(answer, 0, 12)[0].topics[0].partitions))
         assert shown == [2, 3, 2]

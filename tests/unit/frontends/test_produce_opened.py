@@ -7,6 +7,7 @@ import pytest
 from tests.integration.raw import make_batch, produce_request
 from tests.unit.frontends.in_memory import Machine
 
+from penstock.core.lease import Work
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
 
@@ -37,14 +38,17 @@ async def test_the_next_request_does_not_wait_for_the_commit_of_the_one_before(a
     async with Machine().broker() as asked, asyncio.timeout(10):
         await asked.create("t", {"compression.type": "gzip"})
         partition = asked.partition("t")
-        partition.sync_before_ack = partition.sync_running = True  # nothing is committed
+        partition.sync_before_ack = True
+        hold = partition.lease.take(Work.SYNC)  # nothing is committed
+        assert hold is not None
         client = Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port))
         for _ in range(3):
             client.produce(acks)
         while partition.log.end_offset < 3:  # noqa: ASYNC110 - nobody says so
             await asyncio.sleep(0)
-        assert partition.committed.offset == 0
+        assert partition.high_watermark == 0
         partition.set_sync_before_ack(False)
+        hold.release()
         assert await client.answers(3) == [0, 1, 2]
         client.close()
 

@@ -7,6 +7,7 @@ from tests.unit.storage.logs import NOW_MS, a_batch, opened
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import DiskFailedError, StorageError, TooManyFilesError
+from penstock.core.lease import Work
 from penstock.records.batch import read_header
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
@@ -35,7 +36,7 @@ def test_nobody_waits_for_ever_for_a_sync_whose_directory_is_gone(monkeypatch: p
             group_commit = GroupCommit(loop, None, failures.append)
             partition = written_to(group_commit)
             await group_commit.covered(partition)
-            await group_commit.quiet(partition)
+            assert await partition.lease.get(Work.CUT)
             await group_commit.idle()
             assert partition.log.failed
 
@@ -52,8 +53,8 @@ def test_of_a_log_whose_lease_has_ended_nothing_is_synced_and_nobody_waits() -> 
             partition = Partition("t", bytes(16), 0, opened(files).log, 0, group_commit, sync_before_ack=True)
             batch = a_batch()
             partition.append(memoryview(batch), read_header(batch), NOW_MS)
-            partition.lease.ended = True
-            await group_commit.quiet(partition)
+            partition.lease.end()
+            await partition.lease.free()
             await group_commit.covered(partition)
             assert partition.log.synced_end.offset == 0
 
@@ -78,7 +79,7 @@ def test_a_sync_without_a_descriptor_is_done_again_and_not_all_the_time(
         async def story() -> None:
             group_commit = GroupCommit(loop, None, pytest.fail)
             partition = written_to(group_commit)
-            await asyncio.gather(group_commit.covered(partition), group_commit.quiet(partition))
+            await asyncio.gather(group_commit.covered(partition), partition.lease.get(Work.CUT))
             assert partition.log.synced_end.offset == 1
 
         loop.run_until_complete(loop.spawn("broker", story()))
@@ -106,6 +107,55 @@ def test_at_a_shutdown_no_sync_is_begun_again(monkeypatch: pytest.MonkeyPatch) -
             assert partition.log.unsynced_bytes
 
         loop.run_until_complete(loop.spawn("broker", story()))
+
+
+def test_a_sync_that_is_asked_for_while_the_log_is_cut_follows() -> None:
+    """By then this broker may lead: a producer waits for it, and nobody would ask again."""
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = Partition(
+                "t", bytes(16), 0, opened(MemFiles()).log, 0, group_commit, sync_before_ack=True
+            )
+            hold = await partition.lease.get(Work.CUT)
+            assert hold is not None
+            for _ in range(2):
+                batch = a_batch()
+                partition.append(memoryview(batch), read_header(batch), NOW_MS)
+            await asyncio.sleep(1)
+            assert partition.high_watermark == 0
+            hold.release()
+            await asyncio.sleep(1)
+            assert partition.high_watermark == 2
+            assert not partition.lease.is_syncing
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+
+
+@pytest.mark.parametrize("rolled", [True, False])
+def test_compaction_waits_for_a_checkpoint_and_not_for_a_mere_sync(
+    rolled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = SyncJob.run
+    may_compact: list[bool] = []
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = written_to(group_commit)
+
+            def run(job: SyncJob) -> None:
+                may_compact.append(not partition.lease.is_held(Work.CHECKPOINT))
+                honest(job)
+
+            monkeypatch.setattr(SyncJob, "run", run)
+            if rolled:
+                partition.log.roll(NOW_MS)  # which asks for a checkpoint
+            await group_commit.covered(partition)
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+    assert may_compact == [not rolled]
 
 
 class Acked:
@@ -141,8 +191,9 @@ def test_what_is_committed_and_cannot_be_found_just_now_is_tried_again(
             group_commit = GroupCommit(loop, None, pytest.fail)
             partition = written_to(group_commit)
             waiter = Acked()
-            partition.wait_for_commit(0, waiter)
-            await asyncio.gather(group_commit.covered(partition), group_commit.quiet(partition))
+            partition.limits.wait_for_commit(0, waiter)
+            await group_commit.covered(partition)
+            await asyncio.sleep(1)
             assert waiter.said == [said]
             await group_commit.idle()
 
@@ -166,7 +217,7 @@ def test_whoever_waits_for_a_sync_hears_of_its_end_whatever_is_raised_there(
         group_commit.request(partition)
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
-            await asyncio.gather(group_commit.quiet(partition), group_commit.idle())
+            await group_commit.idle()
         assert [type(one) for one in told] == [RuntimeError]
 
     asyncio.run(story())

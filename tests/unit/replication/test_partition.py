@@ -8,10 +8,11 @@ from tests.unit.storage.logs import NOW_MS, a_batch, opened
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.lease import Work
 from penstock.records.batch import read_header
-from penstock.replication.inlet import freeze
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import freeze
 from penstock.testing.mem_files import MemFiles
 
 TWO = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5, partition_epoch=9)
@@ -21,7 +22,7 @@ class LateSyncer:
     """Syncs are asked for, and end when the test says so."""
 
     def request(self, partition: Partition) -> None:
-        partition.sync_running = True
+        assert partition.lease.take(Work.SYNC) is not None
 
 
 def test_what_is_committed_stays_so_when_a_replica_becomes_the_only_one_while_a_sync_runs() -> None:
@@ -33,12 +34,13 @@ def test_what_is_committed_stays_so_when_a_replica_becomes_the_only_one_while_a_
     leading.fetched(2, 7, 1, 1, 1.0)
     partition.advance()
     assert partition.high_watermark == 1
-    partition.sync_running = True
+    hold = partition.lease.take(Work.SYNC)
+    assert hold is not None
     job = partition.log.sync_job()
     partition.sync_before_ack = True  # the only replica acknowledges what is durable
     partition.lead(6, None)
     assert partition.high_watermark == 1
-    partition.sync_running = False
+    hold.release()
     job.run()
     partition.synced(job)
     assert partition.high_watermark == 1
@@ -69,7 +71,7 @@ def a_sole_survivor() -> Partition:
     for _ in range(3):
         batch = a_batch()
         partition.log.append(memoryview(batch), read_header(batch), 5, NOW_MS)
-    partition.note_committed(partition.log.end()._replace(offset=1, position=len(batch)))
+    partition.limits.move(partition.log.end()._replace(offset=1, position=len(batch)))
     partition.sync_before_ack = True
     partition.lead(6, None)
     return partition

@@ -5,11 +5,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from tests.unit.server.unlistened import Unlistened
 
 from penstock.core.limits import SMALL_TALK_BYTES_MAX
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
-from penstock.server.connection import Connection
+from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.writer import Part
 
@@ -27,7 +28,6 @@ class Server:
     """Host and dispatcher: every request gets an answer of one size."""
 
     request_bytes_max = 10 * BULK
-    socket_buffers = (-1, -1)
     bytes_in = bytes_out = 0
 
     def __init__(self, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
@@ -36,14 +36,14 @@ class Server:
         self.receive_budget = ReceiveBudget(loop, -1)
         self._answer = bytes(answer_bytes)
 
-    def opened(self, connection: Connection) -> bool:
+    def opened(self, connection: KafkaConnection) -> bool:
         return True
 
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: KafkaConnection) -> None: ...
 
     def run(self, work: Coroutine[object, object, None]) -> None: ...
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
         return [self._answer]
 
     def admit(self, api_key: int, size_bytes: int) -> None: ...
@@ -77,7 +77,7 @@ def test_only_small_talk_keeps_awake(request_bytes: int, answer_bytes: int, prol
     loop = asyncio.new_event_loop()
     try:
         server = Server(loop, answer_bytes)
-        connection = Connection(loop, server, server)
+        connection = KafkaConnection(loop, server, server, Unlistened())
         connection.connection_made(Wire())
         frame = request_bytes.to_bytes(4, "big") + bytes(request_bytes)
         while frame:

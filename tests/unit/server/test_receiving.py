@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.unit.server.unlistened import Unlistened, connections, real_listener
 
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import RECEIVE_BUFFER_BYTES, RECEIVE_CHECK_SECONDS, TURN_BYTES_MAX
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
-from penstock.server.connection import Connection
-from penstock.server.listener import Listener
+from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.writer import Part
 
@@ -64,7 +64,6 @@ class Server:
     """Host and dispatcher; request 0 may be of any size, as Produce."""
 
     request_bytes_max = 100 * MEGABYTE
-    socket_buffers = (-1, -1)
     bytes_in = bytes_out = 0
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget_bytes: int = BUDGET_BYTES) -> None:
@@ -73,10 +72,10 @@ class Server:
         self.receive_budget = ReceiveBudget(loop, budget_bytes)
         self.answered: list[int] = []
 
-    def opened(self, connection: Connection) -> bool:
+    def opened(self, connection: KafkaConnection) -> bool:
         return True
 
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: KafkaConnection) -> None: ...
 
     def run(self, work: Coroutine[object, object, None]) -> None: ...
 
@@ -84,7 +83,7 @@ class Server:
         if api_key:
             raise ProtocolError("too large")
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
         self.answered.append(len(frame))
         return [b"answer"]
 
@@ -102,7 +101,7 @@ class Client(asyncio.Transport):
         self._sent = 0
         self.reading = True
         self.closed = False
-        self.connection = Connection(loop, server, server)
+        self.connection = KafkaConnection(loop, server, server, Unlistened())
         self.connection.connection_made(self)
 
     def send(self, size_bytes: int = PIECE_BYTES) -> int:
@@ -258,7 +257,7 @@ def test_one_that_is_refused_room_while_its_request_is_worked_on_goes_on_behind_
         def run(self, work: Coroutine[object, object, None]) -> None:
             self.work = work
 
-        def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+        def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
             async def answer() -> list[Part]:
                 return [b"answer"]
 
@@ -306,34 +305,27 @@ def test_a_connection_and_its_buffer_go_when_its_client_does(size: int) -> None:
 
     async def story() -> None:
         loop = asyncio.get_running_loop()
-        kept: list[weakref.ref[Connection]] = []
+        kept: list[weakref.ref[KafkaConnection]] = []
         gone = asyncio.Event()
 
         class Watched(Server):
-            def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+            def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
                 kept.append(weakref.ref(connection, lambda _: gone.set()))
                 return super().dispatch(connection, frame)
 
-        listener = Listener(
-            loop,
-            Watched(loop),
-            request_bytes_max=Server.request_bytes_max,
-            receiving_bytes_max=BUDGET_BYTES,
-            socket_buffers=(-1, -1),
-            connections_max=10,
-            connections_per_ip_max=10,
-            idle_ms_max=60_000,
-        )
-        port = await listener.bind("127.0.0.1", 0, 10)
+        host = connections(loop, Server.request_bytes_max)
+        listener = real_listener(loop, host, Watched(loop))
+        await listener.bind(10)
         await listener.serve()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(*listener.address)
         writer.write(size.to_bytes(4, "big") + bytes(size) + size.to_bytes(4, "big") + bytes(size // 2))
         await reader.readexactly(6)
         writer.close()
         try:
             await asyncio.wait_for(gone.wait(), 20)
         finally:
-            await listener.close()
+            listener.stop_accepting()
+            await host.close()
 
     gc.collect()
     gc.disable()

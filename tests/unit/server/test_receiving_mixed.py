@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from tests.unit.server.test_receiving import MEGABYTE, Client, Server, Steps
 
-from penstock.server.connection import Connection
+from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.writer import Part
 
 KILOBYTE = 1024
@@ -22,7 +22,7 @@ class Mixed(Server):
         super().__init__(loop, budget_bytes=rng.choice([0, 1, 2, 4, 8]) * MEGABYTE)
         self.rng = rng
         self.under_way: list[Coroutine[object, object, None]] = []
-        self.seen: dict[Connection, list[int]] = {}
+        self.seen: dict[KafkaConnection, list[int]] = {}
 
     def run(self, work: Coroutine[object, object, None]) -> None:
         self.under_way.append(work)
@@ -31,7 +31,7 @@ class Mixed(Server):
         with pytest.raises(StopIteration):
             self.under_way.pop(at).send(None)
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> list[Part] | None:
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
         self.seen.setdefault(connection, []).append(len(frame))
         if self.rng.random() < 0.6:
             return [b"answer"]

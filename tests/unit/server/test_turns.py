@@ -4,9 +4,11 @@ import asyncio
 from struct import pack
 from typing import Any
 
+from tests.unit.server.unlistened import Unlistened, connections
+
 from penstock.core.limits import TURN_HELD_BYTES
-from penstock.server.connection import Connection
-from penstock.server.listener import Listener
+from penstock.server.connections import Connections
+from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.writer import Part
 
 FRAME_BYTES = 100
@@ -45,35 +47,23 @@ class Waiters:
     """A dispatcher whose requests all wait, and note who sent them."""
 
     def __init__(self) -> None:
-        self.seen: list[Connection] = []
+        self.seen: list[KafkaConnection] = []
 
-    def dispatch(self, connection: Connection, frame: memoryview) -> None:
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> None:
         self.seen.append(connection)
         connection.defer(held_bytes=len(frame))
 
     def settle(self) -> None: ...
 
 
-def listener(waiters: Waiters) -> Listener:
-    return Listener(
-        asyncio.get_running_loop(),
-        waiters,  # type: ignore[arg-type]
-        request_bytes_max=1000,
-        socket_buffers=(-1, -1),
-        connections_max=10,
-        connections_per_ip_max=10,
-        idle_ms_max=600_000,
-        receiving_bytes_max=1 << 20,
-    )
-
-
-def connected(host: Listener) -> tuple[Connection, Wire]:
-    connection, wire = host._connection(), Wire()
+def connected(host: Connections, waiters: Waiters) -> tuple[KafkaConnection, Wire]:
+    connection = KafkaConnection(asyncio.get_running_loop(), host, waiters, Unlistened())  # type: ignore[arg-type]
+    wire = Wire()
     connection.connection_made(wire)
     return connection, wire
 
 
-def receive(connection: Connection, number: int) -> None:
+def receive(connection: KafkaConnection, number: int) -> None:
     """All in one read."""
     data = (pack(">i", FRAME_BYTES) + bytes(FRAME_BYTES)) * number
     connection.get_buffer(-1)[: len(data)] = data
@@ -83,8 +73,8 @@ def receive(connection: Connection, number: int) -> None:
 def test_each_has_its_turn_and_everything_is_dispatched() -> None:
     async def story() -> None:
         waiters = Waiters()
-        host = listener(waiters)
-        (greedy, greedy_wire), (other, other_wire) = connected(host), connected(host)
+        host = connections(asyncio.get_running_loop())
+        (greedy, greedy_wire), (other, other_wire) = connected(host, waiters), connected(host, waiters)
         receive(greedy, MANY)
         assert len(waiters.seen) <= PER_TURN
         assert not greedy_wire.reading
@@ -107,8 +97,8 @@ def test_each_has_its_turn_and_everything_is_dispatched() -> None:
 def test_one_that_leaves_in_the_queue_holds_up_nobody() -> None:
     async def story() -> None:
         waiters = Waiters()
-        host = listener(waiters)
-        (gone, _), (stays, _) = connected(host), connected(host)
+        host = connections(asyncio.get_running_loop())
+        (gone, _), (stays, _) = connected(host, waiters), connected(host, waiters)
         receive(gone, MANY)
         receive(stays, MANY)
         gone.connection_lost(None)
@@ -124,7 +114,7 @@ def test_a_request_without_an_answer_leaves_no_gap_in_the_row() -> None:
     """acks=0, where the batch is opened in a thread: those behind it get their answers."""
 
     class Works(Waiters):
-        def dispatch(self, connection: Connection, frame: memoryview) -> None:
+        def dispatch(self, connection: KafkaConnection, frame: memoryview) -> None:
             self.seen.append(connection)
             connection.run(self.answer(len(self.seen)))
 
@@ -133,7 +123,7 @@ def test_a_request_without_an_answer_leaves_no_gap_in_the_row() -> None:
 
     async def story() -> None:
         works = Works()
-        connection, wire = connected(listener(works))
+        connection, wire = connected(connections(asyncio.get_running_loop()), works)
         receive(connection, MANY)
         for _ in range(2 * MANY):
             await asyncio.sleep(0)

@@ -233,7 +233,6 @@ async def test_progress_goes_back_when_an_offline_log_comes_back_shorter() -> No
         assert (await change(asked, TOPIC, "t", (PROGRESS, SET, str(claim))))[0] == 0
         truncate(partition.log, 2)
         partition.log.failed = True
-        partition.sync_running = False
         await reopen(asked)
         assert not partition.log.failed
         fill(asked, 3)
@@ -250,7 +249,6 @@ async def test_a_shortened_log_does_not_serve_until_its_progress_is_lowered(
         partition = asked.partition("t")
         truncate(partition.log, 2)
         partition.log.failed = True
-        partition.sync_running = False
         with monkeypatch.context() as patch:
             patch.setattr(asked.services.metadata, "alter_topic_configs", _refuse)
             await reopen(asked)
@@ -356,7 +354,7 @@ async def test_what_was_archived_of_another_history_counts_no_more() -> None:
         assert (await change(asked, TOPIC, "t", (PROGRESS, SET, str(claim))))[0] == 0
         truncate(partition.log, 2)
         partition.leader_epoch += 1
-        partition.note_committed(partition.log.end())
+        partition.limits.move(partition.log.end())
         fill(asked, 2)
         assert await start_after_retention(asked) == 2
         again = await change(asked, TOPIC, "t", (PROGRESS, SET, str(ArchiveProgress(claim.topic_id, {0: 1}))))

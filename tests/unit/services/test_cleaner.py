@@ -91,7 +91,7 @@ class Bench:
     def restart(self, partition: Partition) -> None:
         """Another process opens the log, or makes it anew."""
         partition.log = opened(self.files, None, partition.log.directory).log
-        partition.note_committed(partition.log.end())
+        partition.limits.move(partition.log.end())
         self.table.by_id[partition.topic_id].configure(self.table.by_id[partition.topic_id].config)
 
     async def settled(self, partition: Partition) -> None:
@@ -308,7 +308,7 @@ async def begin_again(bench: Bench, partition: Partition) -> None:
 async def cut_back(bench: Bench, partition: Partition) -> None:
     """Its new leader, uncleanly elected, has next to nothing of what it has."""
     truncate(partition.log, 1)
-    partition.note_committed(partition.log.end())
+    partition.limits.move(partition.log.end())
 
 
 async def lose_the_end(bench: Bench, partition: Partition) -> None:

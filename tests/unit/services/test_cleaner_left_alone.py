@@ -8,8 +8,8 @@ from tests.unit.storage.logs import opened
 
 from penstock.core.errors import TooManyFilesError, WorkerDiedError
 from penstock.records.reader import read_all
-from penstock.replication.inlet import retire, seal
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import retire, seal
 from penstock.services import cleaner
 from penstock.storage.cleaning import CleanRound, Learned
 from penstock.storage.segment import ColdRead

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.replication.test_inlet import THREE, a_partition, write
+from tests.unit.replication.test_retirement import THREE, a_partition, write
 from tests.unit.storage.logs import a_batch
 
 from penstock.core.error_codes import ErrorCode
@@ -32,7 +32,7 @@ async def test_nothing_is_not_said_by_a_leader_that_does_not_know_its_end(timest
     partition.stand_back(5)
     leading = Leading(1, THREE, 1, epoch_start=3, now=0.0)
     partition.lead(6, leading)
-    partition.note_committed(partition.log.end()._replace(offset=0, position=0))
+    partition.limits.move(partition.log.end()._replace(offset=0, position=0))
     assert await asked(partition, timestamp) is ErrorCode.OFFSET_NOT_AVAILABLE
 
 
@@ -40,6 +40,6 @@ async def test_what_is_known_to_be_committed_is_told_by_it() -> None:
     partition = a_partition()
     write(partition, 3)
     partition.stand_back(5)
-    partition.note_committed(partition.log.end()._replace(offset=1, position=len(a_batch())))
+    partition.limits.move(partition.log.end()._replace(offset=1, position=len(a_batch())))
     partition.lead(6, Leading(1, THREE, 1, epoch_start=3, now=0.0))
     assert await asked(partition, 0) == 0

@@ -7,12 +7,13 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, check_batch, read_header
 from penstock.records.relay import Relayed, RelayPlace, place_batch, relayed_by
-from penstock.replication.inlet import Close, ask_anew, freeze, is_drained, left_to_move, retirement_of
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import Close, ask_anew, freeze, is_drained, left_to_move, retirement_of
 from penstock.services.relay import pump
 from penstock.services.relay.pump import Moved, Pump, parted_at, prepared
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerState
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
 
@@ -67,7 +68,7 @@ def test_a_target_knows_how_far_it_had_got_with_earlier_leaders() -> None:
         state.record(read_header(place_batch(7, RelayPlace(epoch, distance), NOW_MS)), 50)
     expected = (RelayPlace(5, 3), RelayPlace(2, 2), RelayPlace(1, 2))
     assert state.relays[7].places() == expected
-    again = ProducerState.parse(dump_producers(state.copy()))
+    again = load_producers(dump_producers(state.copy()))
     assert again.relays[7].places() == expected
     assert again.relays[7].batch.last_offset == 50
     assert again.copy() == state.copy()
@@ -238,7 +239,7 @@ def test_a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again() -> No
         target.state, target.moved, target.epoch = ProducerState(), [], 4
         loop.run_until(lambda: bool(target.moved))
         # Once more before it is closed: somebody asks for that.
-        ask_anew(retirement_of(partition), Close.ASKED)
+        ask_anew(partition, Close.ASKED)
         assert not is_drained(partition)
         loop.run_until(lambda: retirement_of(partition).close is Close.CONFIRMED)
         assert is_drained(partition)

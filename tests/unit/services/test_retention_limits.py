@@ -6,8 +6,8 @@ from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, s
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
 from penstock.records.relay import RelayPlace, producer_fields, relayed_by
-from penstock.replication.inlet import retire, retirement_of
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import retire, retirement_of
 from penstock.replication.table import Topic
 from penstock.services.relay.words import keep_words, oldest_word
 from penstock.services.retention import retention_of
@@ -103,13 +103,13 @@ def test_a_word_stays_until_the_one_that_says_it_again_is_committed() -> None:
     append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
     fill(partition, 3)
     limits, limit_offset = retention_of(topic, partition)
-    committed = partition.committed
+    committed = partition.limits.high_watermark
     assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
     end = partition.log.end_offset
-    partition.note_committed(committed)  # its followers are away
+    partition.limits.move(committed)  # its followers are away
     assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
     assert partition.log.end_offset == end  # nor is it said a third time
-    partition.note_committed(partition.log.end())
+    partition.limits.move(partition.log.end())
     assert keep_words(topic, partition, *retention_of(topic, partition), LATER_MS) == 4
 
 

@@ -102,6 +102,18 @@ def test_spark_runs_our_python_where_nobody_says_otherwise(tmp_path: Path) -> No
         assert environment == {"PATH": str(path), **chosen}
 
 
+@pytest.mark.parametrize("executable", [None, ""])
+def test_a_python_that_does_not_know_where_it_is_leaves_the_choice_to_spark(
+    tmp_path: Path, executable: str | None
+) -> None:
+    environment = {"PATH": str(tmp_path)}
+    prefer_own_python(environment, executable)
+    assert environment == {"PATH": str(tmp_path)}
+    require_penstock_in(python3(tmp_path / "other"), executable)
+    with pytest.raises(errors.WorkerPythonError, match="set PYSPARK_PYTHON=PYTHON"):
+        require_penstock_in(python3(tmp_path / "bare", code=1), executable)
+
+
 def test_workers_without_penstock_are_told_of_with_what_to_set(tmp_path: Path) -> None:
     ours = python3(tmp_path / "ours", code=1)
     require_penstock_in(ours, ours)

@@ -9,6 +9,7 @@ from tests.unit.storage.logs import Settings, a_batch, append, sync
 
 from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.core.files import LockedError
+from penstock.core.formats import NewerFormatError
 from penstock.storage.data_dir import DataDir
 from penstock.storage.data_format import FORMAT, UnusableError, check_data_dir
 from penstock.storage.layout import CLEANER_FILE, partition_dir
@@ -90,7 +91,31 @@ def test_the_format_is_written_down_and_a_newer_one_is_refused() -> None:
     del fields["format"]  # as versions before wrote it
     files.write_atomically(PATH / "identity.json", json.dumps(fields).encode())
     check_data_dir(files, PATH)
+    with pytest.raises(StorageError, match="belongs to node 3, not 4"):
+        data_dir.identity(4, CLUSTER)
+    assert "format" not in json.loads(files.read(PATH / "identity.json")), "it is not ours to raise"
     assert data_dir.identity(3, CLUSTER).node_id == 3
+    assert json.loads(files.read(PATH / "identity.json"))["format"] == FORMAT, "this release writes to it now"
+
+
+def test_a_partition_of_a_newer_release_is_neither_opened_nor_moved_aside() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    append(data_dir.open_partition("t", ID, 0, Settings()).log, a_batch())
+    path = partition_dir(PATH, "t", 0) / "partition.json"
+    fields = json.loads(files.read(path))
+    files.write_atomically(path, json.dumps(fields | {"version": 2, "topic_id": "?"}).encode())
+    before = {name: files.read(path.parent / name) for name in files.list_dir(path.parent)}
+    for topic_id in (ID, bytes(16)):
+        with pytest.raises(
+            NewerFormatError, match="has version 2, and this release reads up to 1: start the"
+        ):
+            data_dir.open_partition("t", topic_id, 0, Settings())
+    assert data_dir.quarantine_strays(set()) == []
+    assert {name: files.read(path.parent / name) for name in files.list_dir(path.parent)} == before
+    del fields["version"]  # as releases before wrote it
+    files.write_atomically(path, json.dumps(fields).encode())
+    assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 1
 
 
 def test_a_directory_of_somebody_else_is_refused_and_one_in_the_making_is_not() -> None:

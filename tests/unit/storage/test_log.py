@@ -248,7 +248,7 @@ def test_whoever_removes_the_whole_log_waits_for_one_segment_and_not_for_all_tha
     lease = Lease()
 
     def ends(_: Segment) -> None:
-        lease.ended = True
+        lease.end()
 
     with patch.object(Segment, "rename_deleted", autospec=True, side_effect=ends) as rename:
         assert not deletion.hide(lease)

@@ -4,7 +4,8 @@ from tests.unit.storage.logs import NOW_MS, a_batch
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import BatchHeader, read_header
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerState
 
 SEQUENCE_MAX = 2**31 - 1
 
@@ -44,7 +45,7 @@ def test_what_a_coordinator_wrote_for_it_says_nothing_of_its_sequences() -> None
     state = state_after(header(0, count=3))
     state.record(header(-1), 103)
     assert state.check(header(3)) is None
-    again = ProducerState.parse(dump_producers(state.copy()))
+    again = load_producers(dump_producers(state.copy()))
     assert again.check(header(3)) is None
 
 
@@ -120,12 +121,12 @@ def test_old_record_times_do_not_make_a_producer_silent() -> None:
 def test_it_survives_the_file_and_damage_is_noticed() -> None:
     state = state_after(*(header(sequence, epoch=3) for sequence in range(6)), header(0, pid=1))
     data = dump_producers(state.copy())
-    assert ProducerState.parse(data).copy() == state.copy()
+    assert load_producers(data).copy() == state.copy()
     for at in range(len(data)):
         flipped = bytearray(data)
         flipped[at] ^= 0x10
         with pytest.raises(StorageError):
-            ProducerState.parse(bytes(flipped))
+            load_producers(bytes(flipped))
     for length in range(len(data)):
         with pytest.raises(StorageError):
-            ProducerState.parse(data[:length])
+            load_producers(data[:length])

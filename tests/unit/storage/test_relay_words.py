@@ -8,7 +8,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.relay import RelayPlace, place_batch, producer_fields
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers, load_producers
+from penstock.storage.producers import ProducerState
 
 SOURCE = 4
 SEQUENCES = 2**31
@@ -73,7 +74,7 @@ def test_the_words_of_relays_are_in_snapshots() -> None:
     state = state_after(moved(0), moved(1, 3))
     state.record(ordinary(0), 50)
     state.record(moved(SEQUENCES - 2, 3), 500)
-    again = ProducerState.parse(dump_producers(state.copy()))
+    again = load_producers(dump_producers(state.copy()))
     assert len(again) == len(state) == 2
     assert again.relays[SOURCE].place == state.relays[SOURCE].place == RelayPlace(3, SEQUENCES)
     assert again.check_relayed(moved(SEQUENCES + 1)) is None

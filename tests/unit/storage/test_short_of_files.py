@@ -11,7 +11,8 @@ from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, r
 
 from penstock.core.errors import TooManyFilesError
 from penstock.storage.log import Log
-from penstock.storage.producers import ProducerState, dump_producers
+from penstock.storage.producer_snapshot import dump_producers
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovery import begin_anew, start_over
 from penstock.storage.replicated import truncate
 from penstock.storage.retention import RetentionLimits

@@ -4,6 +4,7 @@
     <chroot>/feed               the head: number of the last change, oldest entry kept, bytes of all entries
     <chroot>/feed/<number>      one change, as the watchers get it
     <chroot>/sessions/<id>      ephemeral: the session with this id lives
+    <chroot>/version            of everything drawn here, in decimal; 1 where an earlier release made the rest
 
 Every multi sets the head, guarded by the head's version, and creates the next entry. So changes have one order and no
 holes, a state read between two looks at the same head is whole, and what was decided from an older state is refused.
@@ -23,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.coordination.tree import Change, CoordinationError, Create, Event, Node, Operation, Set
+from penstock.core.formats import newer
 
 # ZooKeeper's own limit (jute.maxbuffer): it closes the connection of who sends more.
 REQUEST_BYTES_MAX = 1024 * 1024 - 1
@@ -41,6 +43,9 @@ _SESSION_BITS = (1 << 64) - 1
 _REQUEST_BYTES = 4 + 4 + 4 + 9
 _OPERATION_BYTES = 9 + 4 + 4
 _CREATION_BYTES = 4 + 4 + 4 + 27
+
+
+VERSION = 1
 
 
 class LayoutError(CoordinationError):
@@ -77,6 +82,7 @@ class Layout:
         self.root = f"{chroot}/tree"
         self.head = f"{chroot}/feed"
         self.sessions = f"{chroot}/sessions"
+        self.version = f"{chroot}/version"
 
     def node(self, path: str) -> str:
         return self.root if path == "/" else self.root + path
@@ -91,6 +97,15 @@ class Layout:
         """Every path from the first part of the chroot down to itself."""
         parts = self.chroot.split("/")[1:]
         return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+def check_layout_version(path: str, data: bytes) -> None:
+    try:
+        found = int(data)
+    except ValueError as error:
+        raise LayoutError(f"{path} was not written by penstock: {data[:100]!r}") from error
+    if found > VERSION:
+        raise LayoutError(f"ZooKeeper's {newer(path, found, VERSION)}")
 
 
 def unsigned(session: int) -> int:

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from penstock.coordination.tree import CoordinationError, Create
 from penstock.coordination.zookeeper.address import Address
-from penstock.coordination.zookeeper.layout import EMPTY_HEAD, Layout
+from penstock.coordination.zookeeper.layout import EMPTY_HEAD, VERSION, Layout, check_layout_version
 from penstock.coordination.zookeeper.link import AccessDeniedError, Link
 from penstock.coordination.zookeeper.session import ZooKeeperTree
 
@@ -62,7 +62,15 @@ class ZooKeeperStore:
     async def _lay_ground(self, link: Link) -> None:
         """The first one ever makes the places; the chroot's parents may be others' too."""
         layout = self._layout
-        if await link.get(layout.head) is not None:
+        head, version = await asyncio.gather(link.get(layout.head), link.get(layout.version))
+        if version is not None:
+            check_layout_version(layout.version, version.data)
+        if head is not None:
+            if (
+                version is None
+            ):  # an earlier release made the rest; without the right to add to it, it stays so
+                with suppress(AccessDeniedError):
+                    await link.create(layout.version, b"%d" % VERSION)
             return
         for path in layout.chroot_parts():
             await link.create(path, b"", open_to_all=path != layout.chroot)
@@ -71,6 +79,7 @@ class ZooKeeperStore:
                 Create(layout.head, EMPTY_HEAD.encode()),
                 Create(layout.sessions, b""),
                 Create(layout.root, b""),
+                Create(layout.version, b"%d" % VERSION),
             ]
         )
         if refused is not None and await link.get(layout.head) is None:

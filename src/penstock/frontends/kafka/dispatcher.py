@@ -10,9 +10,17 @@ from typing import Any
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
-from penstock.core.limits import LARGE_REQUEST_BYTES, PLAIN_REQUEST_BYTES_MAX
+from penstock.core.limits import (
+    LARGE_REQUEST_BYTES,
+    PLAIN_REQUEST_BYTES_MAX,
+    PORTIONED_REQUEST_BYTES,
+    PORTIONED_REQUESTS_MAX,
+    REQUEST_ENTRIES_MAX,
+    REQUEST_ENTRIES_WHOLE_MAX,
+)
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
+from penstock.frontends.kafka.portions import check_size, cut, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.later import Later
@@ -32,6 +40,7 @@ _COPIED_BYTES_MAX = 4096
 # As plain numbers: looking one up in its class takes longer than all that is done with it.
 _HEAD_BYTES = _HEAD.size
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
+_API_KEYS = frozenset(map(int, ApiKey))
 _COMMITS_SINCE = commit_codec.FLEXIBLE_SINCE
 
 # How long a request for the controller is tried beyond its own time, and what of its own time counts.
@@ -49,6 +58,8 @@ class KafkaDispatcher:
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
         self._large = asyncio.Lock()
+        self._portioned = asyncio.Semaphore(PORTIONED_REQUESTS_MAX)
+        self._in_thread = partial(services.loop.run_in_executor, services.executor)
         self.settle = hot.settle
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:
@@ -62,8 +73,8 @@ class KafkaDispatcher:
             raise DecodeError("a client id longer than the frame")
         if api_key == 0:
             if not produce_codec.MIN_VERSION <= version <= produce_codec.MAX_VERSION:
-                raise ProtocolError(f"Produce version {version}")
-            connection.produces = True
+                raise self._not_served(connection, frame, position, api_key, version)
+            connection.session.produces = True
             if version >= produce_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.produce(connection, frame, position, version, correlation_id)
@@ -71,7 +82,7 @@ class KafkaDispatcher:
             raise ProtocolError(f"a request of {size} bytes that carries no records")
         if api_key == 1:
             if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
-                raise ProtocolError(f"Fetch version {version}")
+                raise self._not_served(connection, frame, position, api_key, version)
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             return self._hot.fetch(connection, frame, position, version, correlation_id)
@@ -97,17 +108,22 @@ class KafkaDispatcher:
     ) -> list[object] | None:
         api = REGISTRY.get(api_key)
         if api is None or api.handler is None:
-            raise ProtocolError(f"API key {api_key}, which is not served")
+            raise self._not_served(connection, frame, position, api_key, version)
         if not api.min_version <= version <= api.max_version:
             if api_key == ApiKey.API_VERSIONS:
                 return [_unsupported_api_versions(correlation_id)]
-            raise ProtocolError(f"{ApiKey(api_key).name} version {version}, which is not served")
+            raise self._not_served(connection, frame, position, api_key, version)
         # Bytes are read quicker than a view of them, by more than copying a small request costs.
         data = bytes(frame) if len(frame) <= _COPIED_BYTES_MAX else frame
-        client_id = str(data[10:position], "utf-8", "replace") if position > 10 else None
+        client_id = _client_id(data, position)
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
-        call = Call(version, client_id, connection.peer, connection.produces)
+        session = connection.session
+        session.client_id = client_id
+        call = Call(version, client_id, session)
+        if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
+            connection.run(self._in_portions(api, data, position, call, correlation_id))
+            return None
         if len(frame) > LARGE_REQUEST_BYTES:
             connection.run(self._at_leisure(connection, api, data, position, call, correlation_id))
             return None
@@ -126,6 +142,16 @@ class KafkaDispatcher:
             return None
         return [_encoded(api, correlation_id, version, response)]
 
+    def _not_served(
+        self, connection: Any, frame: memoryview, position: int, api_key: int, version: int
+    ) -> ProtocolError:
+        """Clients do not ask for what ApiVersions did not name: an old one, or one that does not look."""
+        api = REGISTRY.get(api_key)
+        name = ApiKey(api_key).name if api_key in _API_KEYS else f"API key {api_key}"
+        why = f"versions {api.min_version} to {api.max_version} are served" if api else "it is not served"
+        self._services.refusals.tell(_client_id(frame, position), connection.peer, name, why)
+        return ProtocolError(f"{name} version {version}: {why}")
+
     async def _at_leisure(
         self,
         connection: Any,
@@ -136,21 +162,42 @@ class KafkaDispatcher:
         correlation_id: int,
     ) -> list[object] | Callable[[Any], None]:
         """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
-        services, version = self._services, call.version
-        in_thread = partial(services.loop.run_in_executor, services.executor)
-        async with self._large:
-            request, _ = await in_thread(api.codec.decode_request, data, position, version)
+        services = self._services
+        entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
+        request = await self._taken_apart(api, data, position, call.version, entries_max)
         if api.forwarded and not services.controller_client.is_here:
             return await _forwarded(services, api, request, call, correlation_id)
         assert api.handler is not None
         response = api.handler(services, request, call)
         if isinstance(response, Later):
             later = response
-            return lambda reply: later.subscribe(_Answer(connection, reply, api, correlation_id, version))
+            return lambda reply: later.subscribe(
+                _Answer(connection, reply, api, correlation_id, call.version)
+            )
         if inspect.isawaitable(response):
             response = await response
         async with self._large:
-            return [await in_thread(_encoded, api, correlation_id, version, response)]
+            return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
+
+    async def _in_portions(
+        self, api: Api, data: bytes | memoryview, position: int, call: Call, correlation_id: int
+    ) -> list[object]:
+        """A list whose entries are answered apart: some at a time, and few such requests at once."""
+        handler, services, version = api.handler, self._services, call.version
+        assert handler is not None
+        async with self._portioned:
+            request = await self._taken_apart(api, data, position, version, REQUEST_ENTRIES_MAX)
+            field, portions = await self._in_thread(cut, request, api.portions)
+            response = await in_portions(lambda part: handler(services, part, call), request, field, portions)
+            return [await self._in_thread(_encoded, api, correlation_id, version, response)]
+
+    async def _taken_apart(
+        self, api: Api, data: bytes | memoryview, position: int, version: int, entries_max: int
+    ) -> Any:
+        async with self._large:
+            request, _ = await self._in_thread(api.codec.decode_request, data, position, version)
+            await self._in_thread(check_size, request, entries_max)
+        return request
 
 
 class _Answer:
@@ -204,6 +251,10 @@ def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> byte
     if version >= api.codec.FLEXIBLE_SINCE and api.key != ApiKey.API_VERSIONS:
         return _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _HEAD_PLAIN.pack(len(body) + 4, correlation_id) + body
+
+
+def _client_id(frame: bytes | memoryview, behind: int) -> str | None:
+    return str(frame[10:behind], "utf-8", "replace") if behind > 10 else None
 
 
 def _unsupported_api_versions(correlation_id: int) -> bytes:

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
+from penstock.core.session import Session
+from penstock.frontends.kafka.hot_fetch import FetchOutcome, refused_fetch
 from penstock.frontends.kafka.hot_relayed import take_relayed
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
@@ -18,7 +20,6 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import PendingProduce, check_acks, is_acknowledged, wait_for_acks
 from penstock.services.fetch import FetchService
-from penstock.services.fetch_sessions import FetchSession
 from penstock.services.openings import Openings
 from penstock.services.produce import ProduceService, RefusedRecords
 from penstock.services.relay.inbox import RELAYED, RelayInbox
@@ -37,11 +38,15 @@ _ZSTD_SINCE = 7  # the Produce version whose clients can be expected to know it
 
 
 class Reply(Protocol):
+    @property
+    def session(self) -> Session: ...
     def send(self, parts: list[object]) -> None: ...
 
 
 class Asker(Protocol):
     """The connection, as far as a request needs it."""
+
+    session: Session
 
     def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply: ...
     def run(self, work: object) -> None: ...
@@ -55,7 +60,6 @@ class HotPath:
         table: PartitionTable,
         produce: ProduceService,
         fetch: FetchService,
-        leader_of: produce_codec.LeaderOf,
         inbox: RelayInbox,
     ) -> None:
         self._inbox = inbox
@@ -64,7 +68,7 @@ class HotPath:
         self._table = table
         self._produce = produce
         self._fetch = fetch
-        self._leader_of = leader_of
+        self._endpoint_of = fetch.hints.endpoint_of
         self._held: dict[Partition, None] = {}  # partitions with batches that `settle` has still to write
 
     # -- Produce ---------------------------------------------------------------------------------------------
@@ -85,7 +89,7 @@ class HotPath:
             topics = _distinct(topics)
         opens = self._opens_batches(topics, version)
         if opens and not _is_cheap_to_open(frame, topics):
-            asker.run(self._produce_opened(frame, topics, acks, timeout_ms, version, correlation_id))
+            asker.run(self._produce_opened(asker, frame, topics, acks, timeout_ms, version, correlation_id))
             return None
         pending: PendingProduce | None = None
         answered: list[produce_codec.TopicAnswer] = []
@@ -113,17 +117,23 @@ class HotPath:
         if pending is not None:
             pending.expire_after(self._loop, timeout_ms)
             return None
-        return self._produced(correlation_id, version, answered)
+        return self.produced(asker.session, correlation_id, version, answered)
 
-    def _produced(
-        self, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
+    def produced(
+        self, session: Session, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
     ) -> list[object]:
-        return [produce_codec.encode_response(correlation_id, version, answered, leader_of=self._leader_of)]
+        """The answer, with the leaders of what is led elsewhere, where the client finds them."""
+        leader_of, endpoint_of = self._fetch.leader_of, self._endpoint_of(session.listener)
+        return [
+            produce_codec.encode_response(
+                correlation_id, version, answered, leader_of=leader_of, endpoint_of=endpoint_of
+            )
+        ]
 
     def _send_produced(
         self, reply: Reply, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
     ) -> None:
-        reply.send(self._produced(correlation_id, version, answered))
+        reply.send(self.produced(reply.session, correlation_id, version, answered))
 
     def _produce_single(
         self, asker: Asker, frame: memoryview, position: int, version: int, correlation_id: int
@@ -145,12 +155,12 @@ class HotPath:
         except ApiError as error:
             # Said here, and not found out again the long way: the log may have stamped the batch before it failed.
             refusal = (number, error.code, -1, -1, _log_start_for(error, partition), _why(error))
-            return self._produced(correlation_id, version, [(name, [refusal])])
+            return self.produced(asker.session, correlation_id, version, [(name, [refusal])])
         self._held[partition] = None
         log_start = partition.log.start_offset
-        if partition.sync_before_ack and last >= partition.committed.offset:
+        if partition.sync_before_ack and last >= partition.limits.high_watermark.offset:
             answer = (correlation_id, version, name, number, first, append_time, log_start)
-            partition.wait_for_commit(last, PendingSingle(asker.defer(), self._leader_of, answer))
+            partition.limits.wait_for_commit(last, PendingSingle(asker.defer(), self, answer))
             return _ANSWER_FOLLOWS
         return [
             produce_codec.encode_single(correlation_id, version, name, number, first, append_time, log_start)
@@ -230,6 +240,7 @@ class HotPath:
 
     async def _produce_opened(
         self,
+        asker: Asker,
         frame: memoryview,
         topics: list[produce_codec.TopicRecords],
         acks: int,
@@ -274,7 +285,7 @@ class HotPath:
             _close_on_error(answered)
             return None
         if committed.done():
-            return self._produced(correlation_id, version, answered)
+            return self.produced(asker.session, correlation_id, version, answered)
         pending.expire_after(self._loop, timeout_ms)
         send = self._send_produced
         return lambda r: committed.add_done_callback(lambda _: send(r, correlation_id, version, answered))
@@ -286,8 +297,8 @@ class HotPath:
     ) -> list[object] | None:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
-            return _refused_fetch(request, version, correlation_id)
-        outcome = _Outcome(asker, correlation_id, version)
+            return refused_fetch(request, version, correlation_id)
+        outcome = FetchOutcome(asker, self._endpoint_of, correlation_id, version)
         try:
             give_up = self._fetch.fetch(request, version, outcome.answered)
         except ApiError as error:
@@ -298,11 +309,11 @@ class HotPath:
 class PendingSingle:
     """One stored batch whose commit is waited for: an `AckWaiter` that answers by itself."""
 
-    __slots__ = ("_answer", "_leader_of", "_reply")
+    __slots__ = ("_answer", "_hot", "_reply")
 
-    def __init__(self, reply: Reply, leader_of: produce_codec.LeaderOf, answer: _Single) -> None:
+    def __init__(self, reply: Reply, hot: HotPath, answer: _Single) -> None:
         self._reply = reply
-        self._leader_of = leader_of
+        self._hot = hot
         self._answer = answer
 
     def committed(self) -> None:
@@ -311,50 +322,7 @@ class PendingSingle:
     def failed(self, code: ErrorCode, message: str) -> None:
         correlation_id, version, name, number = self._answer[:4]
         answered: list[produce_codec.TopicAnswer] = [(name, [(number, code, -1, -1, -1, message)])]
-        self._reply.send(
-            [produce_codec.encode_response(correlation_id, version, answered, leader_of=self._leader_of)]
-        )
-
-
-class _Outcome:
-    """Takes a fetch's answer, whether it comes before or after the handler returned."""
-
-    __slots__ = ("_asker", "_correlation_id", "_parts", "_reply", "_version")
-
-    def __init__(self, asker: Asker, correlation_id: int, version: int) -> None:
-        self._asker = asker
-        self._correlation_id = correlation_id
-        self._version = version
-        self._parts: list[object] | None = None
-        self._reply: Reply | None = None
-
-    def answered(self, topics: list[fetch_codec.TopicAnswer], session: FetchSession | None) -> None:
-        session_id = session.id if session is not None else 0
-        parts = fetch_codec.encode_response(
-            self._correlation_id, self._version, topics, session_id=session_id
-        )
-        if self._reply is None:
-            self._parts = parts
-        else:
-            self._reply.send(parts)
-
-    def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
-        if self._parts is None:
-            self._reply = self._asker.defer(give_up, request_bytes)
-        return self._parts
-
-
-def _refused_fetch(request: fetch_codec.FetchRequest, version: int, correlation_id: int) -> list[object]:
-    """Every partition named, each with the error of the whole."""
-    error = ErrorCode.UNKNOWN_SERVER_ERROR
-    topics = [
-        (
-            topic,
-            [fetch_codec.PartitionAnswer(one.partition, error, -1, -1, -1, None, 0, []) for one in wanted],
-        )
-        for topic, wanted in request.topics
-    ]
-    return fetch_codec.encode_response(correlation_id, version, topics, error=error)
+        self._reply.send(self._hot.produced(self._reply.session, correlation_id, version, answered))
 
 
 def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.TopicRecords]:

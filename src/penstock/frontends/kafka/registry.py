@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from penstock.core.session import Session
 from penstock.services.services import Services
 from penstock.wire.kafka.messages import MessageModule, request_module
 
@@ -19,9 +20,7 @@ class Call:
 
     version: int
     client_id: str | None
-    peer: str
-    # Whether the client has produced over the same connection.
-    produces: bool = False
+    session: Session
 
 
 Handler = Callable[[Services, Any, Call], Any]
@@ -36,18 +35,28 @@ class Api:
     handler: Handler | None  # None: served on the hot path
     forwarded: bool = False  # only the controller carries it out; the others pass it on
     internal: bool = False  # between brokers: clients are not told of it
+    portions: tuple[tuple[str, ...], ...] = ()  # lists whose entries are answered apart; see `portions`
+    gives_way: bool = False  # to others, by itself, where its lists are long
 
 
 REGISTRY: dict[int, Api] = {}
 
 
 def api(
-    key: int, *, versions: tuple[int, int], forwarded: bool = False, internal: bool = False
+    key: int,
+    *,
+    versions: tuple[int, int],
+    forwarded: bool = False,
+    internal: bool = False,
+    portions: tuple[tuple[str, ...], ...] = (),
+    gives_way: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of an API."""
 
     def register(handler: Handler) -> Handler:
-        REGISTRY[key] = Api(key, *versions, request_module(key), handler, forwarded, internal)
+        REGISTRY[key] = Api(
+            key, *versions, request_module(key), handler, forwarded, internal, portions, gives_way
+        )
         return handler
 
     return register

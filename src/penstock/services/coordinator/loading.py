@@ -13,6 +13,7 @@ from penstock.core.errors import ApiError
 from penstock.records.batch import NO_PRODUCER_ID, BatchHeader, Buffer, InvalidBatch, check_batch
 from penstock.records.control import transaction_end
 from penstock.records.reader import iter_batches, payload_of, records_in
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.services.coordinator.machine import Machine
 from penstock.storage.segment import ColdRead, Slice
@@ -59,7 +60,7 @@ async def load(
     loop = asyncio.get_running_loop()
     report = LoadReport()
     log_ = partition.log
-    offset, end = log_.start_offset, partition.committed
+    offset, end = log_.start_offset, partition.limits.for_reader(Reader.BROKER)
     while offset < end.offset:
         try:
             found = log_.read(offset, slice_bytes, end, at_least_one=True)
@@ -135,7 +136,7 @@ def _next_segment(partition: Partition, offset: int) -> int:
     for segment in partition.log.segments:
         if segment.base_offset > offset:
             return segment.base_offset
-    return partition.committed.offset
+    return partition.high_watermark
 
 
 def _report(partition: Partition, report: LoadReport, what: str) -> None:

@@ -123,7 +123,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
             shard = self._shards[partition.index] = Shard(
                 self._kind, partition, self._loop, self._clock, self._settings(partition), self._work.set
             )
-            if partition.log.start_offset == partition.committed.offset == partition.log.end_offset:
+            if partition.log.start_offset == partition.high_watermark == partition.log.end_offset:
                 shard.go_active()  # nothing to read
             else:
                 self._work.set()
@@ -218,7 +218,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
 
     async def _load(self, shard: Shard[MachineT, SettingsT], *, caught_up: bool) -> bool:
         partition, source, state = shard.partition, shard.partition.log, self._kind.machine()
-        if partition.committed.offset != source.end_offset:
+        if partition.high_watermark != source.end_offset:
             return True  # what was written before it went offline may still be committed: the next look finds out
         try:
             report = await load(partition, state, self._executor, self._kind.load_bytes(self.config))

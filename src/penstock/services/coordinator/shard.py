@@ -218,7 +218,7 @@ class Shard(Generic[MachineT, SettingsT]):
         if partition.is_committed(last):
             self.batch_committed(batch)
         else:
-            partition.wait_for_commit(last, batch)
+            partition.limits.wait_for_commit(last, batch)
 
     def batch_committed(self, batch: _Batch) -> None:
         if batch in self._under_way:

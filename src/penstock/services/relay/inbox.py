@@ -100,7 +100,7 @@ class RelayInbox:
 
     async def _committed(self, partition: Partition, last: int, timeout_s: float) -> None:
         waiter = Committed(self._loop)
-        partition.wait_for_commit(last, waiter)
+        partition.limits.wait_for_commit(last, waiter)
         try:
             async with asyncio.timeout(timeout_s):
                 await waiter.done

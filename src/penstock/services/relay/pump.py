@@ -22,8 +22,9 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError, StorageError
 from penstock.records.batch import check_batch, read_header
 from penstock.records.relay import RelayPlace, filler_batch, place_batch, stamp_relayed
-from penstock.replication.inlet import UNKNOWN, Close, ask_anew, retirement_of
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import UNKNOWN, Close, ask_anew, retirement_of
 from penstock.services.relay.inbox import Committed
 from penstock.storage.log import Log
 from penstock.storage.segment import ColdRead, Slice
@@ -75,7 +76,6 @@ class Pump:
         self._epoch = -1  # the target's, when it told so
         self._moved = moved
         self._name = f"{partition.topic}-{partition.index}"
-        retirement_of(partition).advanced = self._more.set
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -133,7 +133,7 @@ class Pump:
             partition.settle()
         if not partition.is_committed(one.end_offset - 1):
             waiter = Committed(self._loop)
-            partition.wait_for_commit(one.end_offset - 1, waiter)
+            partition.limits.wait_for_commit(one.end_offset - 1, waiter)
             async with asyncio.timeout(_COMMIT_SECONDS):
                 await waiter.done
             if partition.leader_epoch != epoch:
@@ -146,11 +146,8 @@ class Pump:
         Nor when another one leads the target, which may have lost its end: also where there is nothing to move.
         """
         retirement = retirement_of(self._partition)
-        while retirement.moved != UNKNOWN and self._next >= self._partition.committed.offset:
-            self._more.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
-                    await self._more.wait()
+        while retirement.moved != UNKNOWN and self._next >= self._partition.high_watermark:
+            await self._wait()
             self._look_at_target()
         if retirement.moved == UNKNOWN:
             return False
@@ -174,9 +171,24 @@ class Pump:
         retirement.moved = self._next
         return True
 
+    async def _wait(self) -> None:
+        """For more to move; not for long."""
+        limits = self._partition.limits
+        self._more.clear()
+        limits.wait(Reader.BROKER, self)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._more.wait()
+        finally:
+            limits.leave(Reader.BROKER, self)
+
+    def advanced(self, added_bytes: int) -> None:
+        self._more.set()
+
     def _look_at_target(self) -> None:
         if self._target.epoch != self._epoch:
-            ask_anew(retirement_of(self._partition), Close.NOT_ASKED)
+            ask_anew(self._partition, Close.NOT_ASKED)
 
     async def _read(self) -> "Chunk":
         """Committed batches from the next one on, made ready for the target."""
@@ -184,7 +196,8 @@ class Pump:
         found = None
         while found is None:
             try:
-                found = partition.log.read(self._next, _CHUNK_BYTES, partition.committed, at_least_one=True)
+                limit = partition.limits.for_reader(Reader.BROKER)
+                found = partition.log.read(self._next, _CHUNK_BYTES, limit, at_least_one=True)
                 if found is None:
                     raise StorageError(f"there is nothing at {self._next}, below what is committed")
             except ColdRead as read:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.coordination.image import ClusterImage
-from penstock.replication.inlet import is_retired
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import is_retired
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.pump import Moved, Pump

@@ -17,7 +17,7 @@ object the caller put in for the records. Only its size is needed here.
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.wire.kafka.leaders import Endpoints, Leader, append_endpoints, append_leader
+from penstock.wire.kafka.leaders import EndpointOf, Leader, Named, append_endpoints, append_leader
 from penstock.wire.kafka.primitives import (
     MALFORMED,
     Buffer,
@@ -230,13 +230,14 @@ def encode_response(
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
+    endpoint_of: EndpointOf | None = None,
 ) -> list[object]:
     """A whole response frame as parts: bytes, and the answers' own `records` objects in their places."""
     flexible = version >= FLEXIBLE_SINCE
     parts: list[object] = []
     out = bytearray(4)
     total = 0
-    endpoints: Endpoints = {}
+    named: Named = {}
     out += _INT32.pack(correlation_id)
     if flexible:
         out.append(0)
@@ -263,11 +264,11 @@ def encode_response(
                 parts += (out, answer.records)
                 out = bytearray()
             if flexible:
-                _append_tags(out, answer, endpoints)
+                _append_tags(out, answer, named)
         if flexible:
             out.append(0)
-    if version >= ENDPOINTS_SINCE:
-        append_endpoints(out, endpoints)
+    if named and version >= ENDPOINTS_SINCE:
+        append_endpoints(out, named, endpoint_of)
     elif flexible:
         out.append(0)
     if out:
@@ -295,7 +296,7 @@ def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> Non
         out += _INT32.pack(answer.preferred_replica)
 
 
-def _append_tags(out: bytearray, answer: PartitionAnswer, endpoints: Endpoints) -> None:
+def _append_tags(out: bytearray, answer: PartitionAnswer, named: Named) -> None:
     diverging, leader = answer.diverging, answer.current_leader
     if diverging is None and leader is None:
         out.append(0)
@@ -304,7 +305,7 @@ def _append_tags(out: bytearray, answer: PartitionAnswer, endpoints: Endpoints) 
     if diverging is not None:
         out += b"\x00\x0d" + _INT32_INT64.pack(*diverging) + b"\0"
     if leader is not None:
-        append_leader(out, 1, leader, endpoints)
+        append_leader(out, 1, leader, named)
 
 
 def _append_count(out: bytearray, count: int, *, flexible: bool) -> None:

@@ -6,6 +6,7 @@
 Both are tagged fields: Produce has them since version 10, Fetch since version 16 (the leader alone since 12).
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
@@ -23,31 +24,32 @@ class NodeEndpoint(NamedTuple):
 
 
 class Leader(NamedTuple):
-    """`id` is -1 while nobody leads; there is no `endpoint` for one that is not alive."""
+    """`id` is -1 while nobody leads."""
 
     id: int
     epoch: int
-    endpoint: NodeEndpoint | None = None
 
 
-Endpoints = dict[int, NodeEndpoint]
+# Where the client finds a broker; None for one that is not alive, or not to be reached the way the client came.
+EndpointOf = Callable[[int], NodeEndpoint | None]
+Named = dict[int, None]  # the leaders that were named, in order
 
 
-def append_leader(out: bytearray, tag: int, leader: Leader, endpoints: Endpoints) -> None:
-    """The tagged field of one partition, number and size included; notes where to find the leader."""
+def append_leader(out: bytearray, tag: int, leader: Leader, named: Named) -> None:
+    """The tagged field of one partition, number and size included; notes who was named."""
     out += bytes((tag, _INT32_INT32.size + 1)) + _INT32_INT32.pack(leader.id, leader.epoch) + b"\0"
-    if leader.endpoint is not None:
-        endpoints[leader.id] = leader.endpoint
+    named[leader.id] = None
 
 
-def append_endpoints(out: bytearray, endpoints: Endpoints) -> None:
+def append_endpoints(out: bytearray, named: Named, endpoint_of: EndpointOf | None) -> None:
     """The tagged fields of the whole answer: none, or tag 0 with the endpoints."""
-    if not endpoints:
+    nodes = [node for broker in named if endpoint_of is not None and (node := endpoint_of(broker))]
+    if not nodes:
         out.append(0)
         return
     field = bytearray()
-    write_uvarint(field, len(endpoints) + 1)
-    for node in endpoints.values():
+    write_uvarint(field, len(nodes) + 1)
+    for node in nodes:
         field += _INT32.pack(node.id)
         _append_text(field, node.host)
         field += _INT32.pack(node.port)

@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
-from penstock.wire.kafka.leaders import Endpoints, Leader, append_endpoints, append_leader
+from penstock.wire.kafka.leaders import EndpointOf, Leader, Named, append_endpoints, append_leader
 from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
 
 MIN_VERSION = 3
@@ -188,12 +188,13 @@ def encode_response(
     topics: list[TopicAnswer],
     throttle_ms: int = 0,
     leader_of: LeaderOf | None = None,
+    endpoint_of: EndpointOf | None = None,
 ) -> bytes:
-    """A whole response frame, size and header included; `leader_of` is asked where another broker leads."""
+    """A whole response frame, size and header included; where another broker leads, both are asked for it."""
     out = bytearray(4)
     out += _INT32.pack(correlation_id)
     if version >= FLEXIBLE_SINCE:
-        _encode_flexible(out, version, topics, throttle_ms, leader_of)
+        _encode_flexible(out, version, topics, throttle_ms, leader_of, endpoint_of)
     else:
         _encode_plain(out, version, topics, throttle_ms)
     _INT32.pack_into(out, 0, len(out) - 4)
@@ -279,7 +280,7 @@ def _write_compact(out: bytearray, text: str) -> None:
 
 
 def _encode_refusal(
-    out: bytearray, message: str | RecordErrors | None, leader: Leader | None, endpoints: Endpoints
+    out: bytearray, message: str | RecordErrors | None, leader: Leader | None, named: Named
 ) -> None:
     records, text = _explained(message)
     write_uvarint(out, len(records) + 1)
@@ -295,13 +296,18 @@ def _encode_refusal(
         out.append(0)
     else:
         out.append(1)
-        append_leader(out, 0, leader, endpoints)
+        append_leader(out, 0, leader, named)
 
 
 def _encode_flexible(
-    out: bytearray, version: int, topics: list[TopicAnswer], throttle_ms: int, leader_of: LeaderOf | None
+    out: bytearray,
+    version: int,
+    topics: list[TopicAnswer],
+    throttle_ms: int,
+    leader_of: LeaderOf | None,
+    endpoint_of: EndpointOf | None,
 ) -> None:
-    endpoints: Endpoints = {}
+    named: Named = {}
     by_id = version >= TOPIC_IDS_SINCE
     out.append(0)  # no tagged fields in the header
     write_uvarint(out, len(topics) + 1)
@@ -313,11 +319,11 @@ def _encode_flexible(
         for partition, error, base_offset, append_time, log_start, message in partitions:
             out += _ANSWER_START.pack(partition, error, base_offset, append_time, log_start)
             if error == _ELSEWHERE and leader_of is not None and version >= LEADERS_SINCE:
-                _encode_refusal(out, message, leader_of(topic, partition, by_id), endpoints)
+                _encode_refusal(out, message, leader_of(topic, partition, by_id), named)
             elif message is None:
                 out += b"\x01\0\0"  # no record errors, null message, no tagged fields
             else:
-                _encode_refusal(out, message, None, endpoints)
+                _encode_refusal(out, message, None, named)
         out.append(0)
     out += _INT32.pack(throttle_ms)
-    append_endpoints(out, endpoints)
+    append_endpoints(out, named, endpoint_of)

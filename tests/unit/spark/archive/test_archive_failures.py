@@ -47,6 +47,11 @@ PREFIX = (
             "reading t-0 at offset 7: no answer",
         ),
         (
+            "penstock.client.errors.UnreachableError: nothing answers at h:1: start a broker\n",
+            BrokerLostError,
+            "nothing answers at h:1",
+        ),
+        (
             "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:/lake/topic=t/1.parquet. SQLSTATE",
             CorruptFileError,
             "file:/lake/topic=t/1.parquet is damaged",

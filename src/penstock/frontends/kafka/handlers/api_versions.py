@@ -17,11 +17,11 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 @api(ApiKey.API_VERSIONS, versions=(0, 4))
 def handle(services: Services, request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
-    if call.version >= 3 and not (
-        _SOFTWARE_NAME.fullmatch(request.client_software_name)
-        and _SOFTWARE_NAME.fullmatch(request.client_software_version)
-    ):
-        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if call.version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE_NAME.fullmatch(name) and _SOFTWARE_NAME.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        call.session.client_software_name, call.session.client_software_version = name, version
     keys = [
         ApiVersion(api_key=key, min_version=lowest, max_version=highest)
         for key, lowest, highest in advertised(REGISTRY)

@@ -38,15 +38,15 @@ def handle(services: Services, request: DescribeClusterRequest, call: Call) -> D
     return DescribeClusterResponse(
         cluster_id=services.image.cluster_id,
         controller_id=controller_id(services),
-        brokers=_brokers(services, fenced=request.include_fenced_brokers),
+        brokers=_brokers(services, call.session.listener, fenced=request.include_fenced_brokers),
         cluster_authorized_operations=CLUSTER_OPERATIONS if asked else NOT_ASKED,
     )
 
 
-def _brokers(services: Services, *, fenced: bool) -> list[DescribeClusterBroker]:
+def _brokers(services: Services, listener: str, *, fenced: bool) -> list[DescribeClusterBroker]:
     brokers = [
         DescribeClusterBroker(broker_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in live_brokers(services)
+        for node in live_brokers(services, listener)
     ]
     if fenced:
         live = live_ids(services)

@@ -25,7 +25,7 @@ from penstock.wire.kafka.generated.describe_groups import (
 _NOT_FOUND_SINCE = 6
 
 
-@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6))
+@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), portions=(("groups",),))
 def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> Later:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     whole = Later(_refusal, lambda groups: DescribeGroupsResponse(groups=groups))

@@ -24,7 +24,7 @@ from penstock.wire.kafka.generated.describe_producers import (
 _NO_TRANSACTION = -1
 
 
-@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0))
+@api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), portions=(("topics", "partition_indexes"),))
 def handle(services: Services, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
     wanted = partitions_without_repeats([(topic.name, topic.partition_indexes) for topic in request.topics])
     return DescribeProducersResponse(

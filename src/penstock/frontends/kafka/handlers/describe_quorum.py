@@ -3,8 +3,8 @@
 There is no quorum of brokers here: metadata lives in ZooKeeper, or in this broker. So the controller is the one voter
 and the leader, its epoch the leader's, and an offset of the metadata log the number of the last change it knows of. As
 in Kafka only `__cluster_metadata-0` can be asked for, alone. v1 tells when a voter was last heard of, v2 says errors in
-words and where the controller is reached: as the broker that it is. The other brokers read the metadata where it lives,
-not from the controller, so nothing is known of observers.
+words and where the controller is reached: as the broker that it is, by any listener. The other brokers read the
+metadata where it lives, not from the controller, so nothing is known of observers.
 """
 
 from penstock.core.error_codes import ErrorCode
@@ -23,7 +23,6 @@ from penstock.wire.kafka.generated.describe_quorum import (
 )
 
 _METADATA_TOPIC, _METADATA_PARTITION = "__cluster_metadata", 0
-_LISTENER = "PLAINTEXT"
 _UNKNOWN = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
 # Another controller was elected while the request was on its way.
 _REPLACED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker is no longer the controller.")
@@ -46,7 +45,10 @@ async def handle(services: Services, request: DescribeQuorumRequest, call: Call)
     return DescribeQuorumResponse(
         topics=[ResponseTopicData(topic_name=_METADATA_TOPIC, partitions=[partition])],
         nodes=[
-            Node(node_id=node.id, listeners=[Listener(name=_LISTENER, host=node.host, port=node.port)]),
+            Node(
+                node_id=node.id,
+                listeners=[Listener(name=at.listener, host=at.host, port=at.port) for at in node.endpoints],
+            ),
         ],
     )
 

@@ -9,7 +9,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.frontends.kafka.authorized import TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.cluster_view import leadership, live_ids, offline_replicas
+from penstock.services.cluster_view import Reach
 from penstock.services.services import Services
 from penstock.services.topic_names import is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
@@ -36,7 +36,7 @@ def handle(
             for topic in request.topics
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
-    live = live_ids(services)
+    reach = Reach.of(services, call.session.listener)
     left = max(min(services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
@@ -48,7 +48,7 @@ def handle(
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         until = min(first + left, topic.shown)
-        topics.append(_described(topic, range(first, until), live))
+        topics.append(_described(topic, range(first, until), reach))
         if until < topic.shown:
             return _page(topics, Cursor(topic_name=name, partition_index=until))
         left -= max(until - first, 0)
@@ -81,11 +81,11 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(topic: Topic, indexes: range, live: frozenset[int]) -> DescribeTopicPartitionsResponseTopic:
+def _described(topic: Topic, indexes: range, reach: Reach) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in indexes:
         state = topic.partitions[index]
-        leader, error = leadership(state, live)
+        leader, error = reach.leadership(state)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=error,
@@ -96,7 +96,7 @@ def _described(topic: Topic, indexes: range, live: frozenset[int]) -> DescribeTo
                 isr_nodes=list(state.isr),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=offline_replicas(state, live),
+                offline_replicas=reach.offline_replicas(state),
             )
         )
     return DescribeTopicPartitionsResponseTopic(

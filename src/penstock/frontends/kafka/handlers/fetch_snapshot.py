@@ -8,7 +8,7 @@ from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.offsets import check_exact_epoch
 from penstock.services.services import Services
-from penstock.storage.producers import dump_producers
+from penstock.storage.producer_snapshot import encode_producers
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -43,7 +43,7 @@ def _answer(services: Services, topic: str, wanted: RequestPartitionSnapshot) ->
         check_exact_epoch(partition, wanted.current_leader_epoch)
         known = partition.log.producers
         found = known.copy_below(wanted.snapshot_id.end_offset, wanted.position, _PRODUCERS_MAX)
-        answer.unaligned_records = dump_producers(found)
+        answer.unaligned_records = encode_producers(found)
         answer.position = found[-1].producer_id + 1 if len(found) == _PRODUCERS_MAX else _NO_MORE
     except ApiError as error:
         answer.error_code = error.code

@@ -2,13 +2,12 @@
 
 v1 asks for transactions too and explains errors, v3 is flexible, v4 asks for many keys at once, v5 adds a
 transaction error, v6 share groups. The topic that holds the groups is made when it is first asked for, before the
-answer leaves; in a cluster clients are told to ask again, as Kafka does. Transactions and share groups have no
-coordinator yet: clients are told what Kafka says until its own are ready, and try again. A key of a share group names a
-group, a topic id and a partition.
+answer leaves; in a cluster clients are told to ask again, as Kafka does. Transactions and share groups are not served
+yet: that is UNSUPPORTED_VERSION, with a message that the Java client shows. Clients that ask for one key at a time
+(librdkafka, aiokafka, KafkaJS) are told TRANSACTIONAL_ID_AUTHORIZATION_FAILED of a transaction, with the same message:
+librdkafka asks again for ever after anything else.
 """
 
-import base64
-import binascii
 from collections.abc import Awaitable
 
 from penstock.controller.placement import machine_count
@@ -19,23 +18,24 @@ from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.partitioning import partition_of
 from penstock.services.cluster_view import leader_node
-from penstock.services.services import Node, Services
+from penstock.services.refusals import SHARE_GROUPS, TRANSACTIONS
+from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from penstock.wire.kafka.leaders import NodeEndpoint
 
 GROUP, TRANSACTION, SHARE = range(3)
 MANY_KEYS_SINCE = 4
 SHARE_SINCE = 6
 _NONE = -1
-_UUID_BYTES = 16
 _NOT_AVAILABLE = "The coordinator is not available."
 
 
-@api(ApiKey.FIND_COORDINATOR, versions=(0, 6))
+@api(ApiKey.FIND_COORDINATOR, versions=(0, 6), portions=(("coordinator_keys",),))
 def handle(
     services: Services, request: FindCoordinatorRequest, call: Call
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
@@ -43,25 +43,18 @@ def handle(
         if not services.coordinator.has_topic:
             return _after_creation(services, request, call)
         return _found(services, request, call)
-    if request.key_type == TRANSACTION or (request.key_type == SHARE and _names_share_state(request, call)):
-        return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
-    kind = "share group or its key" if request.key_type == SHARE else f"coordinator type {request.key_type}"
-    return _refused(ErrorCode.INVALID_REQUEST, f"no such {kind}", request, call)
+    if request.key_type == TRANSACTION or (request.key_type == SHARE and call.version >= SHARE_SINCE):
+        return _not_served(services, request, call)
+    message = f"no such coordinator type {request.key_type}"
+    return _refused(ErrorCode.INVALID_REQUEST, message, request, call)
 
 
-def _names_share_state(request: FindCoordinatorRequest, call: Call) -> bool:
-    return call.version >= SHARE_SINCE and all(_is_share_key(key) for key in request.coordinator_keys)
-
-
-def _is_share_key(key: str) -> bool:
-    """`group:topic id:partition`, the id in URL-safe base64."""
-    group, _, rest = key.partition(":")
-    topic_id, _, partition = rest.partition(":")
-    try:
-        named = len(base64.b64decode(f"{topic_id}==", altchars=b"-_", validate=True)) == _UUID_BYTES
-    except (binascii.Error, ValueError):
-        return False
-    return bool(group) and named and partition.isascii() and partition.isdecimal()
+def _not_served(services: Services, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+    why = TRANSACTIONS if request.key_type == TRANSACTION else SHARE_GROUPS
+    services.refusals.tell(call.client_id, call.session.peer, "FindCoordinator", why)
+    if call.version < MANY_KEYS_SINCE:
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, why, request, call)
+    return _refused(ErrorCode.UNSUPPORTED_VERSION, why, request, call)
 
 
 async def _after_creation(
@@ -82,7 +75,7 @@ async def _after_creation(
 
 def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     if call.version < MANY_KEYS_SINCE:
-        node = _coordinator(services, request.key)
+        node = _coordinator(services, request.key, call.session.listener)
         if node is None:
             return _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, _NOT_AVAILABLE, request, call)
         return FindCoordinatorResponse(
@@ -93,7 +86,7 @@ def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> F
         )
     coordinators = []
     for key in request.coordinator_keys:
-        node = _coordinator(services, key)
+        node = _coordinator(services, key, call.session.listener)
         if node is None:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             coordinators.append(Coordinator(key=key, node_id=_NONE, port=_NONE, error_code=code))
@@ -102,12 +95,12 @@ def _found(services: Services, request: FindCoordinatorRequest, call: Call) -> F
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _coordinator(services: Services, group: str) -> Node | None:
-    """Whoever leads the partition that the group's name falls into."""
+def _coordinator(services: Services, group: str, listener: str) -> NodeEndpoint | None:
+    """Whoever leads the partition that the group's name falls into, where clients of the listener find it."""
     topic = services.image.topics.get(OFFSETS_TOPIC)
     if topic is None:
         return None
-    return leader_node(services, topic.partitions[partition_of(group, len(topic.partitions))])
+    return leader_node(services, topic.partitions[partition_of(group, len(topic.partitions))], listener)
 
 
 def _refused(

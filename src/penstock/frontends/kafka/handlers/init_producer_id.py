@@ -2,12 +2,15 @@
 
 v2 is flexible. v3 lets a producer name the id and epoch it has, both or neither: what is bumped is a transactional
 producer's epoch, an idempotent one gets a new id. v4 adds the error PRODUCER_FENCED, v5 marks clients of the second
-transaction protocol. A transactional id belongs to its coordinator, and this broker is none's.
+transaction protocol. Transactions are not served yet: a transactional id is refused with
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the one error (but for those of a producer that was replaced) that no client
+takes for a reason to try again. Most learn it from FindCoordinator, which can say why.
 """
 
 from penstock.coordination.tree import CoordinationError
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
+from penstock.services.refusals import TRANSACTIONS
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -20,7 +23,7 @@ async def handle(services: Services, request: InitProducerIdRequest, call: Call)
     if call.version >= 3 and (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _refused(_transactional(services, request))
+        return _refused(_transactional(services, request, call))
     try:
         producer_id = await services.producer_ids.next()
     except CoordinationError:
@@ -29,12 +32,13 @@ async def handle(services: Services, request: InitProducerIdRequest, call: Call)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
-def _transactional(services: Services, request: InitProducerIdRequest) -> ErrorCode:
+def _transactional(services: Services, request: InitProducerIdRequest, call: Call) -> ErrorCode:
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
     if not 0 < request.transaction_timeout_ms <= services.config.transaction_max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
-    return ErrorCode.NOT_COORDINATOR
+    services.refusals.tell(call.client_id, call.session.peer, "InitProducerId", TRANSACTIONS)
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _refused(code: ErrorCode) -> InitProducerIdResponse:

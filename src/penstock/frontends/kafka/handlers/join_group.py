@@ -34,7 +34,7 @@ def handle(services: Services, request: JoinGroupRequest, call: Call) -> Later:
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=client_id,
-        client_host=f"/{call.peer}",
+        client_host=f"/{call.session.peer}",
         rebalance_timeout_ms=(
             request.rebalance_timeout_ms
             if version >= _REBALANCE_TIMEOUT_SINCE

@@ -12,6 +12,7 @@ from penstock.controller.retirer import LEFT, LIMIT
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.frontends.kafka.registry import Call, api
+from penstock.replication.limits import Reader
 from penstock.services.offsets import OffsetAnswer, Spec
 from penstock.services.retiring import QUESTIONS, limit_of
 from penstock.services.services import Services
@@ -37,7 +38,7 @@ _FOR_ALL = (LEFT, LIMIT)
 _ISOLATION_LEVELS = (0, 1)
 
 
-@api(ApiKey.LIST_OFFSETS, versions=(1, 11))
+@api(ApiKey.LIST_OFFSETS, versions=(1, 11), portions=(("topics", "partitions"),))
 async def handle(services: Services, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
@@ -53,7 +54,8 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
             ):
                 answer = _told_of_retired(services, topic.name, wanted)
             else:
-                answer = await _answer(services, topic.name, wanted, call.version)
+                reader = Reader(request.isolation_level)
+                answer = await _answer(services, topic.name, wanted, reader, call.version)
             partitions[index] = answer
     return ListOffsetsResponse(
         topics=[
@@ -64,13 +66,13 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
 
 
 async def _answer(
-    services: Services, topic: str, wanted: ListOffsetsPartition, version: int
+    services: Services, topic: str, wanted: ListOffsetsPartition, reader: Reader, version: int
 ) -> ListOffsetsPartitionResponse:
     index, timestamp = wanted.partition_index, wanted.timestamp
     if timestamp < 0 and version < _NAMED_SINCE.get(timestamp, _NEVER):
         return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        found = await services.offsets.find(topic, index, wanted.current_leader_epoch, timestamp)
+        found = await services.offsets.find(topic, index, wanted.current_leader_epoch, timestamp, reader)
     except ApiError as error:
         return _refused(index, error.code)
     except StorageError:

@@ -1,9 +1,12 @@
 """Metadata (3), versions 0-13: the brokers, and for the topics asked for their partitions and leaders.
 
 v0 asks for all topics with an empty list, v1 and later with null (v1 adds controller, rack and internal topics); v2 the
-cluster id; v4 lets the client forbid creation of unknown topics; v5 offline replicas; v7 leader epochs; v8 authorized
-operations (the cluster's only until v10); v9 is flexible; v10 answers topic ids, v12 also takes them in place of names;
-v13 adds an error for the whole answer.
+cluster id; v4 lets the client forbid creation of unknown topics; v5 offline replicas; v6
+tells leaders that the listener does not reach from those that are gone; v7 leader epochs; v8 authorized operations (the
+cluster's only until v10); v9 is flexible; v10 answers topic ids, v12 also takes them in place of names; v13 adds an
+error for the whole answer.
+
+Brokers are told as clients of the listener that was asked reach them.
 
 An unknown topic that may be created is created before the answer leaves, and is in it. Kafka answers such a request
 with UNKNOWN_TOPIC_OR_PARTITION and lets the client ask again; clients are served the same way, one round trip sooner.
@@ -24,7 +27,7 @@ from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.cluster_view import controller_id, leadership, live_brokers, live_ids, offline_replicas
+from penstock.services.cluster_view import Reach, controller_id, live_brokers
 from penstock.services.services import Services
 from penstock.services.topic_names import is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
@@ -40,6 +43,7 @@ from penstock.wire.kafka.generated.metadata import (
 from penstock.wire.kafka.metadata import encode_topic, encode_with_topics
 from penstock.wire.kafka.primitives import ZERO_UUID
 
+_LISTENERS_SINCE = 6
 _IDS_ASKED_SINCE = 12
 _ERROR_SINCE = 13
 
@@ -47,7 +51,7 @@ _ERROR_SINCE = 13
 _Wanted = TypeVar("_Wanted")
 
 
-@api(ApiKey.METADATA, versions=(0, 13))
+@api(ApiKey.METADATA, versions=(0, 13), gives_way=True)
 def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
     asked, version = request.topics, call.version
     if asked is None or (version == 0 and not asked):
@@ -155,10 +159,11 @@ async def _in_turns(
 def _encoder(
     services: Services, request: MetadataRequest, call: Call
 ) -> Callable[[Topic | MetadataResponseTopic], bytes]:
-    version, whole = call.version, call.produces
+    version, whole = call.version, call.session.produces
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
-    encoded = _encoded_topics(services.image)
-    encoded.check(services)
+    listener = call.session.listener
+    encoded = _encoded_topics(services.image, listener)
+    encoded.check(services, Reach.of(services, listener))
 
     def encode(topic: Topic | MetadataResponseTopic) -> bytes:
         if isinstance(topic, Topic):
@@ -173,7 +178,7 @@ def _encoder(
 def _around(services: Services, request: MetadataRequest, call: Call, topics: Sequence[bytes]) -> bytes:
     brokers = [
         MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
-        for node in live_brokers(services)
+        for node in live_brokers(services, call.session.listener)
     ]
     cluster = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
     head = MetadataResponse(
@@ -186,17 +191,16 @@ def _around(services: Services, request: MetadataRequest, call: Call, topics: Se
 
 
 class _EncodedTopics:
-    """Topics as they were last encoded, for as long as neither they nor the live brokers change."""
+    """Topics as clients of one listener were last told of them, while neither they nor the brokers change."""
 
     def __init__(self) -> None:
-        self._live: frozenset[int] = frozenset()
+        self._reach = Reach(frozenset(), frozenset())
         self._known: dict[tuple[str, int, int, int], tuple[Topic, bytes]] = {}
 
-    def check(self, services: Services) -> None:
-        live = live_ids(services)
+    def check(self, services: Services, reach: Reach) -> None:
         # Also when most of it must be of topics that are gone, or of versions no longer asked for.
-        if live != self._live or len(self._known) > 1000 + 4 * len(services.image.topics):
-            self._live = live
+        if reach != self._reach or len(self._known) > 1000 + 4 * len(services.image.topics):
+            self._reach = reach
             self._known.clear()
 
     def get(self, topic: Topic, version: int, operations: int, *, whole: bool) -> bytes:
@@ -206,27 +210,30 @@ class _EncodedTopics:
         # The image makes a new object of a topic with every change to it.
         if known is not None and known[0] is topic:
             return known[1]
-        response = _described(topic, count, self._live)
+        response = _described(topic, count, self._reach, version)
         response.topic_authorized_operations = operations
         encoded = encode_topic(response, version)
         self._known[key] = (topic, encoded)
         return encoded
 
 
-_ENCODED: WeakKeyDictionary[ClusterImage, _EncodedTopics] = WeakKeyDictionary()
+_ENCODED: WeakKeyDictionary[ClusterImage, dict[str, _EncodedTopics]] = WeakKeyDictionary()
 
 
-def _encoded_topics(image: ClusterImage) -> _EncodedTopics:
-    encoded = _ENCODED.get(image)
+def _encoded_topics(image: ClusterImage, listener: str) -> _EncodedTopics:
+    by_listener = _ENCODED.setdefault(image, {})
+    encoded = by_listener.get(listener)
     if encoded is None:
-        encoded = _ENCODED[image] = _EncodedTopics()
+        encoded = by_listener[listener] = _EncodedTopics()
     return encoded
 
 
-def _described(topic: Topic, count: int, live: frozenset[int]) -> MetadataResponseTopic:
+def _described(topic: Topic, count: int, reach: Reach, version: int) -> MetadataResponseTopic:
     partitions = []
     for index, state in enumerate(topic.partitions[:count]):
-        leader, error = leadership(state, live)
+        leader, error = reach.leadership(state)
+        if error is ErrorCode.LISTENER_NOT_FOUND and version < _LISTENERS_SINCE:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
         partitions.append(
             MetadataResponsePartition(
                 error_code=error,
@@ -235,7 +242,7 @@ def _described(topic: Topic, count: int, live: frozenset[int]) -> MetadataRespon
                 leader_epoch=state.leader_epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.isr),
-                offline_replicas=offline_replicas(state, live),
+                offline_replicas=reach.offline_replicas(state),
             )
         )
     return MetadataResponseTopic(

@@ -38,7 +38,11 @@ Found = tuple[int, int, int, str, ErrorCode]
 Topics = list[tuple[str, bytes, list[Found]]]
 
 
-@api(ApiKey.OFFSET_FETCH, versions=(1, 10))
+@api(
+    ApiKey.OFFSET_FETCH,
+    versions=(1, 10),
+    portions=(("topics", "partition_indexes"), ("groups", "topics", "partition_indexes")),
+)
 def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Later:
     if call.version >= _MANY_GROUPS_SINCE:
         return _many(services, request, call.version)

@@ -23,7 +23,7 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
 )
 
 
-@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4))
+@api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), portions=(("topics", "partitions"),))
 async def handle(
     services: Services, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:

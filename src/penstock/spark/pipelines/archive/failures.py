@@ -22,9 +22,10 @@ _GONE = re.compile(
 # Spark names the file that it could not read; what is wrong with it stands further down, in the cause.
 _UNREADABLE = re.compile(r"FAILED_READ_FILE[^\]]*\] Encountered error while reading file (?P<file>\S+?)\.? ")
 _MISSING = re.compile(r"FILE_NOT_EXIST|FileNotFoundException")
-# A task that waited for a broker until it had no more time.
+# A task that waited for a broker until it had no more time, or a plan for which nobody was there: before anything else,
+# the source asks whether somebody listens at all, as the SDK does.
 _BROKER = re.compile(
-    r"penstock\.client\.raw\.errors\.(?:TimedOut|Unreachable|ConnectionLost)Error: (?P<message>.+)"
+    r"penstock\.client\.(?:raw\.)?errors\.(?:TimedOut|Unreachable|ConnectionLost)Error: (?P<message>.+)"
 )
 _NO_SCHEME = re.compile(r'No FileSystem for scheme "?(?P<scheme>[\w+.-]+)"?')
 _NO_CLASS = re.compile(r"Class (?P<name>org\.apache\.hadoop\.fs\.s3a?\S+) not found|NoClassDefFoundError")

@@ -8,33 +8,27 @@ The limit is chosen once, by the leader, and stands in the metadata from then on
 the controller shows no more than that at once, and goes back to showing everything only if it is elected again without
 any limit written down: then its answer came to nothing.
 
-A partition becomes an inlet in place, by its class: others hold on to the object, and those that were never retired pay
-nothing for it.
+Being retired is a value that the partition has, and a ceiling among its limits (`replication.limits`): those that were
+never retired have neither.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
-from penstock.records.batch import BatchHeader, read_header
+from penstock.records.batch import read_header
 from penstock.records.relay import filler_batch
-from penstock.replication.partition import Partition
-from penstock.storage.checkpoint import LogEnd
-from penstock.storage.log import Log
-from penstock.storage.replicated import end_at, find_end
-from penstock.storage.segment import Slice
+from penstock.replication.limits import Reader
+
+if TYPE_CHECKING:
+    from penstock.replication.partition import Partition
 
 # How far records are moved is the target's to tell.
 UNKNOWN = -1
 
-_PLENTY = 0x7FFFFFFF
 _FILLED_MAX = 1 << 31  # offsets that one batch can take
-
-
-def _nobody() -> None:
-    pass
 
 
 class Close(Enum):
@@ -54,71 +48,24 @@ class Retirement:
     moved: int = UNKNOWN  # everything below it is committed in the target, since this leader asked for it
     close: Close = Close.NOT_ASKED
     closed: bool = False  # nobody may write any more: it is about to be removed
-    advanced: Callable[[], None] = _nobody  # there is more to move
-    end: LogEnd | None = None  # the limit as a place in the log, where that is known
 
-
-class Inlet(Partition):
-    __slots__ = ()
-
-    def append(
-        self, batch: memoryview, header: BatchHeader, now_ms: int, *, hold: bool = False
-    ) -> tuple[int, int]:
-        retirement = retirement_of(self)
-        if retirement.closed:
+    def admit(self, partition: "Partition", now_ms: int) -> None:
+        """Somebody writes: what it writes is to be moved. ApiError: too late."""
+        if self.closed:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                f"partition {self.index} was retired: refresh the metadata and write to another",
+                f"partition {partition.index} was retired: refresh the metadata and write to another",
             )
-        retirement.written_ms = now_ms
-        retirement.close = Close.NOT_ASKED
-        if self.log.end_offset < retirement.limit:
-            _fill(self, now_ms)
-        return super().append(batch, header, now_ms, hold=hold)
+        self.written_ms = now_ms
+        self.close = Close.NOT_ASKED
+        self.begin_at_limit(partition, now_ms)
 
-    def append_relayed(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
-        if self.log.end_offset < retirement_of(self).limit:
-            _fill(self, now_ms)
-        return super().append_relayed(batch, header, now_ms)
-
-    def note_committed(self, end: LogEnd) -> None:
-        self.committed = end
-        retirement = retirement_of(self)
-        if end.offset <= retirement.limit:
-            retirement.end = end if end.offset == retirement.limit else None
-            self.readable = end
-        else:
-            if retirement.end is None:
-                retirement.end = find_end(self.log, retirement.limit)
-            # Where that cannot be read just now, readers stay where they are.
-            self.readable = retirement.end or self.readable
-
-    def replace_log(self, log: Log) -> None:
-        retirement = retirement_of(self)
-        retirement.end = end_at(log, retirement.limit)  # first, as there
-        super().replace_log(log)
-
-    def _commit(self, end: LogEnd) -> None:
-        before = self.readable.offset
-        self.note_committed(end)
-        waiters = self._ack_waiters
-        while waiters and waiters[0][0] < end.offset:
-            waiters.popleft()[1].committed()
-        if self.readable.offset > before:
-            for waiter in list(self.data_waiters):
-                waiter.advanced(_PLENTY)
-        retirement_of(self).advanced()
-
-    def read(self, offset: int, size_max: int, *, at_least_one: bool) -> Slice | None:
-        limit = retirement_of(self).limit
-        if self.in_gap(offset):
-            offset = self.log.start_offset
-        if offset > limit or offset < min(self.log.start_offset, limit):
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        return self.log.read(offset, size_max, self.readable, at_least_one=at_least_one)
+    def begin_at_limit(self, partition: "Partition", now_ms: int) -> None:
+        if partition.log.end_offset < self.limit:
+            _fill(partition, now_ms)
 
 
-def _fill(partition: Partition, now_ms: int) -> None:
+def _fill(partition: "Partition", now_ms: int) -> None:
     """The log lost its end, below the limit: whatever comes next is to be moved, so it begins at the limit.
 
     Written where the log ends, a batch could lie on both sides of it. What fills the gap is a control record: readers
@@ -134,43 +81,36 @@ def _fill(partition: Partition, now_ms: int) -> None:
     seal(partition)
 
 
-def retirement_of(partition: Partition) -> Retirement:
-    """Of one that is an inlet."""
+def retirement_of(partition: "Partition") -> Retirement:
+    """Of one that is retired."""
     assert partition.retirement is not None
     return partition.retirement
 
 
-def find_limit(partition: Partition) -> None:
+def find_limit(partition: "Partition") -> None:
     """Segments were exchanged: the limit, where there is one, may lie elsewhere now."""
-    if partition.retirement is None:
-        return
     try:
-        partition.retirement.end = end_at(partition.log, partition.retirement.limit)
+        partition.limits.look_again()
     except StorageError as error:
         partition.sync_failed(str(error))  # found when the log is opened again
-    partition.note_committed(partition.committed)
 
 
-def is_retired(partition: Partition) -> bool:
+def is_retired(partition: "Partition") -> bool:
     """Also in the metadata: nothing takes it back."""
     return partition.retirement is not None and partition.retirement.epoch is None
 
 
-def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int) -> None:
+def retire(partition: "Partition", limit: int, epoch: int | None, written_ms: int) -> None:
     """Show no more than what lies below `limit`; without an epoch for good, because the metadata says so."""
     known = partition.retirement
     if known is not None and known.limit == limit:
         known.epoch = epoch
         return
-    committed = partition.committed
-    # First: this reads, and where that fails nothing has changed yet.
-    end = end_at(partition.log, limit) if committed.offset > limit else None
-    partition.retirement = Retirement(limit, epoch, written_ms, end=end)
-    partition.__class__ = Inlet
-    partition.note_committed(committed)
+    partition.limits.hold_readers(limit)  # first: this reads, and where that fails nothing has changed yet
+    partition.retirement = Retirement(limit, epoch, written_ms)
 
 
-def freeze(partition: Partition, now_ms: int) -> int:
+def freeze(partition: "Partition", now_ms: int) -> int:
     """For the controller, which is about to write it down: where this leader's readers stop, from now on.
 
     Everything below is committed, so no fail-over takes it back; and no reader of any leader has seen more, since all
@@ -181,35 +121,34 @@ def freeze(partition: Partition, now_ms: int) -> int:
         return known.limit
     if not partition.knows_its_end:
         raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "not all of what the last leader had is committed yet")
-    limit = partition.committed.offset
+    limit = partition.high_watermark
     retire(partition, limit, partition.leader_epoch, now_ms)
     seal(partition)
     return limit
 
 
-def lead_anew(partition: Partition) -> None:
+def lead_anew(partition: "Partition") -> None:
     """Its log may be another one than the one that records were moved of: the relay has to ask the target again."""
     retirement = retirement_of(partition)
     retirement.closed = False
-    retirement.end = None
-    ask_anew(retirement, Close.NOT_ASKED)
+    ask_anew(partition, Close.NOT_ASKED)
 
 
-def ask_anew(retirement: Retirement, close: Close) -> None:
+def ask_anew(partition: "Partition", close: Close) -> None:
     """What the target was known to have may not be so any more: nothing counts as moved until it has told again."""
+    retirement = retirement_of(partition)
     retirement.moved = UNKNOWN
     retirement.close = close
-    retirement.advanced()
+    partition.limits.wake(Reader.BROKER)  # the relay, which waits for more to move
 
 
-def thaw(partition: Partition) -> None:
+def thaw(partition: "Partition") -> None:
     """Nothing came of it: readers are shown everything again."""
     partition.retirement = None
-    partition.__class__ = Partition
-    partition.note_committed(partition.committed)
+    partition.limits.hold_readers(None)
 
 
-def seal(partition: Partition) -> None:
+def seal(partition: "Partition") -> None:
     """Begin a new segment, so that what readers have left can expire whatever is written from now on."""
     log, retirement = partition.log, retirement_of(partition)
     if not log.failed and log.active.base_offset < retirement.limit:
@@ -219,20 +158,20 @@ def seal(partition: Partition) -> None:
             return  # the disk is full: the segment goes later, that is all
 
 
-def left_to_move(partition: Partition) -> int:
+def left_to_move(partition: "Partition") -> int:
     """Committed offsets that are not known to be in the target; a new leader's relay has to ask for that first."""
     retirement = retirement_of(partition)
     moved = max(retirement.moved, retirement.limit, partition.log.start_offset)
-    return max(partition.committed.offset - moved, 0)
+    return max(partition.high_watermark - moved, 0)
 
 
-def left_to_read(partition: Partition) -> int:
+def left_to_read(partition: "Partition") -> int:
     """Where what readers have left begins; the limit, or further on, when that is nothing."""
     log, limit = partition.log, retirement_of(partition).limit
     return log.start_offset if log.start_offset < log.end_offset else max(log.start_offset, limit)
 
 
-def is_drained(partition: Partition) -> bool:
+def is_drained(partition: "Partition") -> bool:
     """Whether everything that was ever written is committed, and committed in the target as well."""
     end = partition.log.end_offset
-    return retirement_of(partition).moved >= end and partition.committed.offset == end
+    return retirement_of(partition).moved >= end and partition.high_watermark == end

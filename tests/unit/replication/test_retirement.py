@@ -7,10 +7,10 @@ from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import read_header
-from penstock.replication import inlet
-from penstock.replication.inlet import Inlet, freeze, is_drained, left_to_move, retire, retirement_of, thaw
+from penstock.replication import limits
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
+from penstock.replication.retirement import freeze, is_drained, left_to_move, retire, retirement_of, thaw
 from penstock.storage.checkpoint import LogEnd
 from penstock.storage.log import Log
 from penstock.testing.mem_files import MemFiles
@@ -45,7 +45,7 @@ def test_readers_keep_what_they_had_and_see_nothing_more() -> None:
     write(partition, 3)
     assert freeze(partition, NOW_MS) == 3
     write(partition, 4)
-    assert (partition.readable.offset, partition.committed.offset) == (3, 7)
+    assert (partition.limits.readable.offset, partition.high_watermark) == (3, 7)
     found = partition.read(0, 1 << 20, at_least_one=True)
     assert found is not None
     assert found.size == 3 * len(a_batch())
@@ -59,7 +59,7 @@ def test_a_new_leader_names_no_limit_before_it_knows_what_its_predecessor_showed
     write(partition, 3)
     partition.stand_back(5)
     leading = Leading(1, THREE, 1, epoch_start=3, now=0.0)
-    partition.note_committed(partition.log.end()._replace(offset=1, position=len(a_batch())))
+    partition.limits.move(partition.log.end()._replace(offset=1, position=len(a_batch())))
     partition.lead(6, leading)
     with pytest.raises(ApiError) as refused:
         freeze(partition, NOW_MS)
@@ -75,8 +75,8 @@ def test_a_limit_that_came_to_nothing_is_taken_back() -> None:
     freeze(partition, NOW_MS)
     write(partition, 2)
     thaw(partition)
-    assert type(partition) is Partition
-    assert partition.readable == partition.committed
+    assert partition.retirement is None
+    assert partition.limits.readable == partition.limits.high_watermark
     assert partition.read(3, 1000, at_least_one=True) is not None
 
 
@@ -84,12 +84,12 @@ def test_a_replica_that_learns_the_limit_before_it_has_all_of_it_shows_what_is_c
     partition = a_partition()
     write(partition, 2)
     retire(partition, 4, None, NOW_MS)
-    assert partition.readable.offset == 2
+    assert partition.limits.readable.offset == 2
     for _ in range(3):  # as a follower
         batch = a_batch()
         partition.log.append(memoryview(batch), read_header(batch), 5, NOW_MS)
     partition.told_committed(5)
-    assert (partition.readable.offset, partition.committed.offset) == (4, 5)
+    assert (partition.limits.readable.offset, partition.high_watermark) == (4, 5)
     found = partition.read(3, 1 << 20, at_least_one=True)
     assert found is not None
     assert found.size == len(a_batch())
@@ -109,7 +109,6 @@ def test_a_closed_inlet_takes_nothing_and_is_drained_when_all_is_moved() -> None
     partition = a_partition()
     write(partition, 1)
     freeze(partition, NOW_MS)
-    assert isinstance(partition, Inlet)
     write(partition, 2)
     assert not is_drained(partition)
     assert left_to_move(partition) == 2  # nobody knows better yet
@@ -140,7 +139,7 @@ def test_what_is_written_to_a_log_that_lost_its_end_begins_at_the_limit(had: int
     retire(partition, 5, None, NOW_MS)
     batch = a_batch([NOW_MS] * 7)
     assert partition.append(memoryview(batch), read_header(batch), NOW_MS) == (5, 11)
-    assert (partition.readable.offset, partition.committed.offset) == (5, 12)
+    assert (partition.limits.readable.offset, partition.high_watermark) == (5, 12)
     assert partition.log.active.base_offset == 5  # what readers have left can expire
     assert partition.log.start_offset == (0 if had else 5)
     again = opened(partition.log.files.kill()).log  # type: ignore[attr-defined]
@@ -156,9 +155,9 @@ def test_a_read_that_fails_while_it_is_retired_changes_nothing(monkeypatch: pyte
         raise StorageError("Input/output error")
 
     with monkeypatch.context() as failing:
-        failing.setattr(inlet, "end_at", fails)
+        failing.setattr(limits, "end_at", fails)
         with pytest.raises(StorageError):
             retire(partition, 3, None, NOW_MS)
-    assert (type(partition), partition.retirement) == (Partition, None)
+    assert (partition.limits.readable.offset, partition.retirement) == (5, None)
     retire(partition, 3, None, NOW_MS)
-    assert partition.readable.offset == 3
+    assert partition.limits.readable.offset == 3

@@ -1,0 +1,129 @@
+"""All connections of one broker, whichever listener they came in by: counted, bounded, swept and closed together."""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Coroutine
+
+from penstock.core.stats import RequestStats
+from penstock.server.awake import Awake
+from penstock.server.receiving import ReceiveBudget
+from penstock.server.stream import Stream
+
+log = logging.getLogger(__name__)
+
+# How often idle connections are looked for, at least; they may overstay by this much.
+_SWEEP_SECONDS = 10.0
+# After this long without a request a connection keeps no more memory than a new one.
+_QUIET_SECONDS = 5.0
+
+
+class Connections:
+    """The `Host` of each of them."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        request_bytes_max: int,
+        receiving_bytes_max: int,
+        connections_max: int,
+        connections_per_ip_max: int,
+        idle_ms_max: int,
+        awake_seconds: float = 0.0,
+    ) -> None:
+        self._loop = loop
+        self.request_bytes_max = request_bytes_max
+        self.connections_max = connections_max
+        self.connections_per_ip_max = connections_per_ip_max
+        self.idle_ms_max = idle_ms_max
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.refused = 0
+        self.requests = RequestStats()
+        self.receive_budget = ReceiveBudget(loop, receiving_bytes_max)
+        self.awake = Awake(loop, awake_seconds)
+        self._all: dict[Stream, None] = {}
+        self._per_ip: Counter[str] = Counter()
+        self._queue: deque[Stream] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self._all)
+
+    # -- Host ----------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Stream) -> bool:
+        if (
+            len(self._all) >= self.connections_max
+            or self._per_ip[connection.peer] >= self.connections_per_ip_max
+        ):
+            self.refused += 1
+            return False
+        self._all[connection] = None
+        self._per_ip[connection.peer] += 1
+        return True
+
+    def closed(self, connection: Stream) -> None:
+        if self._all.pop(connection, self) is None:
+            self._per_ip[connection.peer] -= 1
+            if not self._per_ip[connection.peer]:
+                del self._per_ip[connection.peer]
+
+    def run(self, work: Coroutine[object, object, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def queue(self, connection: Stream) -> None:
+        self._queue.append(connection)
+        if len(self._queue) == 1:
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        """One per turn of the loop, however many have much to ask."""
+        try:
+            self._queue[0].take_turn()  # it may queue up again, at the end
+        finally:
+            self._queue.popleft()
+            if self._queue:
+                self._loop.call_soon(self._next_turn)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a request failed unexpectedly", exc_info=error)
+
+    # -- closing -------------------------------------------------------------------------------------------
+
+    def start_sweeping(self) -> None:
+        self._sweeper = self._loop.call_later(self._sweep_seconds, self._sweep)
+
+    def stop_sweeping(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        oldest = now - self.idle_ms_max / 1000
+        for connection in [one for one in self._all if one.last_active < max(oldest, now - _QUIET_SECONDS)]:
+            if connection.last_active < oldest:
+                log.info("closing the connection of %s: idle for too long", connection.peer)
+                connection.close()
+            else:
+                connection.give_back_buffer()
+        self.start_sweeping()
+
+    @property
+    def _sweep_seconds(self) -> float:
+        return min(_SWEEP_SECONDS, max(self.idle_ms_max / 1000, 0.1))
+
+    async def close(self) -> None:
+        """Close every connection and wait for the requests under way."""
+        self.stop_sweeping()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=5)
+        for connection in list(self._all):
+            connection.close()

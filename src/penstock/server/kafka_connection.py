@@ -1,0 +1,210 @@
+"""The Kafka conversation over one connection: frames to the dispatcher, responses out in request order.
+
+No task per request. Produce and Fetch are answered from inside `buffer_updated`; one that has to wait leaves a
+`Reply` in the queue of owed responses, and later ones line up behind it. Everything else may be a coroutine: then
+reading stops until it is done, so that such requests of one client take effect in the order they were sent.
+
+What it owes is bounded: a client that waits for too many responses, or for requests that are kept while they wait, is
+not read from meanwhile. The bytes themselves are `stream`'s.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from struct import Struct
+
+from penstock.core.clock import stopwatch
+from penstock.core.errors import ApiError, ProtocolError
+from penstock.core.limits import (
+    ANSWER_GATHERED_BYTES_MAX,
+    ANSWERS_GATHERED_MAX,
+    REQUESTS_HELD_BYTES_MAX,
+    RESPONSES_OWED_MAX,
+    SEND_BUFFER_BYTES,
+    SMALL_TALK_BYTES_MAX,
+    TURN_HELD_BYTES,
+)
+from penstock.server.owing import Dispatcher, Host, Listening, Outcome, Reply
+from penstock.server.stream import Stream
+from penstock.server.writer import Part
+from penstock.storage.segment import Slice
+
+_SIZE = Struct(">i")
+_FRAME_BYTES_MIN = 8  # api key, version, correlation id
+
+log = logging.getLogger(__name__)
+
+
+class KafkaConnection(Stream):
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, host: Host, dispatcher: Dispatcher, listener: Listening
+    ) -> None:
+        super().__init__(loop, host, listener)
+        self._dispatcher = dispatcher
+        self._owed: deque[Reply] = deque()
+        self._held_bytes = 0  # of the requests behind `_owed` that are kept while they wait
+        self._ready: list[Part] = []
+        self._flush_soon = False
+        self._api_key = 0  # of the request being dispatched, and since when
+        self._began = 0.0
+
+    # -- requests -------------------------------------------------------------------------------------------
+
+    def _process(self) -> None:
+        """Dispatch every whole frame that has arrived."""
+        view, start, end = self._view, self._start, self._end
+        first = start
+        dispatch = self._dispatcher.dispatch
+        observe = self._host.requests.observe
+        self._began = stopwatch()
+        wanted, held_max = 4, self._held_bytes + TURN_HELD_BYTES
+        try:
+            while end - start >= 4:
+                (size,) = _SIZE.unpack_from(view, start)
+                if not _FRAME_BYTES_MIN <= size <= self._host.request_bytes_max:
+                    raise ProtocolError(f"a frame of {size} bytes")
+                begin = start + 4
+                behind = begin + size
+                if behind > end:
+                    wanted = size + 4
+                    break
+                frame = view[begin:behind]
+                self._start = start = behind
+                self._api_key = frame[0] << 8 | frame[1]
+                parts = dispatch(self, frame)
+                if parts:
+                    if self._owed:
+                        self._answer_behind(parts)
+                    else:
+                        self._ready += parts
+                    now = stopwatch()
+                    observe(self._api_key, now - self._began)
+                    self._began = now
+                if start == end:  # nearly always: nothing of the rest is asked
+                    break
+                if parts and not self._may_gather(parts):
+                    break
+                if self._busy or self._transport is None or self.session.muted_until:
+                    break
+                if len(self._owed) >= RESPONSES_OWED_MAX or self._held_bytes > held_max:
+                    break
+            if not self._busy:
+                self._make_room(wanted)
+        except ProtocolError as error:
+            log.info("closing the connection of %s: %s", self.peer, error)
+            self._flush()
+            self.close()
+            return
+        except Exception:  # a bug of ours; nobody else's connection shall suffer from it
+            log.exception("a request of %s failed unexpectedly", self.peer)
+            self.close()
+            return
+        # By whole requests: the last read of a large one may be small.
+        self._in_conversation = start - first <= SMALL_TALK_BYTES_MAX
+        self._flush()
+        if self._held_bytes > held_max:
+            self._queue_up()
+        self._regulate_reading()
+
+    def _may_take_more(self) -> bool:
+        return len(self._owed) < RESPONSES_OWED_MAX and self._held_bytes <= REQUESTS_HELD_BYTES_MAX
+
+    def _admit(self, wanted: int) -> None:
+        at = self._start + _SIZE.size
+        self._dispatcher.admit(self._view[at] << 8 | self._view[at + 1], wanted - _SIZE.size)
+
+    def run(self, work: Coroutine[object, object, Outcome]) -> None:
+        """Answer the current request with what a coroutine returns (or who answers later); no other one meanwhile."""
+        self._busy = True
+        reply = self.defer()
+        self._host.run(self._run(work, reply))
+
+    async def _run(self, work: Coroutine[object, object, Outcome], reply: Reply) -> None:
+        parts: Outcome = None
+        try:
+            parts = await work or []  # no answer (acks=0) leaves no gap in the row
+        except ProtocolError as error:
+            log.info("closing the connection of %s: %s", self.peer, error)
+            self.close()
+        except Exception:
+            log.exception("a request of %s failed unexpectedly", self.peer)
+            self.close()
+        self._busy = False
+        if callable(parts):
+            parts(reply)
+        elif parts is not None:
+            reply.send(parts)
+        if self._transport is not None and not self.session.muted_until:
+            self._process()
+
+    # -- responses ------------------------------------------------------------------------------------------
+
+    def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply:
+        """A place in the row of responses for the current request, to be filled later."""
+        reply = Reply(self, self._api_key, self._began)
+        if held_bytes:
+            reply.abandoned, reply.held_bytes = abandoned, held_bytes
+            self._held_bytes += held_bytes
+        self._owed.append(reply)
+        return reply
+
+    def _answer_behind(self, parts: list[Part]) -> None:
+        """Those that are owed go first."""
+        reply = Reply(self, self._api_key, self._began)
+        reply.parts = parts
+        self._owed.append(reply)
+        reply.held_bytes = sum(len(part) for part in parts if not isinstance(part, Slice))
+        self._held_bytes += reply.held_bytes
+
+    def _may_gather(self, parts: list[Part]) -> bool:
+        """Whether further requests may be answered before this answer has gone."""
+        few = len(parts) == 1 and len(self._ready) < ANSWERS_GATHERED_MAX
+        if few and len(parts[0]) <= ANSWER_GATHERED_BYTES_MAX:
+            return True
+        self._flush()
+        return self._writer is not None and self._writer.unsent_bytes <= SEND_BUFFER_BYTES
+
+    def reply_ready(self, api_key: int, began: float) -> None:
+        """Some owed response is there: send those at the front, at the end of this turn of the loop."""
+        self._host.requests.observe(api_key, stopwatch() - began)
+        owed = self._owed
+        while owed and (parts := owed[0].parts) is not None:
+            self._held_bytes -= owed.popleft().held_bytes
+            self._ready += parts
+        if self._ready and not self._flush_soon:
+            self._flush_soon = True
+            self.loop.call_soon(self._flush_and_go_on)
+
+    def _flush_and_go_on(self) -> None:
+        self._flush_soon = False
+        if self._transport is None:
+            return
+        self._flush()
+        if not self._reading:
+            self._drained()
+
+    def _flush(self) -> None:
+        try:
+            self._dispatcher.settle()
+        except ApiError as error:
+            # Some of what was to be acknowledged is not stored. Which answers say so is not known any more.
+            log.warning("closing the connection of %s without an answer: %s", self.peer, error)
+            self._ready.clear()
+            self.abort()
+            return
+        if self._ready:
+            ready, self._ready = self._ready, []
+            self._send(ready)
+
+    def close(self) -> None:
+        if self._transport is not None and self._ready:
+            self._flush()
+        super().close()
+
+    def _gone(self) -> None:
+        for reply in self._owed:
+            if reply.abandoned is not None:
+                reply.abandoned()
+        self._owed.clear()
+        self._ready.clear()

@@ -1,0 +1,118 @@
+"""Producer snapshots: what a log remembers of its producers, in a file that Kafka's own tools read.
+
+    version 1  checksum  producers | id  epoch  last sequence  last offset  offset delta  timestamp  coordinator  open
+    2          4         4         | 8   2      4              8            4             8          4            8
+
+    ours 1 | checksum  producers | id  epoch  timestamp  batches | first, last sequence  first, last offset  timestamp
+    2      | 4         4         | 8   2      8          1       | 4      4              8      8            8
+
+The first part is Kafka's layout: `kafka-dump-log` shows it, and a snapshot that Kafka wrote is read by it. It has one
+batch of each producer and no relays. `coordinator` is the epoch of who leads its transactions, and `open` where the one
+that is open began: both -1, there are none yet.
+
+The second part is what this broker goes by: up to five batches each, and relays. Kafka's reader stops before it. Its
+list is also what brokers tell each other (FetchSnapshot), and what releases before this layout wrote as the whole file.
+
+Checksums are CRC32C, each of everything behind it.
+"""
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - a class under a module's naming
+
+from penstock.core.crc32c import crc32c
+from penstock.core.errors import StorageError
+from penstock.core.formats import check_version
+from penstock.records.relay import RELAY_IDS
+from penstock.storage.producers import AppendedBatch, ProducerCopy, ProducerState
+
+_VERSION = 1
+_OURS_VERSION = 1
+
+_HEAD = Struct(">hI")
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+_OURS = Struct(">h")
+_LIST = Struct(">II")
+_PRODUCER = Struct(">qhqB")
+_BATCH = Struct(">iiqqq")
+_CHECKSUM_BYTES = 4
+
+_NO_BATCH = AppendedBatch(-1, -1, -1, -1, -1)
+_NO_TRANSACTION = (-1, -1)
+_SEQUENCES = 1 << 31
+
+
+def dump_producers(producers: Sequence[ProducerCopy]) -> bytes:
+    """A snapshot, as `load_producers` takes it."""
+    entries = [_entry(producer) for producer in producers if producer.producer_id < RELAY_IDS]
+    ours = _OURS.pack(_OURS_VERSION) + encode_producers(producers)
+    body = b"".join((_COUNT.pack(len(entries)), *entries, ours))
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+def _entry(producer: ProducerCopy) -> bytes:
+    last = producer.batches[-1] if producer.batches else _NO_BATCH
+    return _ENTRY.pack(
+        producer.producer_id,
+        producer.epoch,
+        last.last_sequence,
+        last.last_offset,
+        last.last_offset - last.first_offset,
+        producer.last_timestamp,
+        *_NO_TRANSACTION,
+    )
+
+
+def load_producers(data: bytes) -> ProducerState:
+    """From a snapshot; StorageError when it is damaged, NewerFormatError when a newer release wrote it."""
+    try:
+        version, checksum = _HEAD.unpack_from(data)
+        if version < 1 or checksum != crc32c(memoryview(data)[_HEAD.size :]):
+            return ProducerState.of(decode_producers(data))  # of a release that named no version, or damaged
+        check_version("the producer snapshot", version, _VERSION)
+        (count,) = _COUNT.unpack_from(data, _HEAD.size)
+        ours = _HEAD.size + _COUNT.size + count * _ENTRY.size
+        if ours == len(data):
+            return ProducerState.of(_told_by_kafka(data))
+        (version,) = _OURS.unpack_from(data, ours)
+        check_version("what the producer snapshot has beside Kafka's part", version, _OURS_VERSION)
+        return ProducerState.of(decode_producers(data[ours + _OURS.size :]))
+    except StructError as error:
+        raise StorageError(f"unreadable producer snapshot: {error}") from error
+
+
+def _told_by_kafka(data: bytes) -> Iterable[ProducerCopy]:
+    for producer_id, epoch, last, offset, delta, timestamp, *_ in _ENTRY.iter_unpack(
+        data[_HEAD.size + _COUNT.size :]
+    ):
+        batch = AppendedBatch((last - delta) % _SEQUENCES, last, offset - delta, offset, timestamp)
+        yield ProducerCopy(producer_id, epoch, timestamp, (batch,) if offset >= 0 else ())
+
+
+def encode_producers(producers: Sequence[ProducerCopy]) -> bytes:
+    parts = [b"", _LIST.pack(0, len(producers))[_CHECKSUM_BYTES:]]
+    for producer_id, epoch, last_timestamp, batches in producers:
+        parts.append(_PRODUCER.pack(producer_id, epoch, last_timestamp, len(batches)))
+        parts.extend(_BATCH.pack(*batch) for batch in batches)
+    body = b"".join(parts)
+    return _LIST.pack(crc32c(body), 0)[:_CHECKSUM_BYTES] + body
+
+
+def decode_producers(data: bytes) -> list[ProducerCopy]:
+    """From `encode_producers`; StorageError when it is damaged."""
+    try:
+        checksum, count = _LIST.unpack_from(data)
+        if checksum != crc32c(memoryview(data)[_CHECKSUM_BYTES:]):
+            raise StorageError("unreadable producer snapshot: wrong checksum")
+        at, producers = _LIST.size, []
+        for _ in range(count):
+            producer_id, epoch, last_timestamp, batches = _PRODUCER.unpack_from(data, at)
+            at += _PRODUCER.size
+            end = at + batches * _BATCH.size
+            found = tuple(map(AppendedBatch._make, _BATCH.iter_unpack(data[at:end])))
+            producers.append(ProducerCopy(producer_id, epoch, last_timestamp, found))
+            at = end
+    except StructError as error:
+        raise StorageError(f"unreadable producer snapshot: {error}") from error
+    return producers
