@@ -2,15 +2,16 @@
 
 Seeded stories beside `test_log_model`, which knows no gaps, and `test_compaction_model`, which knows no cuts. After a
 kill, a power cut or an I/O error the log is opened again, and that may be stopped by another; after a full disk, or
-without a descriptor, it goes on as it is where its broker would let it. What must hold then:
-all that was durable and not to go is there (after a kill all that was written), in one piece and under its epochs;
-nothing is there that was not, so nothing deleted comes back; keys have their latest values; a log that was to start
-over is the old one or an empty one. What retention took and could not hide may come back, but leaves no hole.
+without a descriptor, it goes on as it is where its broker would let it. What must hold then: all that was durable is
+there unless it was to go (after a kill all that was written), in one piece and under its epochs; what was deleted stays
+so; keys have their latest values; a log that was to start over is the old one or an empty one. What retention took and
+could not hide may come back, but leaves no hole.
 """
 
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from tests.property.log_story import PowerCut, fail_once, forget_pages_at, interrupt, short_behind
@@ -53,6 +54,9 @@ class Goes(NamedTuple):
     anything: bool = False
 
 
+Step = tuple[Goes, Callable[[], object]]
+
+
 class Story:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -77,7 +81,7 @@ class Story:
     def tell(self) -> None:
         chances = {
             self.append: 24,
-            self.sync: 7,
+            self.sync: 9,
             self.elect: 2,
             self.roll: 2,
             self.cut: 5,
@@ -89,10 +93,12 @@ class Story:
             self.start_over: 2,
             self.nothing: 5,
         }
-        # Each story likes one of them more than others, and one way to be stopped.
+        # Each story likes one of them, and one way to be stopped.
         chances[self.rng.choice(list(chances))] += 20
         for _ in range(self.rng.randint(5, 60)):
             (step,) = self.rng.choices(list(chances), list(chances.values()))
+            if self.log._point_in_doubt and self.rng.random() < 0.8:
+                step = self.cut
             self.steps.append(step.__name__)
             goes, work = step()
             if step != self.nothing and self.rng.random() < 0.7:
@@ -100,7 +106,7 @@ class Story:
             else:
                 self.stopped_during(work, goes)
 
-    def stopped_during(self, work: Callable[[], None], goes: Goes) -> None:
+    def stopped_during(self, work: Callable[[], object], goes: Goes) -> None:
         before, synced, latest = self.stored(), self.log.synced_end.offset, self.latest()
         how = self.rng.choice([*WAYS, *[self.way] * len(WAYS)])
         self.begin(how)
@@ -139,16 +145,17 @@ class Story:
         if "full" in how:
             self.files.fill_up(self.rng.choice([10, self.rng.randint(0, 300)]))
         elif how == "shortage":
-            short_behind(self.files, self.rng.choice([0, 0, 1, 2, 3, 4]))
-            self.files.short_in = self.rng.choice([0, 0, 1, 2, self.rng.randint(1, 15)])
+            short_behind(self.files, self.rng.choice([0, 1, 1, 2, 3, 3]))
+            self.files.short_in = self.rng.choice([0, 0, 0, 1, self.rng.randint(1, 15)])
         elif how == "write-back":
             self.files.fail_write_back()
             while self.files.descriptors.close_some():
                 pass
         else:
-            (fail_once if "error" in how else interrupt)(
-                self.files, self.rng.choice([self.rng.randint(0, 8), self.rng.randint(0, 40)])
-            )
+            if "error" in how and self.rng.random() < 0.3:
+                self.files.fail_next("sync", "*.log")
+            operations = self.rng.choice([self.rng.randint(0, 8), self.rng.randint(0, 40)])
+            (fail_once if "error" in how else interrupt)(self.files, operations)
 
     def came_back(self) -> list[Stored]:
         """What there is; of what retention had taken, all from some place on."""
@@ -170,7 +177,7 @@ class Story:
             self.files.make_room()
             self.files.short_in = 0
             if opens:
-                self.log = opened(self.files, self.settings, rewrite_tail=True).log
+                self.log = self.open(rewrite_tail=True)
             elif self.steps[-2] == "delete!":
                 self.delete_below(self.deleted_below)  # its leader tells it again
             return
@@ -179,23 +186,29 @@ class Story:
                 with suppress(StorageError):
                     self.sync_now(checkpoint=False)
                     self.files = self.files.crash(self.rng)
-            self.log = opened(self.files, self.settings, rewrite_tail=True).log
+            self.log = self.open(rewrite_tail=True)
             return
         if "error" in how:  # the same process opens it again, perhaps not at the first try
-            if self.rng.random() < 0.3:
-                forget_pages_at(self.files, self.rng.randint(1, 40))
+            self.files.mend()
+            if self.rng.random() < 0.5:
+                forget_pages_at(self.files, self.rng.randint(1, 8))
                 self.steps[-1] = "error that drops pages"
             try:
-                self.log = opened(self.files, self.settings, rewrite_tail=True).log
+                self.log = self.open(rewrite_tail=True)
                 del self.files.enter
             except StorageError:
                 del self.files.enter
-                self.log = opened(self.files, self.settings, rewrite_tail=True).log
+                self.log = self.open(rewrite_tail=True)
             return
         self.files = self.files.crash(self.rng) if how == "power cut" else self.files.kill()
         if self.rng.random() < 0.3:
             self.stopped_again()
-        self.log = opened(self.files, self.settings, rewrite_tail=self.rng.random() < 0.5).log
+        self.log = self.open(rewrite_tail=self.rng.random() < 0.5)
+
+    def open(self, *, rewrite_tail: bool = False) -> Log:
+        recovered = opened(self.files, self.settings, rewrite_tail=rewrite_tail)
+        assert recovered.lost is None, "whatever happens, what was durable is"
+        return recovered.log
 
     def stopped_again(self) -> None:
         """While it is opened."""
@@ -223,12 +236,12 @@ class Story:
         self.sync_now(checkpoint=self.rng.random() < 0.5)
         before = self.stored()
         self.files = self.files.crash(self.rng)
-        self.log = opened(self.files, self.settings).log
+        self.log = self.open()
         assert self.came_back() == before
 
     # -- what happens --------------------------------------------------------------------------------------
 
-    def append(self) -> tuple[Goes, Callable[[], None]]:
+    def append(self) -> Step:
         offset = self.log.end_offset + self.rng.choice([0, 0, 0, 0, 0, self.rng.randint(1, 5)])
         if self.rng.random() < 0.005:
             offset += FAR
@@ -252,7 +265,7 @@ class Story:
 
         return Goes(), work
 
-    def sync(self) -> tuple[Goes, Callable[[], None]]:
+    def sync(self) -> Step:
         checkpoint = self.rng.random() < 0.5
         return Goes(), lambda: self.sync_now(checkpoint=checkpoint)
 
@@ -268,14 +281,14 @@ class Story:
             raise
         self.log.synced(job)
 
-    def elect(self) -> tuple[Goes, Callable[[], None]]:
+    def elect(self) -> Step:
         self.starts.append((self.starts[-1][0] + 1, self.log.end_offset))
         return Goes(), lambda: None
 
-    def roll(self) -> tuple[Goes, Callable[[], None]]:
-        return Goes(), lambda: _done(self.log.roll(NOW_MS))
+    def roll(self) -> Step:
+        return Goes(), partial(self.log.roll, NOW_MS)
 
-    def cut(self) -> tuple[Goes, Callable[[], None]]:
+    def cut(self) -> Step:
         offset = self.rng.randint(max(0, self.log.end_offset - 12), self.log.end_offset)
         self.cleaned_to, self.begun = min(self.cleaned_to, offset), min(self.begun, offset)
         self.parted_at(offset)
@@ -283,12 +296,10 @@ class Story:
 
     def cut_to(self, offset: int) -> None:
         if self.leaving and offset < self.log.segments[0].base_offset:
-            try:
+            with suppress(StorageError):
                 self.log.truncation(offset)
                 raise AssertionError("what retention could not hide would follow the new end")
-            except StorageError:
-                pass
-            self.log = opened(self.files, self.settings, rewrite_tail=True).log
+            self.log = self.open(rewrite_tail=True)
             self.leaving = []
         job = self.log.truncation(offset)
         if job is not None:
@@ -306,7 +317,7 @@ class Story:
         epoch = self.starts[-1][0] + 1
         self.starts = [(known, start) for known, start in self.starts if start < offset] + [(epoch, offset)]
 
-    def clean(self) -> tuple[Goes, Callable[[], None]]:
+    def clean(self) -> Step:
         share, age_ms = self.rng.choice([1.0, self.rng.random()]), self.rng.choice([0, 5000])
         merged = self.rng.choice([1, 1 << 30])
 
@@ -325,7 +336,7 @@ class Story:
 
         return Goes(anything=True), work
 
-    def delete(self) -> tuple[Goes, Callable[[], None]]:
+    def delete(self) -> Step:
         offset = self.rng.randint(self.log.start_offset, self.log.end_offset)
         self.sync_now(checkpoint=False)  # only what is committed is deleted
 
@@ -336,7 +347,7 @@ class Story:
         StartJob(self.files, self.log.directory, offset).run()
         self.log.advance_start(offset)
 
-    def expire(self) -> tuple[Goes, Callable[[], None]]:
+    def expire(self) -> Step:
         limits = RetentionLimits(retention_bytes=self.rng.randint(-1, self.log.size_bytes))
         if self.rng.random() < 0.3:  # else only what lies before an earlier one goes
             self.sync_now(checkpoint=True)
@@ -355,7 +366,7 @@ class Story:
 
         return Goes(), work
 
-    def lack(self) -> tuple[Goes, Callable[[], None]]:
+    def lack(self) -> Step:
         """Tombstones that its leader lacks, here and further on."""
         known = self.log.cleaned.without_tombstones(self.log.end_offset + self.rng.randint(0, 20))
 
@@ -365,15 +376,13 @@ class Story:
 
         return Goes(), work
 
-    def begin_at(self) -> tuple[Goes, Callable[[], None]]:
+    def begin_at(self) -> Step:
         return self.replaced(self.log.end_offset + self.rng.randint(1, 9), begin_anew)
 
-    def start_over(self) -> tuple[Goes, Callable[[], None]]:
+    def start_over(self) -> Step:
         return self.replaced(self.rng.randint(0, self.log.end_offset + 5), start_over)
 
-    def replaced(
-        self, offset: int, made: Callable[[Log, int, ProducerState], Log]
-    ) -> tuple[Goes, Callable[[], None]]:
+    def replaced(self, offset: int, made: Callable[[Log, int, ProducerState], Log]) -> Step:
         self.parted_at(offset)
 
         def work() -> None:
@@ -382,17 +391,11 @@ class Story:
 
         return Goes(behind=0), work
 
-    def nothing(self) -> tuple[Goes, Callable[[], None]]:
+    def nothing(self) -> Step:
         return Goes(), lambda: None
-
-    # -- what is there -------------------------------------------------------------------------------------
 
     def stored(self) -> list[Stored]:
         return stored_in(self.log)
 
     def latest(self) -> dict[bytes | None, bytes | None]:
         return {key: value for _, key, value in contents(self.log)}
-
-
-def _done(_: object) -> None:
-    pass

@@ -70,16 +70,17 @@ def short_behind(files: MemFiles, renames: int) -> None:
     files.rename = counted  # type: ignore[method-assign]
 
 
-def forget_pages_at(files: MemFiles, operations: int) -> None:
-    """Memory runs short at that many file operations from now; `del files.enter` forgets it."""
+def forget_pages_at(files: MemFiles, reads: int) -> None:
+    """Memory runs short before that read from now; `del files.enter` forgets it."""
     enter = files.enter
-    left = operations
+    left = reads
 
     def counted(operation: str, path: Path) -> None:
         nonlocal left
         enter(operation, path)
-        left -= 1
+        left -= operation == "read"
         if not left:
+            left = -1
             files.chill()
 
     files.enter = counted  # type: ignore[method-assign]

@@ -14,8 +14,6 @@ from penstock.storage.checkpoint import SyncJob
 from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
-from penstock.storage.scan import Scan
-from penstock.storage.segment import Segment
 from penstock.storage.truncation import Truncation
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -53,22 +51,6 @@ def takes_a_read_error_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "load_cleaned", load)
 
 
-def writes_what_it_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what it has checked."""
-    honest = Scan._scan_segment
-
-    def scan(one: Scan, segment: Segment, position: int, *, rewrite: bool) -> bool:
-        whole = honest(one, segment, position, rewrite=False)
-        if rewrite:
-            file = segment.file
-            file.pwrite(file.pread(segment.size - position, position), position)
-            file.truncate(segment.size)
-            file.sync()
-        return whole
-
-    monkeypatch.setattr(Scan, "_scan_segment", scan)
-
-
 def syncs_files_that_it_opens_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a write that failed before, whoever opens the file later hears nothing."""
     honest = SyncJob.sync_data
@@ -82,11 +64,10 @@ def syncs_files_that_it_opens_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: list[tuple[Plant, list[int]]] = [
-    (cuts_by_the_point_in_memory, []),
-    (forgets_what_it_could_not_hide, []),
-    (takes_a_read_error_for_damage, []),
-    (writes_what_it_reads_again, []),
-    (syncs_files_that_it_opens_for_that, []),
+    (cuts_by_the_point_in_memory, [152, 160, 856]),
+    (forgets_what_it_could_not_hide, [328]),
+    (takes_a_read_error_for_damage, [46, 113, 141]),
+    (syncs_files_that_it_opens_for_that, [0, 1, 3]),
 ]
 
 
