@@ -32,9 +32,10 @@ soak: $(VENV)/.dev
 		tests/sim tests/property tests/unit | grep -E "^_+ test|^found (by|at) seed|passed|failed" ;; \
 	faults) $(BIN)/python -m pytest --timeout=3000 -s -vv -p no:randomly tests/integration/cluster \
 		tests/integration/retiring 2>/dev/null ;; \
-	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) $(BIN)/python -m pytest --timeout=3500 \
-		tests/property/test_log_model.py tests/property/test_compaction_model.py \
-		tests/property/test_copies_model.py ;; \
+	model) PENSTOCK_MODEL_EXAMPLES=$(SOAK_EXAMPLES) PENSTOCK_FOLLOWER_SEEDS=$$(($(SOAK_EXAMPLES) / 10)) \
+		$(BIN)/python -m pytest --timeout=3500 \
+		tests/property/test_log_model.py tests/property/test_log_short.py tests/property/test_compaction_model.py \
+		tests/property/test_copies_model.py tests/property/test_follower_log.py tests/property/test_log_planted.py ;; \
 	crash) PENSTOCK_CRASH_ROUNDS=50 $(BIN)/python -m pytest --timeout=3000 tests/integration/test_crash.py ;; \
 	zookeeper) $(BIN)/python -m pytest --timeout=3000 -m soak tests/unit/coordination ;; \
 	starts) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) $(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 -m soak \

@@ -55,6 +55,36 @@ def fail_once(files: MemFiles, operations: int) -> None:
     files.enter = counted  # type: ignore[method-assign]
 
 
+def short_behind(files: MemFiles, renames: int) -> None:
+    """Find no descriptor once so many files have their new names; `del files.rename` forgets it."""
+    rename = files.rename
+    left = renames
+
+    def counted(source: Path, target: Path) -> None:
+        nonlocal left
+        rename(source, target)
+        left -= 1
+        if not left:
+            files.short_in = 1
+
+    files.rename = counted  # type: ignore[method-assign]
+
+
+def forget_pages_at(files: MemFiles, operations: int) -> None:
+    """Memory runs short at that many file operations from now; `del files.enter` forgets it."""
+    enter = files.enter
+    left = operations
+
+    def counted(operation: str, path: Path) -> None:
+        nonlocal left
+        enter(operation, path)
+        left -= 1
+        if not left:
+            files.chill()
+
+    files.enter = counted  # type: ignore[method-assign]
+
+
 def last_header(data: bytes) -> BatchHeader:
     position = 0
     while True:

@@ -1,8 +1,9 @@
 """One broker under everything that can happen to it, seed by seed (DESIGN §6, invariants 1, 2 and 4).
 
 Producers write numbered values, idempotently, and send a batch again until it is acknowledged. Readers follow. The
-machine is killed, loses power, fills up and slows down; connections are cut and stalled. In the end everything that
-was acknowledged is there: at its offset, once, in order; and no offset ever showed two values.
+machine is killed, loses power, fills up, slows down and runs out of descriptors; syncs and write-backs fail;
+connections are cut and stalled. In the end everything that was acknowledged is there: at its offset, once, in order;
+and no offset ever showed two values.
 """
 
 import asyncio
@@ -34,6 +35,11 @@ from penstock.wire.kafka.api_keys import ApiKey
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100"))
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
+# fmt: off
+MISFORTUNES = [
+    "kill", "power", "stop", "full", "fail", "write-back", "short", "slow", "cut", "stall", "nothing",
+]
+# fmt: on
 SETTLED_BATCHES = 10
 SETTLE_SECONDS = 60  # simulated
 NOT_SERVED_NOW = (
@@ -136,7 +142,7 @@ async def follow(history: History, partition: int) -> None:
 
 def misfortune(loop: SimLoop, machine: SimBroker, rng: Random) -> None:
     """Let something happen to the machine or the network, and some time pass."""
-    match rng.choice(["kill", "power", "stop", "full", "fail", "slow", "cut", "stall", "nothing"]):
+    match rng.choice(MISFORTUNES):
         case "kill":
             machine.kill()
             machine.start()
@@ -154,6 +160,13 @@ def misfortune(loop: SimLoop, machine: SimBroker, rng: Random) -> None:
             machine.files.fail_next(rng.choice(["sync", "write"]), "*.log", count=rng.randint(1, 3))
             loop.run_for(rng.uniform(0.05, 0.5))
             machine.files.mend()
+        case "write-back":
+            machine.files.fail_write_back()
+        case "short" if machine.ready:
+            for _ in range(5):
+                machine.files.short_in = rng.randint(1, 8)
+                loop.run_for(rng.uniform(0.01, 0.1))
+            machine.files.short_in = 0
         case "slow":
             loop.slow_down("broker", rng.uniform(2, 50))
             loop.run_for(rng.uniform(0.05, 0.5))

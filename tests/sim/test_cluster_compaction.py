@@ -196,7 +196,7 @@ def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(cleaner, "save_cleaned", save)
     monkeypatch.setattr(recovery, "_open", opened)
-    monkeypatch.setattr(recovery, "_load_cleaned", lambda log, **_: None)
+    monkeypatch.setattr(recovery, "_take_over", lambda log, known: None)
     monkeypatch.setattr(Cleaned, "cut", lambda cleaned, end_offset: cleaned)
 
 

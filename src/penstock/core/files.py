@@ -15,9 +15,9 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -112,7 +112,10 @@ class Files(Protocol):
         """Remove a file; no error when it is gone already."""
         ...
 
-    def remove_tree(self, path: Path) -> None: ...
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all that is in it; what is gone already is no error, what cannot go is one."""
+        ...
+
     def sync_dir(self, path: Path) -> None: ...
     def sync_all(self, path: Path) -> None:
         """Make everything written to this file system durable, names included: one call for many files."""
@@ -338,8 +341,13 @@ class OsFiles:
             path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        with os_errors_mapped(path):
-            shutil.rmtree(path, ignore_errors=True)
+        with os_errors_mapped(path), suppress(FileNotFoundError, NotADirectoryError):
+            for entry in self._with_descriptors(lambda: list(os.scandir(path))):
+                if entry.is_dir(follow_symlinks=False):
+                    self.remove_tree(path / entry.name)
+                else:
+                    self.unlink(path / entry.name)
+            path.rmdir()
 
     def sync_dir(self, path: Path) -> None:
         with os_errors_mapped(path):

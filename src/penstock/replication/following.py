@@ -18,7 +18,7 @@ from functools import partial
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, StorageError
+from penstock.core.errors import ApiError, ShortageError, StorageError
 from penstock.core.jobs import Jobs
 from penstock.core.lease import Hold, Work
 from penstock.records.batch import check_batch
@@ -192,8 +192,11 @@ class Follower:
             part_at = divergence(partition.log, epoch, end_offset)
             # Values were compacted away for the sake of records that are to be cut: an unclean election kept them.
             is_of_use = partition.in_sync or not partition.log.cleaned.lacks(part_at)
-            if is_of_use:
-                is_of_use = await self._cut(partition, hold, part_at)
+            try:
+                is_of_use = is_of_use and await self._cut(partition, hold, part_at)
+            except ShortageError as error:
+                log.warning("%s-%d cannot be cut yet: %s", partition.topic, partition.index, error)
+                return False
         return is_of_use or await self._begin_anew(partition, start, 0, leader)
 
     async def _cut(self, partition: Partition, hold: Hold, offset: int) -> bool:
@@ -212,8 +215,8 @@ class Follower:
         return True
 
     async def _cut_to(self, partition: Partition, hold: Hold, offset: int) -> None:
-        """DamagedSegmentError: where that is cannot be found."""
-        one = partition.log
+        """DamagedSegmentError: where that is cannot be found. ShortageError: not now. Nothing has changed then."""
+        one, job = partition.log, None
         try:
             job = one.truncation(offset)
             if job is not None:
@@ -223,6 +226,8 @@ class Follower:
         except DamagedSegmentError:
             raise
         except StorageError as error:
+            if isinstance(error, ShortageError) and job is not None and not job.changed:
+                raise
             partition.sync_failed(str(error))
         one.epochs.truncate_from(min(offset, one.end_offset))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from penstock.core.errors import ApiError, StorageError, TooManyFilesError
+from penstock.core.errors import ApiError, ShortageError, StorageError, TooManyFilesError
 from penstock.core.lease import Hold, Work
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
@@ -71,16 +71,18 @@ class GroupCommit:
 
     def _done(self, partition: Partition, job: SyncJob, hold: Hold, future: "asyncio.Future[None]") -> None:
         self.running -= 1
-        if not future.cancelled() and isinstance(future.exception(), TooManyFilesError):
-            # Nothing is in doubt: whoever waits, waits a little longer, and nobody asks before.
-            partition.log.sync_undone(job)
-            hold.work = Work.SYNC
-            self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition, hold)
-        else:
-            hold.release()
-            self._finish(partition, job, future)
-        if not self.running and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
+        try:
+            if not future.cancelled() and isinstance(future.exception(), TooManyFilesError):
+                # Nothing is in doubt: whoever waits, waits a little longer, and nobody asks before.
+                partition.log.sync_undone(job)
+                hold.work = Work.SYNC
+                self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition, hold)
+            else:
+                hold.release()
+                self._finish(partition, job, future)
+        finally:
+            if not self.running and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
 
     async def covered(self, partition: Partition) -> None:
         """Wait until everything that is written now is durable, or the log has failed."""
@@ -110,6 +112,18 @@ class GroupCommit:
             else:  # not the disk: its files are not what they should be, and other logs' may well be
                 log.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
             return
-        partition.synced(job)
+        try:
+            partition.synced(job)
+        except ShortageError as short:  # where readers may see up to now could not be read
+            log.warning("%s-%d is synced, and no more: %s", partition.topic, partition.index, short)
+            self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._ask_again, partition)
+            return
+        except StorageError as failed:
+            partition.sync_failed(str(failed))
+            return
         if partition.log.unsynced_bytes and partition.sync_before_ack:
             self.request(partition)
+
+    def _ask_again(self, partition: Partition) -> None:
+        self._again.pop(partition, None)
+        self.request(partition)

@@ -233,7 +233,7 @@ class Cleaner:
         waited_ms = 0
         dirty = found.dirty_segments()
         if dirty and config.max_compaction_lag_ms < _LONG_MAX:
-            oldest = partition.log.between(dirty[0].base_offset, dirty[0].next_offset)
+            oldest = partition.log.row.between(dirty[0].base_offset, dirty[0].next_offset)
             if oldest:
                 first_time = await self._jobs.run(oldest[0].first_time)
                 waited_ms = self._clock.now_ms() - first_time if first_time >= 0 else 0
@@ -345,7 +345,7 @@ class Cleaner:
             swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
             if swap is None:
                 return False
-            before = sum(each.size for each in one.between(cleaned.base_offset, cleaned.end_offset))
+            before = sum(each.size for each in one.row.between(cleaned.base_offset, cleaned.end_offset))
             await self._run(swap, hold, one)
             self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
             find_limit(partition)  # it may have been retired meanwhile

@@ -162,6 +162,7 @@ class Roles:
         leading = None
         if len(state.replicas) > 1:
             end = partition.log.end_offset
+            partition.log.cleaned = partition.log.cleaned.leading(end)
             leading = Leading(self._node, state, config.min_insync_replicas, end, self._loop.time())
             leading.lag_records_max = config.replica_lag_max_messages
             leading.tells_at_once = self.tells_at_once

@@ -16,6 +16,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.jobs import Jobs
 from penstock.core.lease import Hold, Work
 from penstock.core.tasks import endless
+from penstock.core.turns import Turn
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -65,6 +66,7 @@ class Upkeep:
         self._reopen = reopen
         self._open_missing = open_missing
         self._loop = loop
+        self._turn = Turn(loop.time)
         self._jobs = jobs
         self._clock = clock
         self._table = table
@@ -101,6 +103,7 @@ class Upkeep:
     async def _tend_topic(self, topic: Topic) -> None:
         held, complete = 0, True
         for partition in list(topic.partitions.values()):
+            await self._turn.give_way()
             if partition.log.failed:
                 complete = False
                 continue
@@ -154,10 +157,19 @@ class Upkeep:
             deletion.size_bytes,
             partition.log.start_offset,
         )
-        self.deleted_bytes += deletion.size_bytes
-        if await self._jobs.run(partial(deletion.hide, partition.lease), hold=hold):
-            self.unlink_later(deletion, config.file_delete_delay_ms)  # else it goes with the whole log
+        try:
+            await self._jobs.run(partial(deletion.hide, partition.lease), hold=hold)
+        except Exception:  # the rest is tried again, the next time
+            self._hidden(partition, deletion, config.file_delete_delay_ms)
+            raise
+        self._hidden(partition, deletion, config.file_delete_delay_ms)
         return held
+
+    def _hidden(self, partition: Partition, deletion: Deletion, delay_ms: int) -> None:
+        if not partition.lease.ended:  # else it goes with the whole log
+            partition.log.hidden(deletion)
+            self.deleted_bytes += sum(segment.size for segment in deletion.hidden)
+            self.unlink_later(deletion, delay_ms)
 
     def unlink_later(self, deletion: Deletion, delay_ms: int) -> None:
         """Files that were hidden go when nobody reads from them any more."""

@@ -228,7 +228,7 @@ class SyncJob:
                 self.checkpoint.write()
                 self.checkpointed = True
             except ShortageError:
-                # The data is durable, and the old recovery point still holds: only a restart would take longer.
+                # The data is durable, and the old recovery point still holds. The new one may stand there, too.
                 self.checkpointed = False
 
     def sync_data(self) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.crc32c import crc32c
-from penstock.core.errors import StorageError
 from penstock.core.files import Files
-from penstock.core.formats import NewerFormatError, check_version
+from penstock.core.formats import check_version
 from penstock.storage.layout import CLEANER_FILE
 
 _FILE_VERSION = 1
+# A tombstone may be missing anywhere, also behind the end: a copy on its way lacks those that its leader lacked.
+ANYWHERE = (1 << 63) - 1
 
 
 class Cleaned(NamedTuple):
@@ -40,6 +41,10 @@ class Cleaned(NamedTuple):
         """Whether a log that is cut there may lack values for the sake of what was cut."""
         return end_offset < max(self.went_by, self.offset)
 
+    def leading(self, end_offset: int) -> "Cleaned":
+        """In a log that ends there and is to lead: it gets from nobody what lacks any."""
+        return self._replace(tombstones=end_offset) if self.tombstones == ANYWHERE else self
+
     def without_tombstones(self, end_offset: int) -> "Cleaned":
         return self._replace(tombstones=max(self.tombstones, end_offset))
 
@@ -50,18 +55,22 @@ def save_cleaned(files: Files, directory: Path, cleaned: Cleaned) -> None:
 
 
 def load_cleaned(files: Files, directory: Path, end_offset: int) -> Cleaned:
-    """Of a log that ends there. One that cannot be read tells nothing: all may be dirty, any tombstone missing."""
+    """Of a log that ends there. DiskError when it cannot be read just now: that is no damage."""
     try:
-        text, _, checksum = files.read(directory / CLEANER_FILE).rpartition(b"crc32c ")
+        return parse_cleaned(files.read(directory / CLEANER_FILE), end_offset)
+    except FileNotFoundError:
+        return Cleaned()
+
+
+def parse_cleaned(data: bytes, end_offset: int) -> Cleaned:
+    """One that is damaged tells nothing: all may be dirty, any tombstone missing."""
+    try:
+        text, _, checksum = data.rpartition(b"crc32c ")
         if int(checksum, 16) == crc32c(text):
             version, *values = text.split()
             check_version("the cleaner's checkpoint", int(version), _FILE_VERSION)
             known = Cleaned(*map(int, values))
             return known if len(values) == len(known) else known.going_by(end_offset)  # an earlier version's
-    except FileNotFoundError:
-        return Cleaned()
-    except NewerFormatError:
-        raise
-    except (ValueError, TypeError, StorageError):
+    except (ValueError, TypeError):
         pass
-    return Cleaned(tombstones=end_offset, went_by=end_offset)
+    return Cleaned(tombstones=ANYWHERE, went_by=end_offset)

@@ -269,11 +269,17 @@ class DataDir:
     def empty_trash(self) -> None:
         """What deleted partitions left behind. Unlinking big files takes long: for a thread.
 
-        The directory itself stays: another topic may be on its way into it.
+        The directory itself stays: another topic may be on its way into it. What cannot go keeps nothing else.
         """
         trash = self.path / "trash"
+        errors = []
         for name in self.files.list_dir(trash):
-            self.files.remove_tree(trash / name)
+            try:
+                self.files.remove_tree(trash / name)
+            except StorageError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
 
 def _ownership(topic: str, topic_id: bytes, index: int, first_epoch: int) -> bytes:

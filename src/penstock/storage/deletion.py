@@ -5,6 +5,7 @@ answered, so the offset becomes the name of an empty file: atomic, cheap, and se
 Retention takes whole segments; the log then starts with the first that is left, so their names must go in order.
 """
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +29,14 @@ class StartJob(NamedTuple):
                 self.files.unlink(self.directory / name)
 
 
-class Deletion(NamedTuple):
+@dataclass(slots=True)
+class Deletion:
     """Segments that left the log: hidden at once, unlinked when nobody reads from them any more."""
 
     files: Files
     directory: Path
     segments: list[Segment]
+    hidden: list[Segment] = field(default_factory=list)  # those of them that are, durably
 
     @property
     def size_bytes(self) -> int:
@@ -50,9 +53,10 @@ class Deletion(NamedTuple):
                 return False
             segment.rename_deleted()
             self.files.sync_dir(self.directory)
+            self.hidden.append(segment)
         return True
 
     def unlink(self) -> None:
         """Call it `file.delete.delay.ms` later. A restart does it too."""
-        for segment in self.segments:
+        for segment in self.hidden:
             segment.unlink_deleted()

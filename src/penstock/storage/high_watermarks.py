@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.core.errors import StorageError
 from penstock.core.files import Files
-from penstock.core.formats import NewerFormatError, check_version
+from penstock.core.formats import check_version
 from penstock.storage.epochs import EpochHistory
 
 _FILE = "high-watermarks.json"
@@ -44,6 +43,7 @@ class HighWatermarks:
         self._known: dict[str, Mark] | None = None
 
     def of(self, topic_id: bytes, partition: int) -> Mark:
+        """StorageError when they cannot be read just now: without them nothing would be shown, to the next start."""
         if self._known is None:
             self._known = self._load()
         return self._known.get(_key(topic_id, partition), Mark())
@@ -54,9 +54,7 @@ class HighWatermarks:
             check_version(self._path, int(fields.get("version", 0)), _VERSION)
             marks = fields["marks"] if "version" in fields else fields
             return {str(name): _parsed(mark) for name, mark in marks.items()}
-        except NewerFormatError:
-            raise
-        except (FileNotFoundError, StorageError, ValueError, KeyError, TypeError, AttributeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
     def save(self, marks: Mapping[tuple[bytes, int], Mark]) -> None:

@@ -43,9 +43,9 @@ class Log:
     # Without slots, each of so many attributes would take longer to reach.
     __slots__ = (
         "__weakref__", "_active", "_active_since_ms", "_checkpoint_due", "_cost_since_checkpoint",
-        "_epochs_saved", "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_point",
-        "_roll_after_ms", "_row", "_segment_bytes", "_settings", "cleaned", "cuts", "directory",
-        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers",
+        "_epochs_saved", "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_leaving",
+        "_point", "_point_in_doubt", "_roll_after_ms", "_segment_bytes", "_settings", "cleaned", "cuts", "directory",
+        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "row",
         "start_offset", "synced_end", "unsynced", "unsynced_bytes",
     )  # fmt: skip
 
@@ -65,14 +65,16 @@ class Log:
         owner: str = "",
     ) -> None:
         self.files, self.directory, self.owner = files, directory, owner
-        self._row = SegmentRow(segments)
+        self.row = SegmentRow(segments)
+        self._leaving: list[Segment] = []  # out of the row, and not hidden yet, oldest first
         self._active = segments[-1]  # the row's, at hand for the hot path
         self.start_offset, self.end_offset = start_offset, end_offset
         self.epochs, self.producers = epochs, producers
         self.synced_end = self.end()
         self.unsynced = Unsynced(files.descriptors)
         self.unsynced_bytes = 0
-        self._point = point  # the last durable one
+        self._point = point  # the last that is known to be durable
+        self._point_in_doubt = False  # whether a later one may be, of a checkpoint that was not finished
         self._cost_since_checkpoint, self._checkpoint_due = unscanned_cost, False
         self._epochs_saved: bytes | None = None
         self._active_since_ms: int | None = None
@@ -108,16 +110,16 @@ class Log:
 
     @property
     def segments(self) -> list[Segment]:
-        return self._row.segments
+        return self.row.segments
 
     @property
     def size_bytes(self) -> int:
-        return self._row.size_bytes
+        return self.row.size_bytes
 
     def close(self, *, deleted: bool = False) -> None:
         """Open no file again. In another log they may grow: answers that wait with them end, unless `deleted`."""
         self.unsynced.clear()
-        for segment in self.segments:
+        for segment in (*self._leaving, *self.segments):
             segment.let_go() if deleted else segment.close()
 
     # -- writing -------------------------------------------------------------------------------------------
@@ -216,7 +218,7 @@ class Log:
             segment = sealed.followed_by(self.end_offset)
         except StorageError as error:
             raise self._write_failed(None, error) from error
-        self._row.add(segment)
+        self.row.add(segment)
         self._active = segment
         self._active_since_ms = now_ms
         self._index_is_full = False
@@ -258,8 +260,7 @@ class Log:
         job = SyncJob(self.files, self.directory, end, self.unsynced.take(self.unsynced_bytes), point)
         self.unsynced_bytes = 0
         if checkpoint:
-            self._cost_since_checkpoint = 0
-            self._checkpoint_due = False
+            self._cost_since_checkpoint, self._checkpoint_due = 0, False
         # Looked at here, because syncs come often enough to keep the index bounded, and appends cannot spare the time.
         self._index_is_full = len(self._active.indexed()) >= index_entries_max(self._settings)
         return job
@@ -270,7 +271,7 @@ class Log:
         if job.checkpointed:
             self._checkpointed(job.checkpoint)
         elif job.checkpoint is not None:
-            self._checkpoint_due = True  # the disk was full: try again with the next sync
+            self._checkpoint_due = self._point_in_doubt = True  # short of something: again with the next sync
 
     def sync_undone(self, job: SyncJob) -> None:
         """It could not even begin, for want of a descriptor: what it was to cover waits for the next one."""
@@ -286,10 +287,10 @@ class Log:
 
     def _checkpointed(self, checkpoint: Checkpoint | None) -> None:
         assert checkpoint is not None
-        self._point = checkpoint.point
+        self._point, self._point_in_doubt = checkpoint.point, False
         if checkpoint.epochs is not None:
             self._epochs_saved = checkpoint.epochs
-        self._row.indexes_saved({index.base_offset: len(index) for _, index in checkpoint.unsaved})
+        self.row.indexes_saved({index.base_offset: len(index) for _, index in checkpoint.unsaved})
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -301,7 +302,7 @@ class Log:
         """
         if offset >= limit.offset or (size_max <= 0 and not at_least_one):
             return None
-        return self._row.read(offset, size_max, limit, at_least_one=at_least_one)
+        return self.row.read(offset, size_max, limit, at_least_one=at_least_one)
 
     def lookup(self, limit: LogEnd) -> TimeLookup:
         """Searches by time below `limit`, to be run in a thread."""
@@ -324,7 +325,7 @@ class Log:
         return [segment for segment in self.segments if not segment.times_known]
 
     def summaries(self) -> list[SegmentSummary]:
-        return self._row.summaries(self.end_offset)
+        return self.row.summaries(self.end_offset)
 
     def expire(self, limits: RetentionLimits, limit_offset: int, now_ms: int) -> Deletion | None:
         """Take out what retention gives up, below the high watermark; the answer's files are deleted by a thread.
@@ -340,40 +341,40 @@ class Log:
                 if self.failed:
                     raise
                 count -= 1  # a full disk: what lies before it goes first, and makes room
-        count = min(count, self.checkpointed_count(wanted=count))
-        return Deletion(self.files, self.directory, self.remove_segments(count)) if count else None
+        self._leaving += self.remove_segments(min(count, self.checkpointed_count(wanted=count)))
+        # What could not be hidden before comes first: behind a hole in the row it would be in the log again.
+        return Deletion(self.files, self.directory, list(self._leaving)) if self._leaving else None
+
+    def hidden(self, done: Deletion) -> None:
+        """As far as it came; what is left goes with the next `expire`."""
+        self._leaving = [segment for segment in self._leaving if segment not in done.hidden]
 
     def checkpointed_count(self, wanted: int) -> int:
         """Segments before the recovery point's that nobody replaces; fewer than `wanted` ask for a checkpoint."""
-        count = self._row.count_before(self._point.segment) if self._point else 0
+        count = self.row.count_before(self._point.segment) if self._point else 0
         self._checkpoint_due = self._checkpoint_due or count < wanted
         return next((at for at, segment in enumerate(self.segments[:count]) if segment.pinned), count)
 
     def remove_segments(self, count: int) -> list[Segment]:
         """Take the oldest `count` sealed segments out of the log; the caller deletes their files."""
-        removed = self._row.remove_first(count)
+        removed = self.row.remove_first(count)
         self.unsynced.leave_out(removed)
         if removed:
             self.advance_start(self.segments[0].base_offset)
         return removed
 
-    # -- compaction: see `storage.swap`
-
-    def between(self, base_offset: int, end_offset: int) -> list[Segment]:
-        return self._row.between(base_offset, end_offset)
-
-    def exchange(self, old: list[Segment], new: Segment) -> None:
-        self._row.exchange(old, new)
-
     def truncation(self, offset: int) -> Truncation | None:
         """Cut the log back to end at `offset`, or before the batch that holds it; None: it ends there already.
 
-        Run it in a thread, then report back with `truncated`; nobody writes or syncs in between.
+        Run it in a thread, then report back with `truncated`; nobody writes or syncs in between. StorageError: the
+        log is to be opened again before.
         """
         if offset >= self.end_offset:
             return None
         assert not any(segment.pinned for segment in self.segments), "compaction is to be stopped before"
-        known = self._point, self.cleaned, self.epochs.copy(), self.unsynced.files()
+        if self._leaving and offset < self.segments[0].base_offset:
+            raise StorageError(f"cut to {offset}, records that retention could not hide yet would follow")
+        known = self._point, self._point_in_doubt, self.cleaned, self.epochs.copy(), self.unsynced.files()
         job = Truncation(self.files, self.directory, list(self.segments), offset, *known)
         job.known = self.producers.copy()
         if not self.size_bytes:  # nothing that they wrote goes, but for what is written again
@@ -384,15 +385,14 @@ class Log:
         if done.last is not None:
             done.last.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
         self._active = done.kept[-1]
-        self._row.replace(done.kept)
+        self.row.replace(done.kept)
         self.end_offset = done.end.offset
         self.start_offset = min(self.start_offset, self.end_offset)
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)
         self.producers = done.producers
-        self._point, self.cleaned = done.point, done.cleaned
+        self._point, self._point_in_doubt, self.cleaned = done.point, False, done.cleaned
         self.cuts += 1
-        self._epochs_saved = None
-        self._checkpoint_due = True
+        self._epochs_saved, self._checkpoint_due = None, True
         self.unsynced.clear()
         self.unsynced_bytes, self._index_is_full = 0, False

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.core.files import Files
 from penstock.storage.checkpoint import RecoveryPoint
-from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned, save_cleaned
+from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
 from penstock.storage.layout import (
     ANEW,
     CLEANER_FILE,
@@ -62,6 +62,8 @@ def open_log(
     finish_swaps(files, directory)
     names = DirectoryNames(files, directory)
     point = names.recovery_point(owner)
+    # Read before anything changes: what a start that came to nothing has put right, the next one does not tell.
+    cleaned = files.read(directory / CLEANER_FILE) if names.has_cleaned else None
     recovered = _open(
         files,
         directory,
@@ -74,9 +76,9 @@ def open_log(
         names_last=names_last,
         only_copy=only_copy,
     )
-    if names.has_cleaned:
+    if cleaned is not None:
         recovered.log.may_have_gaps = True
-        _load_cleaned(recovered.log)
+        _take_over(recovered.log, parse_cleaned(cleaned, recovered.log.end_offset))
     return held_against(recovered, point, [first_offset, *names.starts], empty=not names.bases)
 
 
@@ -176,24 +178,26 @@ def _begun_anew(files: Files, directory: Path, settings: LogSettings, owner: str
     if not begins:
         return None
     mark = directory / segment_name(begins[0], ANEW)
-    producers = load_producers(files.read(mark))  # before anything goes: a newer release may have written it
+    # Before anything goes: what cannot be read just now must be there the next time, and a newer release may have
+    # written it.
+    producers = load_producers(files.read(mark))
+    cleaned = load_cleaned(files, directory, begins[0]) if CLEANER_FILE in names else None
     files.sync_dir(directory)  # the mark may be known to the page cache alone
     for name in names:
         if name not in (PARTITION_FILE, CLEANER_FILE) and not name.endswith((ANEW, DAMAGED)):
             files.unlink(directory / name)
     begun = made_new(files, directory, settings, begins[0], owner, producers)
-    if CLEANER_FILE in names:
+    if cleaned is not None:
         begun.log.may_have_gaps = True
-        begun.log.cleaned = Cleaned(tombstones=load_cleaned(files, directory, begins[0]).tombstones)
+        begun.log.cleaned = Cleaned(tombstones=cleaned.tombstones)
         save_cleaned(files, directory, begun.log.cleaned)
     files.unlink(mark)  # not before all of it is so, durably
     files.sync_dir(directory)
     return begun
 
 
-def _load_cleaned(log: Log) -> None:
+def _take_over(log: Log, known: Cleaned) -> None:
     """Where the end was lost, the mark is lowered before anything else can take its place."""
-    known = load_cleaned(log.files, log.directory, log.end_offset)
     log.cleaned = known.cut(log.end_offset)
     if log.cleaned != known:
         save_cleaned(log.files, log.directory, log.cleaned)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.core.errors import ApiError, DiskError, StorageError
-from penstock.core.files import File, Files
+from penstock.core.files import Files
 from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader, check_batch
 from penstock.storage import index as index_files
@@ -77,7 +77,6 @@ class Scan:
         if self.point is not None:
             first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
             position = self.point.position
-        begin = position
         kept = self.segments[:first]
         whole = True
         for segment in self.segments[first:]:
@@ -85,7 +84,7 @@ class Scan:
                 self._drop(segment)
                 continue
             self.end_offset = max(self.end_offset, segment.base_offset)
-            whole = self._scan_segment(segment, position)
+            whole = self._scan_segment(segment, position, rewrite=rewrite_tail)
             position = 0
             kept.append(segment)
         if rewrite_tail and not whole:
@@ -95,11 +94,8 @@ class Scan:
             # What a killed process left in the page cache is about to be served: make it durable first. Also where
             # nothing was scanned: one killed in the midst of a cut leaves a file that ends at the point, and nobody
             # would sync that again if the next batch began another. Given up records would come back behind it.
-            for number, segment in enumerate(kept[first:]):
-                file = segment.file  # one and the same to write and sync
-                if rewrite_tail:
-                    _rewrite(file, segment.size, 0 if number else begin)
-                file.sync()
+            for segment in kept[first:]:
+                segment.file.sync()
             # That goes for names, too: what is written to files that are known to nobody but the page cache would go
             # with their names.
             self.files.sync_dir(self.directory)
@@ -143,10 +139,17 @@ class Scan:
         for index in indexes:
             self.files.unlink(index)
 
-    def _scan_segment(self, segment: Segment, position: int) -> bool:
-        """Take over every good batch; False when the segment ends in anything else, which is then cut off."""
+    def _scan_segment(self, segment: Segment, position: int, *, rewrite: bool) -> bool:
+        """Take over every good batch; False when the segment ends in anything else, which is then cut off.
+
+        `rewrite`: what was found good is written as it was read. Read once more it might be something else: the kernel
+        may drop pages that it takes for clean, and give what stands on the disk.
+        """
         file_size = segment.size
         self._restore(segment, position)
+        if position == file_size and not rewrite:
+            return True  # and nobody opened it
+        file = segment.file  # one and the same to write and sync
         self.scanned_bytes += file_size - position
         chunk = memoryview(b"")
         chunk_at = position
@@ -158,8 +161,10 @@ class Scan:
                 wanted = _claimed_size(segment, position, file_size)
                 if position == chunk_at and len(chunk) >= wanted:
                     break
+                if rewrite:
+                    file.pwrite(chunk[: position - chunk_at], chunk_at)
                 chunk_at = position
-                chunk = memoryview(segment.file.pread(max(wanted, _SCAN_BYTES), position))
+                chunk = memoryview(file.pread(max(wanted, _SCAN_BYTES), position))
                 if len(chunk) < wanted:
                     break
                 continue
@@ -167,11 +172,14 @@ class Scan:
                 break
             self._take_over(segment, header)
             position += header.size_bytes
-        if position == file_size:
-            return True
         self.cut_bytes += file_size - position
-        segment.file.truncate(position)
-        return False
+        if rewrite:
+            file.pwrite(chunk[: position - chunk_at], chunk_at)
+            file.truncate(position)  # that, too, may have failed to reach the disk before
+            file.sync()
+        elif position < file_size:
+            file.truncate(position)
+        return position == file_size
 
     def _may_skip_to(self, offset: int) -> bool:
         """In a follower's log, gaps that compaction made at its leader; anywhere, when nothing can be trusted."""
@@ -229,14 +237,6 @@ class Scan:
                 except StorageError:
                     pass
         return self._starts
-
-
-def _rewrite(file: File, size: int, position: int) -> None:
-    while position < size:
-        chunk = file.pread(min(_SCAN_BYTES, size - position), position)
-        file.pwrite(chunk, position)
-        position += len(chunk)
-    file.truncate(size)  # that, too, may have failed to reach the disk
 
 
 def _claimed_size(segment: Segment, position: int, end: int) -> int:

@@ -30,7 +30,7 @@ def prepare_swap(log: Log, cleaned: CleanedSegment, limit_offset: int) -> "Segme
 
     None: what the segment was made of is not all there any more, or reaches beyond `limit_offset` by now.
     """
-    old = log.between(cleaned.base_offset, cleaned.end_offset)
+    old = log.row.between(cleaned.base_offset, cleaned.end_offset)
     if not old or cleaned.end_offset > limit_offset or log.failed:
         return None
     return SegmentSwap(log, old, cleaned)
@@ -80,8 +80,8 @@ class SegmentSwap:
     def finish(self) -> Deletion:
         """The log goes on with the new segment; the answer's files are hidden already, and to be unlinked."""
         assert self._segment is not None
-        self._log.exchange(self._old, self._segment)
-        return Deletion(self._files, self._directory, self._old)
+        self._log.row.exchange(self._old, self._segment)
+        return Deletion(self._files, self._directory, self._old, hidden=self._old)
 
     def undo(self) -> None:
         """After a failure before it was committed: the old segments stay."""

@@ -46,7 +46,9 @@ class Truncation:
         "_gone",
         "_next_base",
         "_offset",
+        "_point_in_doubt",
         "_unsynced",
+        "changed",
         "cleaned",
         "end",
         "index",
@@ -65,6 +67,7 @@ class Truncation:
         segments: list[Segment],
         offset: int,
         point: RecoveryPoint | None,
+        point_in_doubt: bool,
         cleaned: Cleaned,
         epochs: EpochHistory,
         unsynced: list[File],
@@ -73,9 +76,11 @@ class Truncation:
         self._directory = directory
         self._offset = offset
         self._unsynced = unsynced
+        self.changed = False  # whether anything is: if not, a shortage does no harm
         self.known: list[ProducerCopy] = []  # what producers have done by now
         self._epochs = epochs
         self.point = point
+        self._point_in_doubt = point_in_doubt  # whether a later one than that may stand on the disk
         self.cleaned = cleaned
         keep = bisect_right([segment.base_offset for segment in segments], offset)
         self.kept, self._gone = segments[:keep], segments[keep:]
@@ -94,6 +99,7 @@ class Truncation:
         self._find_end()
         # Retention and compaction may have taken what they wrote, and a cut that goes deep all snapshots before it.
         self.producers.recall(self.known, self.end.offset)
+        self.changed = True
         self._lower_recovery_point()
         self._lower_cleaned()
         self._cut()
@@ -153,11 +159,12 @@ class Truncation:
         if self.last is None:
             self.kept = [Segment.create(self._files, self._directory, self.end.offset)]
             self._files.sync_dir(self._directory)  # the point names it
-        if self.point is None:
-            return
-        if self.point.offset <= self.end.offset:
-            # It may stand in a gap itself, behind all batches that stay.
-            self._next_base = max(self._next_base, self.point.offset)
+        if self.point is None or self.point.offset <= self.end.offset:
+            if self._point_in_doubt:
+                self._bring_back(self.point)
+            if self.point is not None:
+                # It may stand in a gap itself, behind all batches that stay.
+                self._next_base = max(self._next_base, self.point.offset)
             return
         self._next_base = self.end.offset
         producers = self.producers.copy()
@@ -177,6 +184,15 @@ class Truncation:
             epoch=self._epoch_before_end(self.point),
         )
         self._files.write_atomically(self._directory / RECOVERY_POINT_FILE, self.point.dump())
+
+    def _bring_back(self, point: RecoveryPoint | None) -> None:
+        """A checkpoint ran short of something behind its point: that vouches for what goes, and this one holds."""
+        path = self._directory / RECOVERY_POINT_FILE
+        if point is not None:
+            self._files.write_atomically(path, point.dump())
+        else:
+            self._files.unlink(path)
+            self._files.sync_dir(self._directory)
 
     def _epoch_before_end(self, point: RecoveryPoint) -> int:
         """By the file, where memory no longer knows: a restart may find an earlier start than the one here."""

@@ -46,6 +46,9 @@ class Inode:
         self.safe = bytearray()
         self.unsynced: list[Change] = []
         self.cold: dict[int, bool] = {}
+        self.errors = (
+            0  # syncs and write-backs that failed: each is told once to whoever had the file open then
+        )
 
     def change(self, change: Change) -> None:
         apply_change(self.content, change)
@@ -58,10 +61,20 @@ class Inode:
 
     def fail_sync(self, drops: random.Random | None = None) -> None:
         """The pages count as clean; or, by `drops`, what is read from now on is what reached the disk."""
+        self.errors += 1
         if drops is None:
             self.unsynced.clear()
         else:
             self.power_cut(drops)
+
+    def evict(self) -> None:
+        """Pages that count as clean are dropped: who reads gets what reached the disk, whatever was written."""
+        size = len(self.content)
+        self.content = bytearray(self.safe)
+        for change in self.unsynced:
+            apply_change(self.content, change)
+        apply_change(self.content, Change(size, None))
+        self.cold.clear()
 
     def power_cut(self, rng: random.Random) -> None:
         survived = bytearray(self.safe)
@@ -182,6 +195,11 @@ class Disk:
         self._journal = []
         for inode in self.inodes():
             inode.sync()
+
+    def fail_write_back(self, drops: random.Random | None) -> None:
+        for inode in self.inodes():
+            if inode.unsynced:
+                inode.fail_sync(drops)
 
     def inodes(self) -> list[Inode]:
         """Files that have a name, each once, in the order of the tree."""

@@ -49,6 +49,7 @@ class MemFile:
         self._inode: Inode | None = inode
         self.path = path
         self._is_revoked = False
+        self._errors_told = inode.errors
         self._number = next(_numbers)
         files.descriptors.live.add(self._number)
 
@@ -109,7 +110,9 @@ class MemFile:
             self._files.enter("sync", self.path)
         except DiskFailedError:
             self._inode.fail_sync(self._files.drops)
-            raise
+        if self._errors_told < self._inode.errors:
+            self._errors_told = self._inode.errors
+            raise DiskFailedError(f"{self.path}: Input/output error")
         self._inode.sync()
 
     def truncate(self, size: int) -> None:
@@ -151,10 +154,8 @@ class MemFiles:
         """The process died. What it wrote is in the page cache, synced or not."""
         self._alive = False
         successor = MemFiles(cold_chance=self.cold_chance, disk=self._disk)
-        successor._rng = self._rng
-        successor._faults = self._faults
-        successor._capacity_bytes = self._capacity_bytes
-        successor.drops_pages = self.drops_pages
+        successor._rng, successor._faults = self._rng, self._faults
+        successor._capacity_bytes, successor.drops_pages = self._capacity_bytes, self.drops_pages
         successor.limit_files(self.descriptors.files_max, self.open_max)
         return successor
 
@@ -180,14 +181,18 @@ class MemFiles:
             raise ValueError(f"{operation} is none of {', '.join(OPERATIONS)}")
         self._faults.append(_Fault(operation, pattern, count))
 
+    def fail_write_back(self) -> None:
+        """The kernel writes what was not synced, by itself, and fails: only the next sync of a file tells."""
+        self._disk.fail_write_back(self.drops)
+
     def mend(self) -> None:
         """Forget the faults that have not struck. Until then they stay, over crashes too: disks do not heal."""
         self._faults.clear()
 
     def chill(self) -> None:
-        """Empty the page cache: with a `cold_chance`, anything may be cold again."""
+        """Empty the page cache: what a failed sync left there is gone; with a `cold_chance`, all may be cold."""
         for inode in self._disk.inodes():
-            inode.cold.clear()
+            inode.evict()
 
     # -- for files and locks ------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """What every `Files` promises, run over the operating system and over the simulation's memory."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,28 @@ def test_a_tree_is_removed_with_everything_in_it(files: Files, root: Path) -> No
     files.write_atomically(root / "keep", b"x")
     files.remove_tree(root / "t")
     assert files.list_dir(root) == ["keep"]
+
+
+def test_a_tree_that_cannot_be_removed_is_an_error(
+    files: Files, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it anew would go on over what is left of it."""
+    files.make_dirs(root / "t" / "u")
+    files.write_atomically(root / "t" / "u" / "f", b"x")
+    with monkeypatch.context() as patch:
+        if isinstance(files, MemFiles):
+            files.fail_next("unlink", "*/f")
+        else:
+            patch.setattr(Path, "unlink", broken)
+        with pytest.raises(DiskFailedError):
+            files.remove_tree(root / "t")
+    assert files.exists(root / "t" / "u" / "f")
+    files.remove_tree(root / "t")
+    assert not files.exists(root / "t")
+
+
+def broken(path: Path, *, missing_ok: bool) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 def test_a_lock_is_held_by_one_at_a_time(files: Files, root: Path) -> None:

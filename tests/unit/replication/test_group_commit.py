@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from tests.unit.storage.logs import NOW_MS, a_batch, opened
 
-from penstock.core.errors import TooManyFilesError
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import DiskFailedError, StorageError, TooManyFilesError
 from penstock.core.lease import Work
 from penstock.records.batch import read_header
 from penstock.replication.group_commit import GroupCommit
@@ -155,3 +156,68 @@ def test_compaction_waits_for_a_checkpoint_and_not_for_a_mere_sync(
 
         loop.run_until_complete(loop.spawn("broker", story()))
     assert may_compact == [not rolled]
+
+
+class Acked:
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def committed(self) -> None:
+        self.said.append("committed")
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        self.said.append(code.name)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(TooManyFilesError("none left"), "committed"), (DiskFailedError("broken"), "KAFKA_STORAGE_ERROR")],
+)
+def test_what_is_committed_and_cannot_be_found_just_now_is_tried_again(
+    error: StorageError, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers may have a limit whose place has to be read: with no descriptor for it, nobody was ever told."""
+    honest, errors = Partition.synced, [error]
+
+    def synced(partition: Partition, job: SyncJob) -> None:
+        if errors:
+            raise errors.pop()
+        honest(partition, job)
+
+    monkeypatch.setattr(Partition, "synced", synced)
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = written_to(group_commit)
+            waiter = Acked()
+            partition.limits.wait_for_commit(0, waiter)
+            await group_commit.covered(partition)
+            await asyncio.sleep(1)
+            assert waiter.said == [said]
+            await group_commit.idle()
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+
+
+def test_whoever_waits_for_a_sync_hears_of_its_end_whatever_is_raised_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def synced(partition: Partition, job: SyncJob) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Partition, "synced", synced)
+
+    async def story() -> None:
+        told: list[object] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        group_commit = GroupCommit(loop, None, pytest.fail)
+        partition = written_to(group_commit)
+        group_commit.request(partition)
+        await asyncio.sleep(0)
+        async with asyncio.timeout(5):
+            await group_commit.idle()
+        assert [type(one) for one in told] == [RuntimeError]
+
+    asyncio.run(story())

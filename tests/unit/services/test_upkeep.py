@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from tests.unit.frontends.in_memory import NOW_MS, Asked, Machine
 from tests.unit.storage.logs import a_batch
 
 from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
+from penstock.core.turns import Turn
 from penstock.records.batch import read_header
 from penstock.services import upkeep
 from penstock.storage.deletion import Deletion
 from penstock.storage.segment import Segment
 
 LONG_AGO_MS = NOW_MS - 10_000_000
-EXPIRES = {"internal.segment.bytes": "100", "retention.ms": "1000"}
+EXPIRES = {"internal.segment.bytes": "100", "retention.ms": "1000", "file.delete.delay.ms": "0"}
 
 
 def refuse(error: Exception) -> Callable[..., object]:
@@ -44,6 +46,23 @@ async def test_files_that_are_gone_are_the_trouble_of_their_log_alone(
         assert "retention of t-0" in caplog.text
 
 
+@pytest.mark.parametrize("operation", ["rename", "sync_dir"])
+async def test_segments_that_cannot_go_are_tried_again_before_later_ones(operation: str) -> None:
+    machine = Machine()
+    async with machine.broker() as asked:
+        await filled(asked, "t")
+        topic, log, upkeep = asked.services.table.by_name[b"t"], asked.partition("t").log, asked.broker.upkeep
+        machine.files.fail_next(operation, "*Partition-0*")
+        await upkeep._tend_topic(topic)
+        assert (log.start_offset, upkeep.deleted_bytes) == (3, 0)
+        asked.append("t", a_batch((NOW_MS,)))
+        await upkeep._tend_topic(topic)
+        assert upkeep.deleted_bytes > 0
+        async with asyncio.timeout(5):
+            while len([name for name in machine.files.list_dir(log.directory) if ".log" in name]) > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("error", [DiskFullError("no space left"), DiskFailedError("input/output error")])
 async def test_a_segment_that_cannot_be_made_is_too(
     error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -58,6 +77,33 @@ async def test_a_segment_that_cannot_be_made_is_too(
             assert partition.log.start_offset == 3, "what needs no room goes, and makes some"
         else:
             assert (partition.log.failed, partition.log.start_offset) == (True, 0)
+
+
+@pytest.mark.parametrize(("spent_ms", "at_once"), [(0, 40), (0.26, 8), (1.1, 2), (5, 1)])
+async def test_others_get_their_turn_while_retention_goes_through_many_partitions(
+    spent_ms: float, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time that it takes: where all is old, each of them begins a file."""
+    async with Machine().broker() as asked:
+        await asked.create("t", EXPIRES, partitions=40)
+        upkeep, loop = asked.broker.upkeep, asyncio.get_running_loop()
+        tended, seen = 0, [0]
+
+        async def tend(*_: object) -> int:
+            nonlocal tended
+            tended += 1
+            return 0
+
+        def turn() -> None:
+            seen.append(tended)
+            if tended < 40:
+                loop.call_soon(turn)
+
+        monkeypatch.setattr(upkeep, "tend", tend)
+        monkeypatch.setattr(upkeep, "_turn", Turn(lambda: tended * spent_ms / 1000))
+        loop.call_soon(turn)
+        await upkeep._tend_topic(asked.services.table.by_name[b"t"])
+        assert max(after - before for before, after in pairwise([*seen, tended])) == at_once
 
 
 async def test_an_offline_log_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:

@@ -331,6 +331,18 @@ def test_a_deletion_makes_room_also_where_nothing_can_be_moved_aside(monkeypatch
     assert files.free_bytes(PATH) > before + 2000
 
 
+def test_what_cannot_be_thrown_away_keeps_nothing_else_from_it() -> None:
+    files = MemFiles()
+    data_dir = a_data_dir(files)
+    for topic in ("a", "b"):
+        data_dir.open_partition(topic, ID, 0, Settings()).log.close()
+        data_dir.discard_topic(topic, ID)
+    files.fail_next("unlink", "*/trash/a*.log")
+    with pytest.raises(DiskFailedError):
+        data_dir.empty_trash()
+    assert [name[0] for name in files.list_dir(PATH / "trash")] == ["a"]
+
+
 def test_what_a_kill_leaves_of_a_replica_that_was_being_removed_is_not_its_log(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

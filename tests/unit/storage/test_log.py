@@ -279,6 +279,7 @@ def test_truncation_below_the_first_segment_leaves_an_empty_log_there() -> None:
     deletion = log.expire(RetentionLimits(retention_bytes=1), 6, NOW_MS)
     assert deletion is not None
     deletion.hide()
+    log.hidden(deletion)
     truncate(log, 2)
     assert (log.start_offset, log.end_offset, log.size_bytes) == (2, 2, 0)
     assert append(log, a_batch(), epoch=1) == 2

@@ -9,7 +9,7 @@ from tests.property.log_story import PowerCut, interrupt
 from tests.unit.storage.logs import DIRECTORY, NOW_MS, a_batch, append, opened, read_everything, sync
 
 from penstock.core.errors import StorageError
-from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned, save_cleaned
+from penstock.storage.cleaner_checkpoint import ANYWHERE, Cleaned, load_cleaned, save_cleaned
 from penstock.storage.layout import ANEW, CLEANER_FILE, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
@@ -90,3 +90,40 @@ def test_a_read_that_fails_once_does_not_bring_back_the_old_log_nor_forgets_prod
         assert (log.start_offset, log.end_offset, offsets(log)) == (20, 20, [])
         assert [one.producer_id for one in log.producers.copy()] == [9]
         log = opened(files).log
+
+
+@pytest.mark.parametrize("made", ["started over", "opened"])
+def test_a_mark_of_missing_tombstones_that_cannot_be_read_once_does_not_go_back(made: str) -> None:
+    """It lies behind the end of a copy on its way: nothing else tells of it."""
+    files = MemFiles()
+    log = a_log(files)
+    save_cleaned(files, DIRECTORY, Cleaned(tombstones=100))
+    files.fail_next("read", f"*/{CLEANER_FILE}")
+    with pytest.raises(StorageError):
+        opened(files) if made == "opened" else start_over(log, 4, ProducerState())
+    files = files.kill()
+    log = opened(files).log
+    assert offsets(log) == (list(range(2, 9)) if made == "opened" else [])
+    assert log.cleaned == Cleaned(tombstones=100) == load_cleaned(files, DIRECTORY, 0)
+
+
+@pytest.mark.parametrize("made", ["started over", "opened"])
+def test_one_that_is_damaged_may_be_anywhere_until_the_log_leads(made: str) -> None:
+    files = MemFiles()
+    log = a_log(files)
+    files.write_atomically(log.directory / CLEANER_FILE, b"1\n3 4\ncrc32c 00000000\n")
+    log = opened(files).log if made == "opened" else start_over(log, 4, ProducerState())
+    assert log.cleaned.tombstones == ANYWHERE == opened(files).log.cleaned.tombstones
+    assert log.cleaned.leading(log.end_offset).tombstones == log.end_offset
+    assert Cleaned(tombstones=100).leading(7).tombstones == 100
+
+
+def test_what_was_lost_is_told_also_if_the_cleaners_file_cannot_be_read_at_first() -> None:
+    files = MemFiles()
+    a_log(files)
+    files.unlink(DIRECTORY / segment_name(6, ".log"))
+    files.unlink(DIRECTORY / segment_name(9, ".log"))
+    files.fail_next("read", f"*/{CLEANER_FILE}")
+    with pytest.raises(StorageError):
+        opened(files)
+    assert opened(files).lost == (6, 9)

@@ -331,3 +331,45 @@ def test_a_revoked_handle_gives_nothing_as_the_system_says_it() -> None:
     for use in (lambda: file.pread(1, 0), lambda: file.pwrite(b"y", 0), file.sync):
         with pytest.raises(DiskFailedError):
             use()
+
+
+def test_a_write_back_that_fails_is_told_once_to_whoever_had_the_file_open() -> None:
+    files = MemFiles()
+    one, other = files.open(Path("/f"), create=True), files.open(Path("/f"))
+    files.sync_dir(Path("/"))
+    one.pwrite(b"x", 0)
+    files.fail_write_back()
+    later = files.open(Path("/f"))
+    later.sync()
+    for file in (one, other):
+        with pytest.raises(DiskFailedError):
+            file.sync()
+        file.sync()
+    assert files.read(Path("/f")) == b"x", "the page is still there"
+    assert files.crash(random.Random(1)).read(Path("/f")) == b""
+
+
+def test_a_sync_that_fails_is_told_to_others_too_and_a_clean_file_has_no_error() -> None:
+    files = MemFiles()
+    one, other = files.open(Path("/f"), create=True), files.open(Path("/f"))
+    one.pwrite(b"x", 0)
+    files.fail_next("sync")
+    for file in (one, other):
+        with pytest.raises(DiskFailedError):
+            file.sync()
+        file.sync()
+    files.fail_write_back()
+    one.sync()
+
+
+def test_what_a_failed_sync_left_in_memory_is_gone_when_memory_is_short() -> None:
+    files = MemFiles()
+    file = files.open(Path("/f"), create=True)
+    file.pwrite(b"abc", 0)
+    file.sync()
+    file.pwrite(b"ABCDE", 0)
+    files.fail_write_back()
+    file.pwrite(b"e", 4)
+    assert file.pread(9, 0) == b"ABCDe"
+    files.chill()
+    assert file.pread(9, 0) == b"abc\0e"

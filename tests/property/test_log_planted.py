@@ -1,0 +1,106 @@
+"""Bugs that the stories of a follower's log find: each was made here once, or could be."""
+
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from tests.property.follower_story import Story
+
+from penstock.core.errors import StorageError
+from penstock.core.files import Files
+from penstock.storage import recovery
+from penstock.storage.checkpoint import SyncJob
+from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
+from penstock.storage.deletion import Deletion
+from penstock.storage.log import Log
+from penstock.storage.scan import Scan
+from penstock.storage.segment import Segment
+from penstock.storage.truncation import Truncation
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+SEEDS_MAX = 2000
+
+
+def cuts_by_the_point_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one of a checkpoint that ran short behind its rename stays on the disk."""
+    honest = Truncation.run
+
+    def run(job: Truncation) -> None:
+        job._point_in_doubt = False
+        honest(job)
+
+    monkeypatch.setattr(Truncation, "run", run)
+
+
+def forgets_what_it_could_not_hide(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hidden(log: Log, done: Deletion) -> None:
+        log._leaving = []
+
+    monkeypatch.setattr(Log, "hidden", hidden)
+
+
+def takes_a_read_error_for_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a damaged mark for one at the end of the log."""
+
+    def load(files: Files, directory: Path, end_offset: int) -> Cleaned:
+        try:
+            return load_cleaned(files, directory, end_offset)
+        except StorageError:
+            return Cleaned(tombstones=end_offset, went_by=end_offset)
+
+    monkeypatch.setattr(recovery, "load_cleaned", load)
+
+
+def writes_what_it_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what it has checked."""
+    honest = Scan._scan_segment
+
+    def scan(one: Scan, segment: Segment, position: int, *, rewrite: bool) -> bool:
+        whole = honest(one, segment, position, rewrite=False)
+        if rewrite:
+            file = segment.file
+            file.pwrite(file.pread(segment.size - position, position), position)
+            file.truncate(segment.size)
+            file.sync()
+        return whole
+
+    monkeypatch.setattr(Scan, "_scan_segment", scan)
+
+
+def syncs_files_that_it_opens_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a write that failed before, whoever opens the file later hears nothing."""
+    honest = SyncJob.sync_data
+
+    def sync_data(job: SyncJob) -> None:
+        files = [job._files.open(file.path) for file in job.written.files]
+        job.written = job.written._replace(files=files)
+        honest(job)
+
+    monkeypatch.setattr(SyncJob, "sync_data", sync_data)
+
+
+PLANTED: list[tuple[Plant, list[int]]] = [
+    (cuts_by_the_point_in_memory, []),
+    (forgets_what_it_could_not_hide, []),
+    (takes_a_read_error_for_damage, []),
+    (writes_what_it_reads_again, []),
+    (syncs_files_that_it_opens_for_that, []),
+]
+
+
+@pytest.mark.parametrize(("plant", "found"), PLANTED, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_planted_bug_is_found(plant: Plant, found: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the seeds that found it; by others when the dice fall differently."""
+    plant(monkeypatch)
+    seed = next(seed for seed in chain(found, range(SEEDS_MAX)) if goes_wrong(seed))
+    print(f"found by seed {seed}")
+
+
+def goes_wrong(seed: int) -> bool:
+    try:
+        Story(seed).tell()
+    except Exception:  # whatever it runs into
+        return True
+    return False
