@@ -23,6 +23,9 @@ OPENED_BYTES_MAX = 8 * 1024 * 1024
 OPENED_RECORDS_MAX = 10_000  # some 20 ms of work
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
 RESPONSES_OWED_MAX = 4096
+# Clients' requests that wait for the controller on another broker: they go over one connection, one at a time, and each
+# is kept, taken apart. Who comes then is turned away by closing its connection.
+FORWARDED_REQUESTS_MAX = 100
 # A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
 # and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
