@@ -31,8 +31,13 @@ FORWARDED_REQUESTS_MAX = 100
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # Names in a request up to which those that are repeated are answered as often; see `frontends.kafka.repeats`.
 REPEATS_ANSWERED_MAX = 10
-# Bytes of requests that wait for data on one connection before we stop reading from it: each is kept, taken apart.
+# Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
+# reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
+# An answer that is not there yet counts as so much of that: nobody knows what it will be when its request is taken.
+ANSWER_ASSUMED_BYTES = 4096
+# Smaller slices of files are read when they have to wait; larger ones go from the page cache to the socket.
+SLICE_BYTES_MIN = 32 * 1024
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
 # Fetches that one record wakes at once; the others follow in portions, so that whoever waits for something else is
@@ -113,8 +118,12 @@ FETCH_COLD_MAX = 64
 # How often that is done for a fetch which gets nothing by it, since others take the descriptors away before it can use
 # them: then it is answered with KAFKA_STORAGE_ERROR, and fetches again.
 FETCH_COLD_ROUNDS_MAX = 16
-# Large slices of files in one answer: each holds its file open until the client has read it.
+# Large slices of files in one answer, and in all answers of one connection before we stop reading from it: each holds
+# its file open until the client has read it.
 FETCH_SLICES_MAX = 64
 # Refused requests (client id and API) that are remembered, so that each is told once; and what of a client id is told.
 REFUSALS_REMEMBERED_MAX = 1000
 CLIENT_ID_LOGGED_CHARS_MAX = 100
+# What the slices in answers of all connections may have of the files that may be open. Past it a consumer is answered
+# with no more than a small slice, or a single batch, which is copied.
+LENT_FILES_SHARE = 0.5
