@@ -7,10 +7,12 @@ RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
 # Requests larger than a kept buffer may take this share of `queued.max.request.bytes`: the rest is for ordinary ones.
 RECEIVE_LARGE_SHARE = 0.75
 # While clients wait for memory, one that holds some of it must send so many bytes (64 KB/s) from one check to the next,
-# or its connection is closed. One that may go past the budget must send something from second to second.
+# or its connection is closed. One that may go past the budget, and that others wait for, must send so many from second
+# to second: the largest ordinary request (4 MB) takes 8 seconds then.
 RECEIVE_CHECK_SECONDS = 5.0
 RECEIVE_BYTES_PER_CHECK_MIN = 320 * 1024
 RECEIVE_FAVOURED_SECONDS = 1.0
+RECEIVE_FAVOURED_BYTES_MIN = 512 * 1024
 # Records a compressed batch may say it has per byte of its size, and in all (100 MB of the smallest there are). Offsets
 # count up from record to record, so the densest batch of empty records that zstd makes has 1.3 of them in a byte, and
 # none can have much more than 12.
