@@ -1,10 +1,11 @@
-"""Writes what is generated: `python tools/gen_docs.py [config|protocol|groups|dashboard]...`; without names, all."""
+"""Writes what is generated: `python tools/gen_docs.py [config|protocol|groups|…]...`; without names, all."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from dashboard import dashboard_page
+from ecosystem import page as ecosystem_page
 from penstock.config.reference import configuration_page
 from penstock.frontends.kafka.reference import protocol_page
 from penstock.groups.reference import groups_page
@@ -14,6 +15,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "config": ("docs/configuration.md", configuration_page),
     "protocol": ("docs/protocol.md", protocol_page),
     "groups": ("docs/groups.md", groups_page),
+    "ecosystem": ("docs/ecosystem.md", ecosystem_page),
     "dashboard": ("packaging/grafana/penstock.json", dashboard_page),
 }
 

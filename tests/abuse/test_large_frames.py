@@ -4,17 +4,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from struct import pack
 
 import pytest
 from tests.abuse.scene import MEGABYTE, STRICT, Bounds, Scene, scene, unhurt
-from tests.integration.raw import RawClient, create_topic, make_batch, produce_request
+from tests.integration.raw import RawClient, create_topic, make_batch, produce_request, produced
 
 from penstock.core.error_codes import ErrorCode
 from penstock.testing import BrokerProcess, broker
 from penstock.wire.kafka.api_keys import ApiKey
 
 TOPIC = "large"
-BUDGET_BYTES = 16 * MEGABYTE
+BUDGET_BYTES = 8 * MEGABYTE
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +80,58 @@ def test_half_of_a_large_frame_keeps_nobody_from_sending_another(scene: Scene) -
 def _send_half(client: RawClient, data: bytes) -> None:
     with suppress(OSError):  # it was dropped
         client.send_bytes(data)
+
+
+def announced(size_bytes: int) -> bytes:
+    """How a Produce request of that size begins."""
+    return pack(">ihhih", size_bytes, ApiKey.PRODUCE, 9, 0, 0)
+
+
+def write_beside_trickles(scene: Scene, writes: int) -> None:
+    """Several hold the budget with half of a request, a very large one trickles: writes of 200 KB go through."""
+    stopped = threading.Event()
+    with ExitStack() as stack:
+        halves = [stack.enter_context(RawClient(scene.port)) for _ in range(4)]
+        for one in halves[:3]:
+            one.send_bytes(announced(3_900_000) + bytes(600 * 1024))
+        scene.wait_for_rounds(10)
+        large = stack.enter_context(RawClient(scene.port))
+        large.send_bytes(announced(90 * MEGABYTE) + bytes(MEGABYTE))  # it is the first that waits
+        scene.wait_for_rounds(10)
+        halves[3].send_bytes(announced(3_900_000) + bytes(600 * 1024))
+        threads = [threading.Thread(target=_trickle, args=(large, stopped))]
+        threads += [threading.Thread(target=_send_half, args=(one, bytes(1_600_000))) for one in halves]
+        for thread in threads:
+            thread.start()
+        scene.wait_for_rounds(10)
+        try:
+            good = stack.enter_context(RawClient(scene.port))
+            create_topic(good, "written")
+            for _ in range(writes):
+                answer = produced(good, "written", make_batch([bytes(200_000)]))
+                assert answer.error_code == ErrorCode.NONE
+                scene.wait_for_rounds(2)
+        finally:
+            stopped.set()
+    for thread in threads:
+        thread.join()
+
+
+def _trickle(client: RawClient, stopped: threading.Event) -> None:
+    with suppress(OSError):  # it was dropped
+        while not stopped.wait(0.1):
+            client.send_bytes(bytes(7 * 1024))
+
+
+def test_who_trickles_keeps_no_ordinary_requests_out(scene: Scene) -> None:
+    write_beside_trickles(scene, 5)
+    unhurt(scene, Bounds())
+
+
+@pytest.mark.soak
+def test_who_trickles_for_long_keeps_no_ordinary_requests_out(scene: Scene) -> None:
+    write_beside_trickles(scene, 500)
+    unhurt(scene, STRICT)
 
 
 @pytest.mark.soak

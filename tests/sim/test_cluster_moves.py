@@ -241,6 +241,19 @@ def test_replicas_that_were_moved_by_hand_are_left_there(seed: int) -> None:
         assert story.wishes() == {}
 
 
+@SEEDS
+def test_one_partition_that_was_moved_by_hand_keeps_the_others_from_nothing(seed: int) -> None:
+    with telling(seed, BY_HAND) as story:
+        story.begin_with(2, replicas=2, clients=False)
+        groups = story.groups_topic()
+        assert story.move(0, [1], topic=OFFSETS_TOPIC) is ErrorCode.NONE
+        story.until(lambda: groups()[0].replicas == (1,))
+        assert story.wishes() == {OFFSETS_TOPIC: "3"}
+        story.machines[2].start()
+        story.until(lambda: not story.wishes())
+        assert [len(state.replicas) for state in groups()] == [1, 3]
+
+
 @pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + STORIES))
 def test_nothing_acknowledged_is_lost_whoever_dies_while_replicas_move(seed: int) -> None:
     with telling(seed) as story:

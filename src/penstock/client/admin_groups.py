@@ -28,13 +28,16 @@ class GroupAdmin(TopicAdmin):
 
     def groups(self) -> list[GroupSummary]:
         """Every group, by name."""
-        listed = self._wait(self._client.list_consumer_groups(request_timeout=REQUEST_SECONDS), "the groups")
+        listed = self._listed()
         if listed.errors:
             raise explained(listed.errors[0], bootstrap=self._bootstrap, subject="the groups")
         return sorted(
             (GroupSummary(one.group_id, _name(one.state), _name(one.type)) for one in listed.valid),
             key=lambda one: one.name,
         )
+
+    def _listed(self) -> Any:
+        return self._wait(self._client.list_consumer_groups(request_timeout=REQUEST_SECONDS), "the groups")
 
     def describe_group(self, name: str) -> GroupInfo:
         """Its members, what it has committed, and how far behind it is."""
@@ -46,7 +49,7 @@ class GroupAdmin(TopicAdmin):
     def describe_groups(self, names: Sequence[str]) -> list[GroupInfo]:
         """Several at once, in a few requests; those that do not exist are left out."""
         known = self._partition_numbers() if names else {}
-        if OFFSETS_TOPIC not in known:
+        if not names or not self._has_groups(known):
             return []
         found = self._described(names)
         fetching = {name: self._fetch_committed(name) for name in found}
@@ -104,7 +107,8 @@ class GroupAdmin(TopicAdmin):
 
     def committed(self, name: str) -> dict[Where, int]:
         """What a group has committed: the next offset to read, by topic and partition."""
-        if not self._has_groups():
+        # Described first, until its coordinator has settled: librdkafka 2.16 does not survive a NOT_COORDINATOR here.
+        if not self._has_groups(self._partition_numbers()) or not self._described([name]):
             return {}
         return self._committed(name, self._fetch_committed(name))
 
@@ -113,10 +117,11 @@ class GroupAdmin(TopicAdmin):
         found = self._wait(self._fetch_committed(name), f"group {name}")
         return {(at.topic, at.partition): at.metadata or "" for at in found.topic_partitions or ()}
 
-    def _has_groups(self) -> bool:
+    def _has_groups(self, topics: Collection[str]) -> bool:
         """Whoever asks for a group's coordinator makes the topic for groups where it is missing, with as many replicas
-        as there are brokers just then. Looking must not: without that topic there is no group."""
-        return OFFSETS_TOPIC in self._partition_numbers()
+        as there are brokers just then. Looking must not: without that topic there is no group. Some clusters hide it,
+        but list their groups all the same."""
+        return OFFSETS_TOPIC in topics or bool(self._listed().valid)
 
     def _partition_numbers(self) -> dict[str, list[int]]:
         """Of every topic there is."""
@@ -145,7 +150,7 @@ class GroupAdmin(TopicAdmin):
 
     def delete_group(self, name: str) -> None:
         """Forget a group and everything it committed; it must have no members."""
-        if not self._has_groups():
+        if not self._has_groups(self._partition_numbers()):
             raise no_group(name)
         future = self._client.delete_consumer_groups([name], request_timeout=REQUEST_SECONDS)[name]
         try:

@@ -262,7 +262,7 @@ def _unfinished(left: dict[int, tuple[int, int]], ends: dict[int, int]) -> set[i
 def _leave_the_others(consumer: Consumer, batch: list[Message], ends: dict[int, int]) -> set[int]:
     """Nothing behind the ends is read or committed. Gives the partitions that are through."""
     through = set()
-    for index in {letter.partition for letter in batch}:
+    for index in sorted({letter.partition for letter in batch}):
         offsets = [letter.offset for letter in batch if letter.partition == index]
         end = ends.get(index, 0)
         behind = [offset for offset in offsets if offset >= end]

@@ -53,6 +53,11 @@ ARCHIVE_PROGRESS = Validator(
     # Without the value, which may be very long.
     lambda name, value: f"Invalid value for configuration {name}: {_progress_fault(value)}",
 )
+PARTITION_NUMBERS = Validator(
+    "numbers of partitions",
+    lambda value: isinstance(value, tuple) and all(one.isascii() and one.isdecimal() for one in value),
+    lambda name, value: f"Invalid value for configuration {name}: it must be a list of partition numbers",
+)
 # Below a megabyte a busy partition would roll many times a second; Kafka 4 refuses it too.
 SEGMENT_BYTES = at_least(1024 * 1024)
 
@@ -129,9 +134,12 @@ _RETIRING = (
         unit="partitions"),
     _topic("penstock.replicas.to", SettingType.INT, None,
         "How many replicas its partitions shall have as soon as there are brokers for them. Internal topics have it "
-        "that were made while brokers were missing. It vanishes when it has come true, and when replicas are "
-        "moved by hand.",
+        "that were made while brokers were missing. It vanishes when it has come true.",
         valid=at_least(1), unit="replicas"),
+    _topic("penstock.replicas.settled", SettingType.LIST, (),
+        "Partitions that `penstock.replicas.to` does not mean: their replicas were moved by hand. It vanishes with "
+        "that.",
+        valid=PARTITION_NUMBERS),
     _topic("penstock.retire.grace.ms", SettingType.LONG, 7 * DAY_MS,
         "How long nobody must have written to a retired partition before it is removed for good.",
         valid=at_least(0), unit="ms"),

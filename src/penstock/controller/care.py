@@ -18,7 +18,9 @@ from penstock.coordination.nodes import PartitionState
 States = Mapping[PartitionKey, PartitionState]
 Targets = dict[PartitionKey, tuple[int, ...]]
 
-REPLICAS_TO = "penstock.replicas.to"  # a setting of topics
+# Settings of topics: how many replicas partitions shall have, and those of them that it does not mean.
+REPLICAS_TO = "penstock.replicas.to"
+REPLICAS_SETTLED = "penstock.replicas.settled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,19 @@ def complete(states: States, wanted: Mapping[PartitionKey, int], fleet: Fleet, l
 
 
 def without_wish(configs: Mapping[str, str]) -> dict[str, str]:
-    """A topic's settings when its replicas are as they should be, or somebody has said where they shall be."""
-    return {name: value for name, value in configs.items() if name != REPLICAS_TO}
+    """A topic's settings when its replicas are as they should be."""
+    return {name: value for name, value in configs.items() if name not in (REPLICAS_TO, REPLICAS_SETTLED)}
+
+
+def settled_in(configs: Mapping[str, str]) -> set[int]:
+    """Partitions that a wish does not mean: somebody has said where their replicas shall be."""
+    return {int(number) for number in configs.get(REPLICAS_SETTLED, "").split(",") if number}
+
+
+def with_settled(configs: Mapping[str, str], numbers: Collection[int]) -> Mapping[str, str]:
+    if REPLICAS_TO not in configs:
+        return configs
+    return {**configs, REPLICAS_SETTLED: ",".join(map(str, sorted(settled_in(configs) | {*numbers})))}
 
 
 def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:

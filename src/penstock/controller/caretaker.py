@@ -14,8 +14,8 @@ It stops, and says why (`Outlook.stopped`), when too many are gone at once or no
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from penstock.config.broker import BrokerConfig
@@ -27,6 +27,7 @@ from penstock.controller.care import (
     complete,
     fill,
     mass_loss,
+    settled_in,
     stranded,
     vacate,
     without_wish,
@@ -90,6 +91,16 @@ class Caretaker:
         self._gone_since: dict[int, float] = {}
         self._balance_at: float | None = None
         self.outlook = Outlook()
+        self._by_hand = 0  # who is moving replicas
+
+    @contextmanager
+    def moving_by_hand(self) -> Iterator[None]:
+        """Somebody moves replicas: no partition gets more of them until it is known which are as they were meant."""
+        self._by_hand += 1
+        try:
+            yield
+        finally:
+            self._by_hand -= 1
 
     def wake(self) -> None:
         self._work.set()
@@ -175,7 +186,7 @@ class Caretaker:
         """Those that have come true."""
         for topic in list(image.topics.values()):
             if REPLICAS_TO in topic.configs and _is_complete(topic):
-                await self._metadata.alter_topic_configs(topic.name, without_wish)
+                await self._metadata.alter_topic_configs(topic.name, without_wish, topic.id)
 
     def _mended(
         self, image: ClusterImage, states: States, leaving: Collection[int], takers: Collection[int]
@@ -183,7 +194,7 @@ class Caretaker:
         """Where replicas should be that are lost, leave or were never made, and how many partitions wait for it."""
         fleet, limit = Fleet(takers, places_of(image)), self.config.penstock_moves_max
         targets, left = vacate(states, leaving, fleet, limit)
-        if not targets and not left:
+        if not targets and not left and not self._by_hand:
             targets = complete(states, _wanted(image), fleet, limit)
         return targets, left
 
@@ -268,12 +279,16 @@ def _wanted(image: ClusterImage) -> dict[PartitionKey, int]:
         for topic in image.topics.values()
         if REPLICAS_TO in topic.configs
         for number in range(len(topic.partitions))
+        if number not in settled_in(topic.configs)
     }
 
 
 def _is_complete(topic: Topic) -> bool:
-    wanted = int(topic.configs[REPLICAS_TO])
-    return all(len(state.replicas) >= wanted and not is_moving(state) for state in topic.partitions)
+    wanted, settled = int(topic.configs[REPLICAS_TO]), settled_in(topic.configs)
+    return all(
+        number in settled or (len(state.replicas) >= wanted and not is_moving(state))
+        for number, state in enumerate(topic.partitions)
+    )
 
 
 def _filling(states: Mapping[PartitionKey, PartitionState], fleet: Fleet) -> Targets:

@@ -134,11 +134,8 @@ class MetadataStore:
             return [self.image.topics[new.name] for new in wanted]
 
     async def delete_topic(self, name: str, topic_id: bytes | None = None) -> Topic:
-        """With an id, that one or none: while this waited for its turn the name may have become another topic's."""
         async with self._turn:
-            topic = self._topic(name)
-            if topic_id is not None and topic.id != topic_id:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' was deleted by others.")
+            topic = self._topic(name, topic_id)
             numbers = self.image.partition_numbers(topic.id)
             await self._write_in_parts(writes.topic_deletion(topic, numbers))
             return topic
@@ -185,10 +182,10 @@ class MetadataStore:
                 ]
             )
 
-    async def alter_topic_configs(self, name: str, alter: Alter) -> Topic:
+    async def alter_topic_configs(self, name: str, alter: Alter, topic_id: bytes | None = None) -> Topic:
         """`alter` is given the overrides in force and returns those to be; what it raises ends the matter."""
         async with self._turn:
-            topic = self._topic(name)
+            topic = self._topic(name, topic_id)
             record = replace(_record(topic), configs=alter(topic.configs))
             write = Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version)
             await self._write([writes.is_alive(topic.id), write])
@@ -337,10 +334,13 @@ class MetadataStore:
 
     # -- writing --
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str, topic_id: bytes | None = None) -> Topic:
+        """With an id, that one or none: while somebody waited for its turn the name may have become another topic's."""
         topic = self.image.topics.get(name)
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
+        if topic_id is not None and topic.id != topic_id:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' was deleted by others.")
         return topic
 
     async def _write_in_parts(self, operations: Iterable[Operation], checks: Sequence[Check] = ()) -> None:

@@ -9,9 +9,13 @@ remembered, weakly: when a log is closed they give nothing any more (`revoke`), 
 A file with bytes that no sync covers stays open (`pin`): the kernel tells of a write that failed to those who had the
 file open then, and might tell nobody who opens it later.
 
+A client that is slow to read keeps files open, too, until its answers have gone. So answers may hold no more than a
+share of them (`lendable`), and what is read beyond that is copied, in small portions.
+
 Called from the loop and from threads; nothing here waits for a disk with the lock in hand.
 """
 
+import logging
 import resource
 import threading
 from collections import OrderedDict
@@ -21,10 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import ref
 
 from penstock.core.errors import TooManyFilesError
-from penstock.core.limits import CONNECTION_DESCRIPTORS, OTHER_DESCRIPTORS
+from penstock.core.limits import CONNECTION_DESCRIPTORS, LENT_FILES_SHARE, OTHER_DESCRIPTORS
 
 if TYPE_CHECKING:
     from penstock.core.files import File
+
+log = logging.getLogger(__name__)
 
 # Files that were used since they were last looked at get another chance, but nobody looks for longer than this.
 _CHANCES = 64
@@ -74,6 +80,7 @@ class Descriptors:
         self.live: set[int] = set()  # every file that is open, whoever has it
         self.unsynced = 0
         self.refused = 0
+        self.lent = 0  # slices in answers that wait for others, or for their client
         self._idle: OrderedDict[int, ref[Holder]] = OrderedDict()  # by id; the next to be closed first
         self._lock = threading.Lock()
         # Called on the loop, whenever one more is pinned while they are nearly all.
@@ -130,6 +137,12 @@ class Descriptors:
         """Whether so much waits to be synced that it should be, before nothing can be closed any more."""
         return self.unsynced * 2 > self.files_max
 
+    @property
+    def lendable(self) -> int:
+        """Large slices that one more answer may have: half of what is left of the share, so that others find some."""
+        left = int(self.files_max * LENT_FILES_SHARE) - self.lent
+        return (left + 1) // 2 if left > 0 else 0
+
     def close_some(self) -> bool:
         """The system has no descriptor left: whether closing some may have helped."""
         before = len(self.live)
@@ -150,9 +163,11 @@ class Descriptors:
             if not is_full:
                 return
             self.refused += 1
-            raise TooManyFilesError(
+            problem = (
                 f"all {self.files_max} files that may be open at once are in use: raise the limit (ulimit -n)"
             )
+            log.warning("a file is not opened: %s; %d wait to be synced", problem, self.unsynced)
+            raise TooManyFilesError(problem)
 
     def _shelve(self, holder: Holder) -> None:
         if holder.handle is not None and not holder.unsynced:

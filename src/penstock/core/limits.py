@@ -7,10 +7,12 @@ RECEIVE_BUFFER_KEPT_BYTES = 4 * 1024 * 1024
 # Requests larger than a kept buffer may take this share of `queued.max.request.bytes`: the rest is for ordinary ones.
 RECEIVE_LARGE_SHARE = 0.75
 # While clients wait for memory, one that holds some of it must send so many bytes (64 KB/s) from one check to the next,
-# or its connection is closed. One that may go past the budget must send something from second to second.
+# or its connection is closed. One that may go past the budget, and that others wait for, must send so many from second
+# to second: the largest ordinary request (4 MB) takes 8 seconds then.
 RECEIVE_CHECK_SECONDS = 5.0
 RECEIVE_BYTES_PER_CHECK_MIN = 320 * 1024
 RECEIVE_FAVOURED_SECONDS = 1.0
+RECEIVE_FAVOURED_BYTES_MIN = 512 * 1024
 # Records a compressed batch may say it has per byte of its size, and in all (100 MB of the smallest there are). Offsets
 # count up from record to record, so the densest batch of empty records that zstd makes has 1.3 of them in a byte, and
 # none can have much more than 12.
@@ -23,13 +25,21 @@ OPENED_BYTES_MAX = 8 * 1024 * 1024
 OPENED_RECORDS_MAX = 10_000  # some 20 ms of work
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
 RESPONSES_OWED_MAX = 4096
+# Clients' requests that wait for the controller on another broker: they go over one connection, one at a time, and each
+# is kept, taken apart. Who comes then is turned away by closing its connection.
+FORWARDED_REQUESTS_MAX = 100
 # A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
 # and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 # Names in a request up to which those that are repeated are answered as often; see `frontends.kafka.repeats`.
 REPEATS_ANSWERED_MAX = 10
-# Bytes of requests that wait for data on one connection before we stop reading from it: each is kept, taken apart.
+# Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
+# reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
+# An answer that is not there yet counts as so much of that: nobody knows what it will be when its request is taken.
+ANSWER_ASSUMED_BYTES = 4096
+# Smaller slices of files are read when they have to wait; larger ones go from the page cache to the socket.
+SLICE_BYTES_MIN = 32 * 1024
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
 # Fetches that one record wakes at once; the others follow in portions, so that whoever waits for something else is
@@ -112,8 +122,12 @@ FETCH_COLD_MAX = 64
 # How often that is done for a fetch which gets nothing by it, since others take the descriptors away before it can use
 # them: then it is answered with KAFKA_STORAGE_ERROR, and fetches again.
 FETCH_COLD_ROUNDS_MAX = 16
-# Large slices of files in one answer: each holds its file open until the client has read it.
+# Large slices of files in one answer, and in all answers of one connection before we stop reading from it: each holds
+# its file open until the client has read it.
 FETCH_SLICES_MAX = 64
 # Refused requests (client id and API) that are remembered, so that each is told once; and what of a client id is told.
 REFUSALS_REMEMBERED_MAX = 1000
 CLIENT_ID_LOGGED_CHARS_MAX = 100
+# What the slices in answers of all connections may have of the files that may be open. Past it a consumer is answered
+# with no more than a small slice, or a single batch, which is copied.
+LENT_FILES_SHARE = 0.5

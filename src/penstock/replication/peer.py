@@ -14,6 +14,10 @@ class PeerError(PenstockError):
     """The other broker cannot be reached, or did not answer: what became of the request is not known."""
 
 
+class NotSentError(PeerError):
+    """The request never left this broker, so it was not carried out: it may be asked again."""
+
+
 class _Wire(asyncio.Protocol):
     """One connection; its next response, or its end, resolves `answer`."""
 
@@ -66,20 +70,29 @@ class Peer:
         self._turn = asyncio.Lock()
 
     async def ask(self, api_key: int, version: int, request: Any, timeout_s: float) -> Any:
-        """The decoded answer; PeerError leaves open whether the request was carried out."""
-        async with self._turn:
-            try:
-                async with asyncio.timeout(timeout_s):
+        """The decoded answer; PeerError leaves open whether the request was carried out, NotSentError does not.
+
+        The time counts from here, also while others have their turn; nothing is sent once it is over.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        sent = False
+        try:
+            async with asyncio.timeout_at(deadline), self._turn:
+                try:
                     wire = await self._connected()
+                    if loop.time() >= deadline:
+                        raise TimeoutError
+                    sent = True
                     return await wire.ask(api_key, version, request)
-            except Exception as error:
-                # Also what is no address (OverflowError, UnicodeError): another broker's fault is not this one's end.
-                self.close()
-                host, port = self.address
-                raise PeerError(f"{host}:{port} did not answer: {error!r}") from error
-            except BaseException:
-                self.close()  # an answer that nobody waits for must not be taken for the next one's
-                raise
+                except BaseException:
+                    self.close()  # an answer that nobody waits for must not be taken for the next one's
+                    raise
+        except Exception as error:
+            # Also what is no address (OverflowError, UnicodeError): another broker's fault is not this one's end.
+            host, port = self.address
+            kind = PeerError if sent else NotSentError
+            raise kind(f"{host}:{port} did not answer: {error!r}") from error
 
     async def _connected(self) -> _Wire:
         if self._wire is None or not self._wire.usable:

@@ -197,6 +197,7 @@ class Broker:
             self.table,
             FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
             config.fetch_max_bytes,
+            self._seams.files.descriptors,
             self.cluster.follower_reads,
             hints,
             Certainty(config.node_id, hints, partial(catch_up, self.metadata)),
@@ -204,14 +205,15 @@ class Broker:
         )
 
     def _connections(self) -> Connections:
-        config = self._config
+        config, descriptors = self._config, self._seams.files.descriptors
         return Connections(
             self._loop,
             request_bytes_max=config.socket_request_max_bytes,
             receiving_bytes_max=config.queued_max_request_bytes,
-            connections_max=min(config.max_connections, self._seams.files.descriptors.connections_max),
+            connections_max=min(config.max_connections, descriptors.connections_max),
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=config.connections_max_idle_ms,
+            descriptors=descriptors,
             awake_seconds=config.penstock_idle_poll_us / 1e6,
         )
 

@@ -5,6 +5,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Coroutine
 
+from penstock.core.descriptors import Descriptors
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.receiving import ReceiveBudget
@@ -30,6 +31,7 @@ class Connections:
         connections_max: int,
         connections_per_ip_max: int,
         idle_ms_max: int,
+        descriptors: Descriptors,
         awake_seconds: float = 0.0,
     ) -> None:
         self._loop = loop
@@ -40,6 +42,7 @@ class Connections:
         self.bytes_in = 0
         self.bytes_out = 0
         self.refused = 0
+        self.descriptors = descriptors
         self.requests = RequestStats()
         self.receive_budget = ReceiveBudget(loop, receiving_bytes_max)
         self.awake = Awake(loop, awake_seconds)

@@ -4,8 +4,9 @@ No task per request. Produce and Fetch are answered from inside `buffer_updated`
 `Reply` in the queue of owed responses, and later ones line up behind it. Everything else may be a coroutine: then
 reading stops until it is done, so that such requests of one client take effect in the order they were sent.
 
-What it owes is bounded: a client that waits for too many responses, or for requests that are kept while they wait, is
-not read from meanwhile. The bytes themselves are `stream`'s.
+What it owes is bounded: a client that waits for too many responses, or for requests that are kept while they wait, or
+for answers that are there and wait for those before them, is not read from meanwhile. The bytes themselves are
+`stream`'s.
 """
 
 import asyncio
@@ -15,10 +16,12 @@ from collections.abc import Callable, Coroutine
 from struct import Struct
 
 from penstock.core.clock import stopwatch
-from penstock.core.errors import ApiError, ProtocolError
+from penstock.core.errors import ApiError, ProtocolError, StorageError
 from penstock.core.limits import (
+    ANSWER_ASSUMED_BYTES,
     ANSWER_GATHERED_BYTES_MAX,
     ANSWERS_GATHERED_MAX,
+    FETCH_SLICES_MAX,
     REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
@@ -27,11 +30,14 @@ from penstock.core.limits import (
 )
 from penstock.server.owing import Dispatcher, Host, Listening, Outcome, Reply
 from penstock.server.stream import Stream
-from penstock.server.writer import Part
+from penstock.server.writer import Part, size_of, slices_in, small_slices_read
 from penstock.storage.segment import Slice
+from penstock.wire.kafka.api_keys import ApiKey
 
 _SIZE = Struct(">i")
 _FRAME_BYTES_MIN = 8  # api key, version, correlation id
+# Their answers say little more than their requests do, or are made only as large as may be.
+_ANSWERED_SHORTLY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT)))
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +49,10 @@ class KafkaConnection(Stream):
         super().__init__(loop, host, listener)
         self._dispatcher = dispatcher
         self._owed: deque[Reply] = deque()
-        self._held_bytes = 0  # of the requests behind `_owed` that are kept while they wait
+        self._held_bytes = (
+            0  # of the requests behind `_owed` that are kept while they wait, and of answers there
+        )
+        self._held_slices = 0  # of files, in those answers
         self._ready: list[Part] = []
         self._flush_soon = False
         self._api_key = 0  # of the request being dispatched, and since when
@@ -89,6 +98,8 @@ class KafkaConnection(Stream):
                     break
                 if len(self._owed) >= RESPONSES_OWED_MAX or self._held_bytes > held_max:
                     break
+                if self._lent >= FETCH_SLICES_MAX:
+                    break
             if not self._busy:
                 self._make_room(wanted)
         except ProtocolError as error:
@@ -108,7 +119,11 @@ class KafkaConnection(Stream):
         self._regulate_reading()
 
     def _may_take_more(self) -> bool:
-        return len(self._owed) < RESPONSES_OWED_MAX and self._held_bytes <= REQUESTS_HELD_BYTES_MAX
+        return (
+            len(self._owed) < RESPONSES_OWED_MAX
+            and self._held_bytes <= REQUESTS_HELD_BYTES_MAX
+            and self._lent < FETCH_SLICES_MAX
+        )
 
     def _admit(self, wanted: int) -> None:
         at = self._start + _SIZE.size
@@ -135,14 +150,22 @@ class KafkaConnection(Stream):
             parts(reply)
         elif parts is not None:
             reply.send(parts)
-        if self._transport is not None and not self.session.muted_until:
+        if self._transport is None or self.session.muted_until:
+            return
+        if self._may_take_more():
             self._process()
+        else:
+            # Refused room meanwhile, it asks again when it goes on; nobody else would make it go on.
+            self._starved = False
+            self._regulate_reading()
 
     # -- responses ------------------------------------------------------------------------------------------
 
     def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply:
         """A place in the row of responses for the current request, to be filled later."""
         reply = Reply(self, self._api_key, self._began)
+        if not held_bytes and self._api_key not in _ANSWERED_SHORTLY:
+            held_bytes = ANSWER_ASSUMED_BYTES
         if held_bytes:
             reply.abandoned, reply.held_bytes = abandoned, held_bytes
             self._held_bytes += held_bytes
@@ -154,8 +177,24 @@ class KafkaConnection(Stream):
         reply = Reply(self, self._api_key, self._began)
         reply.parts = parts
         self._owed.append(reply)
-        reply.held_bytes = sum(len(part) for part in parts if not isinstance(part, Slice))
-        self._held_bytes += reply.held_bytes
+        self._hold(reply, parts)
+
+    def _hold(self, reply: Reply, parts: list[Part]) -> None:
+        """It is there, and waits for others: from now on its own size counts, not that of its request."""
+        try:
+            reply.parts = parts = small_slices_read(parts)
+        except StorageError as error:
+            log.info("closing the connection of %s: an answer cannot be kept: %s", self.peer, error)
+            self.abort()
+        size = size_of([part for part in parts if not isinstance(part, Slice)])
+        self._held_bytes += size - reply.held_bytes
+        reply.held_bytes, reply.slices = size, slices_in(parts)
+        if reply.slices:
+            self._held_slices += reply.slices
+            self._count_slices()
+
+    def _owed_slices(self) -> int:
+        return self._held_slices
 
     def _may_gather(self, parts: list[Part]) -> bool:
         """Whether further requests may be answered before this answer has gone."""
@@ -165,12 +204,16 @@ class KafkaConnection(Stream):
         self._flush()
         return self._writer is not None and self._writer.unsent_bytes <= SEND_BUFFER_BYTES
 
-    def reply_ready(self, api_key: int, began: float) -> None:
+    def reply_ready(self, reply: Reply, api_key: int, began: float) -> None:
         """Some owed response is there: send those at the front, at the end of this turn of the loop."""
         self._host.requests.observe(api_key, stopwatch() - began)
         owed = self._owed
+        if owed and owed[0] is not reply and reply.parts is not None:
+            self._hold(reply, reply.parts)
+            return
         while owed and (parts := owed[0].parts) is not None:
-            self._held_bytes -= owed.popleft().held_bytes
+            self._held_bytes -= owed[0].held_bytes
+            self._held_slices -= owed.popleft().slices
             self._ready += parts
         if self._ready and not self._flush_soon:
             self._flush_soon = True
@@ -207,4 +250,5 @@ class KafkaConnection(Stream):
             if reply.abandoned is not None:
                 reply.abandoned()
         self._owed.clear()
+        self._held_slices = 0
         self._ready.clear()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.descriptors import Descriptors
 from penstock.core.session import Session
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
@@ -38,6 +39,7 @@ class Host(Protocol):
     requests: RequestStats
     awake: Awake
     receive_budget: ReceiveBudget
+    descriptors: Descriptors  # that answers share with segments
 
     def opened(self, connection: "Stream") -> bool: ...
     def closed(self, connection: "Stream") -> None: ...
@@ -59,14 +61,15 @@ class Listening(Protocol):
 class Reply:
     """A response that is owed."""
 
-    __slots__ = ("_api_key", "_began", "_connection", "abandoned", "held_bytes", "parts")
+    __slots__ = ("_api_key", "_began", "_connection", "abandoned", "held_bytes", "parts", "slices")
 
     def __init__(self, connection: "KafkaConnection", api_key: int, began: float) -> None:
         self._connection = connection
         self._api_key = api_key
         self._began = began
         self.abandoned: Callable[[], None] | None = None  # to be called when the client is gone
-        self.held_bytes = 0  # of the request, while it waits
+        self.held_bytes = 0  # of the request while it waits, of the answer while others are waited for
+        self.slices = 0  # in that answer
         self.parts: list[Part] | None = None
 
     @property
@@ -75,7 +78,7 @@ class Reply:
 
     def send(self, parts: list[Part]) -> None:
         self.parts = parts
-        self._connection.reply_ready(self._api_key, self._began)
+        self._connection.reply_ready(self, self._api_key, self._began)
 
 
 Outcome = list[Part] | Callable[[Reply], None] | None

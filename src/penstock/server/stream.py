@@ -5,8 +5,9 @@ A protocol is a subclass. `_process` is called when bytes have come: it takes wh
 `_gone` are asked and told what their names say.
 
 Memory is bounded: a connection stops reading while its protocol owes too much, while too many bytes are unsent, and
-where the rest of a large request does not fit into what all connections may hold (`receiving`). Nobody keeps the loop
-for long: a busy client gives way to others after `TURN_BYTES_MAX`.
+where the rest of a large request does not fit into what all connections may hold (`receiving`). So are the files that
+answers hold open: they are counted here. Nobody keeps the loop for long: a busy client gives way to others after
+`TURN_BYTES_MAX`.
 
 What writes is chosen by the listener (ADR 4): only it knows whether bytes may go past the transport.
 """
@@ -47,6 +48,9 @@ class Stream(asyncio.BufferedProtocol):
         self._queued = False  # waits for its turn: nothing is read meanwhile
         self._reading = True
         self._in_conversation = False  # small requests, as opposed to bulk
+        self._lent = (
+            0  # slices of files in answers that have not gone: counted for all connections together, too
+        )
         self._turn_bytes = 0  # received since it last gave way to others
         self.last_active = loop.time()
 
@@ -66,6 +70,10 @@ class Stream(asyncio.BufferedProtocol):
 
     def _admit(self, wanted: int) -> None:
         """A large request of `wanted` bytes has begun: ProtocolError where it would be refused for its size."""
+
+    def _owed_slices(self) -> int:
+        """Of files, in answers that are there and wait for others."""
+        return 0
 
     def _gone(self) -> None:
         """The connection is lost: nothing can be answered any more."""
@@ -117,6 +125,7 @@ class Stream(asyncio.BufferedProtocol):
         self._use_buffer(bytearray())
         self._budget.release(self)
         self._gone()
+        self._count_slices()
         self._host.closed(self)
 
     def pause_writing(self) -> None:
@@ -177,6 +186,8 @@ class Stream(asyncio.BufferedProtocol):
 
     def _drained(self) -> None:
         """The client took what it was owed: go on with what it sent meanwhile."""
+        if self._lent:
+            self._count_slices()
         if self._transport is not None and not self._busy and self._may_read():
             self._process()
 
@@ -265,8 +276,15 @@ class Stream(asyncio.BufferedProtocol):
             size += part.size if isinstance(part, Slice) else len(part)
         self._host.bytes_out += size
         self._writer.send(parts)
+        if self._writer.unsent_slices or self._lent:
+            self._count_slices()
         if self._in_conversation and size <= SMALL_TALK_BYTES_MAX:
             self._host.awake.prolong()
+
+    def _count_slices(self) -> None:
+        unsent = 0 if self._writer is None else self._writer.unsent_slices
+        lent, self._lent = self._lent, unsent + self._owed_slices()
+        self._host.descriptors.lent += self._lent - lent
 
     def close(self) -> None:
         if self._transport is not None:

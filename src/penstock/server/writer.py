@@ -14,11 +14,12 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
 from penstock.core.errors import StorageError
+from penstock.core.limits import SLICE_BYTES_MIN
 from penstock.storage.segment import Slice
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,6 @@ Part = bytes | bytearray | memoryview | Slice
 
 _CUT = "the file ended before the slice did"
 
-# Below this, one read and one joined write beat two system calls.
-_SENDFILE_BYTES_MIN = 32 * 1024
 # As much as one sendfile call may take before others on the loop get their turn.
 _SENDFILE_BYTES_MAX = 4 * 1024 * 1024
 # As much as a transport is given at once: little, so that what waits for room waits as a place in a file.
@@ -50,6 +49,11 @@ class Writer(Protocol):
 
     @property
     def unsent_bytes(self) -> int: ...
+    @property
+    def unsent_slices(self) -> int:
+        """Of files that stay open until they have gone."""
+        ...
+
     def send(self, parts: list[Part]) -> None: ...
     def resume(self) -> None:
         """The transport has room again."""
@@ -75,8 +79,12 @@ class TransportWriter:
     def unsent_bytes(self) -> int:
         return self._kept_bytes + self._transport.get_write_buffer_size()
 
+    @property
+    def unsent_slices(self) -> int:
+        return slices_in(self._queue)
+
     def send(self, parts: list[Part]) -> None:
-        self._kept_bytes += _size(parts)
+        self._kept_bytes += size_of(parts)
         self._queue.extend(parts)
         self.resume()
 
@@ -122,7 +130,7 @@ class SocketWriter:
         self._own: socket.socket | None = (
             None  # a second handle: the loop refuses to watch the transport's own
         )
-        self.unsent_bytes = 0
+        self.unsent_bytes = self.unsent_slices = 0
 
     def resume(self) -> None:
         """Nothing: no byte goes through the transport."""
@@ -157,12 +165,9 @@ class SocketWriter:
                 _give_up(self, error)
 
     def _keep(self, parts: list[Part]) -> None:
-        """Small slices as their bytes: each other one holds a file open until the client has read it."""
-        kept = [
-            _read(part) if isinstance(part, Slice) and part.size < _SENDFILE_BYTES_MIN else part
-            for part in parts
-        ]
-        self.unsent_bytes += _size(kept)
+        kept = small_slices_read(parts)
+        self.unsent_bytes += size_of(kept)
+        self.unsent_slices += slices_in(kept)
         self._queue.extend(kept)
 
     def _watch(self) -> None:
@@ -191,6 +196,8 @@ class SocketWriter:
                 self.unsent_bytes -= sent
                 if rest is not None:
                     queue.appendleft(rest)
+                elif isinstance(part, Slice):
+                    self.unsent_slices -= 1
         except BlockingIOError:
             queue.appendleft(part)
             self._watch()
@@ -206,15 +213,26 @@ class SocketWriter:
 
     def close(self) -> None:
         self._queue.clear()
-        self.unsent_bytes = 0
+        self.unsent_bytes = self.unsent_slices = 0
         if self._own is not None:
             self._loop.remove_writer(self._own)
             self._own.close()
             self._own = None
 
 
-def _size(parts: list[Part]) -> int:
+def size_of(parts: list[Part]) -> int:
     return sum(part.size if isinstance(part, Slice) else len(part) for part in parts)
+
+
+def slices_in(parts: Iterable[Part]) -> int:
+    return sum(isinstance(part, Slice) for part in parts)
+
+
+def small_slices_read(parts: list[Part]) -> list[Part]:
+    """What is to wait, with small slices as their bytes: each other one holds a file open until it has gone."""
+    return [
+        _read(part) if isinstance(part, Slice) and part.size < SLICE_BYTES_MIN else part for part in parts
+    ]
 
 
 def _read(part: Slice) -> bytes:
@@ -235,7 +253,8 @@ def _joined(parts: list[Part]) -> bytes | None:
     pieces: list[bytes | bytearray | memoryview] = []
     for part in parts:
         if isinstance(part, Slice):
-            if part.size >= _SENDFILE_BYTES_MIN:
+            # Below this, one read and one joined write beat two system calls.
+            if part.size >= SLICE_BYTES_MIN:
                 return None
             pieces.append(_read(part))
         else:

@@ -15,6 +15,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from penstock.core import limits as bounds
+from penstock.core.descriptors import Descriptors
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.limits import Reader
@@ -22,7 +23,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.certainty import Certainty, InDoubt
 from penstock.services.consumer_fetch import consumer_fetch
-from penstock.services.fetch_answers import distinct, empty, warm_all
+from penstock.services.fetch_answers import copied, distinct, empty, warm_all
 from penstock.services.fetch_sessions import FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerFetch, FollowerReads
 from penstock.services.leader_hints import LeaderHints
@@ -39,8 +40,6 @@ from penstock.wire.kafka.fetch import (
 )
 from penstock.wire.kafka.leaders import Leader
 
-# Smaller slices are read by `pread`, and were as good as read when their place was looked up.
-_PROBED_BYTES_MIN = 32 * 1024
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -57,6 +56,7 @@ class FetchService:
         table: PartitionTable,
         sessions: FetchSessions,
         response_bytes_max: int,
+        descriptors: Descriptors,
         followers: FollowerReads,
         hints: LeaderHints,
         certainty: Certainty,
@@ -68,6 +68,7 @@ class FetchService:
         self._table = table
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
+        self._descriptors = descriptors
         self.followers = followers
         self.hints = hints
         self.certainty = certainty
@@ -110,8 +111,13 @@ class FetchService:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         return None if found is None else self.hints.leader_of(found.id, number)
 
-    def budget(self, request: FetchRequest) -> int:
-        return min(request.max_bytes, self._response_bytes_max)
+    def budget(self, request: FetchRequest) -> tuple[int, int]:
+        """How many bytes an answer may have, and how many large slices of files. Followers are never slow to read."""
+        slices = bounds.FETCH_SLICES_MAX
+        if request.replica_id < 0:
+            slices = min(slices, self._descriptors.lendable)
+        size = min(request.max_bytes, self._response_bytes_max)
+        return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices
 
     def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
         """Read in a thread (some of) what is not in memory, then try again, told whether it could be read."""
@@ -181,7 +187,7 @@ class _Fetch:
         if self._given_up:
             return
         request = self._request
-        left = self._service.budget(request)
+        left, slices_max = self._service.budget(request)
         at_least_one = True
         total = slices = 0
         urgent = last or request.max_wait_ms <= 0 or not self._topics
@@ -205,9 +211,10 @@ class _Fetch:
                     at_least_one = False
                     left = max(0, left - answer.size)
                     total += answer.size
-                    if answer.size >= _PROBED_BYTES_MIN:
+                    if answer.size >= bounds.SLICE_BYTES_MIN:
+                        answer = answer if slices_max else copied(answer)
                         slices += 1
-                        left = left if slices < bounds.FETCH_SLICES_MAX else 0
+                        left = left if slices < slices_max else 0
                 elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
@@ -264,7 +271,8 @@ class _Fetch:
             if isinstance(found, PartitionAnswer):
                 return found
             file, position, size = found
-            may_be_cold = size > _PROBED_BYTES_MIN and self._rounds < bounds.FETCH_WARM_ROUNDS_MAX
+            # Smaller ones are read by `pread`, and were as good as read when their place was looked up.
+            may_be_cold = size > bounds.SLICE_BYTES_MIN and self._rounds < bounds.FETCH_WARM_ROUNDS_MAX
             if may_be_cold and not file.is_cached(size, position):
                 raise ColdRead(partial(file.warm, size, position))
         except ApiError as error:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.partition import Partition
+from penstock.storage.segment import Slice
 from penstock.wire.kafka.fetch import FetchPartition, PartitionAnswer
 
 NO_REPLICA = -1
@@ -44,6 +45,27 @@ def distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[byt
     for topic, partitions in topics:
         merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
     return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
+
+
+class Copied(bytes):
+    """Records as their bytes, in place of where they are."""
+
+    @property
+    def size(self) -> int:
+        return len(self)
+
+
+def copied(answer: PartitionAnswer) -> PartitionAnswer:
+    """The same without a hold on the file; it may be gone."""
+    assert isinstance(answer.records, Slice)
+    file, position, size = answer.records
+    try:
+        data = Copied(file.pread(size, position))
+        if len(data) == size:
+            return answer._replace(records=data)
+    except StorageError:
+        pass
+    return PartitionAnswer(answer.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
 
 
 def warm_all(cold: list[Callable[[], object]]) -> None:

@@ -3,10 +3,10 @@
 Messages are Kafka's, word for word: tools show them.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
-from penstock.controller.care import REPLICAS_TO, without_wish
+from penstock.controller.care import REPLICAS_TO, with_settled
 from penstock.controller.controller import Controller
 from penstock.controller.election import NOBODY, World
 from penstock.controller.moves import begin, cancel, elect_unclean, is_moving, prefer
@@ -63,30 +63,38 @@ class Reassignments:
 
             return decide
 
-        outcomes = await self._each(
-            [(name, decided(target)) for name, target in wanted],
-            "Unable to find a topic named {topic}.",
-            "Unable to find partition {topic}:{partition}.",
-        )
-        await self._forget_wishes(
-            {
-                name
-                for (name, target), outcome in zip(wanted, outcomes, strict=True)
-                if target and outcome is None
-            }
-        )
+        topics = self._metadata.image.topics
+        meant = {name: topics[name].id for (name, _), _ in wanted if name in topics}
+        # Else the caretaker could bring back what it finds missing, before it is told that this is meant so.
+        with self._controller.care.moving_by_hand():
+            outcomes = await self._each(
+                [(name, decided(target)) for name, target in wanted],
+                "Unable to find a topic named {topic}.",
+                "Unable to find partition {topic}:{partition}.",
+            )
+            moved: dict[str, set[int]] = {}
+            for ((name, number), target), outcome in zip(wanted, outcomes, strict=True):
+                if target and outcome is None:
+                    moved.setdefault(name, set()).add(number)
+            await self._settle(moved, meant)
         self._controller.wake()
         return outcomes
 
-    async def _forget_wishes(self, moved: set[Name]) -> None:
-        """Whoever says where replicas are to be has said how many there are to be."""
+    async def _settle(self, moved: Mapping[str, Collection[int]], meant: Mapping[str, bytes]) -> None:
+        """Whoever says where a partition's replicas are to be has said how many; of the others a wish still holds."""
         topics = self._metadata.image.topics
-        for name in sorted({topic for topic, _ in moved if topic in topics}):
-            if REPLICAS_TO in topics[name].configs:
-                with suppress(
-                    ConflictError
-                ):  # somebody changes the topic: the wish stays, and can be taken back
-                    await self._metadata.alter_topic_configs(name, without_wish)
+        for name, numbers in sorted(moved.items()):
+            settled = partial(with_settled, numbers=numbers)
+            for _ in range(_ROUNDS_MAX):
+                if name not in topics or REPLICAS_TO not in topics[name].configs:
+                    break
+                try:
+                    await self._metadata.alter_topic_configs(name, settled, meant.get(name))
+                except ConflictError:  # somebody else changes the topic
+                    continue
+                except ApiError:  # it is gone, or another one's name
+                    pass
+                break
 
     async def elect(self, wanted: Sequence[Name], kind: int) -> list[Outcome]:
         def decide(topic: Topic, number: int, world: World) -> PartitionState:

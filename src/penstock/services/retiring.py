@@ -130,7 +130,13 @@ def refuse_retirement_of_new_topic(config: TopicConfig) -> None:
 
 
 def check_growth(topic: TopicImage) -> None:
-    """ApiError while the numbers that new partitions would get are still in use."""
+    """ApiError where a count is for good, or while the numbers that new partitions would get are still in use."""
+    if topic.name in INTERNAL_TOPICS:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"'{topic.name}' is the broker's own: what belongs where follows from its partition count, so that with "
+            "more partitions what is stored would not be found any more.",
+        )
     if RETIRE_TO in topic.configs:
         live, count = live_count(topic), len(topic.partitions)
         raise ApiError(

@@ -9,6 +9,7 @@ import pytest
 from tests.clients.frameworks.programs import HERE, PYTHON, Reader, java, produce, running
 from tests.integration.raw import wait_until
 
+from penstock.services.refusals import TRANSACTIONS
 from penstock.testing import BrokerProcess, broker
 
 if TYPE_CHECKING:
@@ -91,3 +92,25 @@ def test_a_framework_goes_on_where_it_stopped(
     reader.close()
     # At least once, and nothing of its own making: no count begins anew.
     assert {message if framework.counts else message[1] for message in reader.seen} <= wanted
+
+
+EXACTLY_ONCE = [
+    pytest.param(name, guarantee, words, id=name, marks=pytest.mark.ecosystem(name))
+    for name, guarantee, words in (
+        ("kafka-streams", "exactly_once_v2", TRANSACTIONS),
+        # It ends with whatever comes of closing its consumer then, and does not show why.
+        ("quix", "exactly-once", "Traceback"),
+        ("faust", "exactly_once", "TransactionalIdAuthorizationFailed"),
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "guarantee", "words"), EXACTLY_ONCE)
+def test_exactly_once_is_refused_in_words(
+    name: str, guarantee: str, words: str, queue: BrokerProcess, tmp_path: Path
+) -> None:
+    once, log = f"{name}-once", tmp_path / "log"
+    produce(queue.bootstrap, f"{once}-in", sent("word"))
+    arguments = (queue.bootstrap, once, f"{once}-in", f"{once}-out", str(tmp_path), guarantee)
+    with running(Framework(name, counts=True).command(*arguments), log, may_end=True):
+        wait_until(lambda: words in log.read_text(), f"{name} says that it is refused")

@@ -250,9 +250,11 @@ def test_any_file_system_of_hadoop_does_what_a_folder_does(hadoop: HadoopLake) -
     hadoop.move("a/two", "c/two")
     with pytest.raises(FileNotFoundError):
         hadoop.move("a/two", "c/three")
+    hadoop.create("a/two", b"4444")
+    hadoop.move("a/two", "c/two")
     hadoop.delete("a")
     hadoop.delete("a")
-    assert hadoop.list("") == [Stored("c/two", 3)]
+    assert hadoop.list("") == [Stored("c/two", 4)]
 
 
 def test_an_archive_on_hadoop_is_one_of_a_folder(

@@ -51,12 +51,19 @@ async def test_a_write_by_name_never_changes_the_topic_that_came_after(write):
     assert late.image.topics == {"t": new}, "who decides again has to see what there is"
 
 
-async def test_a_deletion_that_waited_deletes_what_it_was_asked_to_delete():
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda metadata, meant: metadata.delete_topic("t", meant),
+        lambda metadata, meant: metadata.alter_topic_configs("t", lambda _: {"retention.ms": "1"}, meant),
+    ],
+)
+async def test_what_waited_for_its_turn_changes_what_it_was_asked_to_change(write):
     store = MemoryStore()
     metadata = await _metadata(store, 1)
     (old,) = await metadata.create_topics([NewTopic("t", [ALONE], {})])
     async with metadata._turn:
-        waiting = asyncio.ensure_future(metadata.delete_topic("t", old.id))
+        waiting = asyncio.ensure_future(write(metadata, old.id))
         await asyncio.sleep(0)
         other = await _metadata(store, 2)
         await other.delete_topic("t")

@@ -160,3 +160,25 @@ def test_the_system_refuses_and_segments_give_way(tmp_path: Path) -> None:
 def test_another_process_has_its_own() -> None:
     files = OsFiles()
     assert pickle.loads(pickle.dumps(files)).descriptors is not files.descriptors
+
+
+def test_answers_are_lent_half_of_the_files_and_no_one_of_them_all(files: MemFiles) -> None:
+    files.limit_files(100)
+    descriptors = files.descriptors
+    lent = []
+    while share := descriptors.lendable:
+        lent.append(share)
+        descriptors.lent += share
+    assert descriptors.lent == 50
+    assert lent[0] == 25
+
+
+def test_who_is_refused_a_file_is_told_of_in_the_log(
+    files: MemFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = holders(files, 5)
+    held = [one.open() for one in row[:4]]
+    with pytest.raises(TooManyFilesError):
+        row[4].open()
+    assert "a file is not opened: all 4 files" in caplog.text
+    del held

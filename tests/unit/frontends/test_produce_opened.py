@@ -7,7 +7,10 @@ import pytest
 from tests.integration.raw import make_batch, produce_request
 from tests.unit.frontends.in_memory import Machine
 
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
 from penstock.core.lease import Work
+from penstock.services.produce import ProduceService
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
 
@@ -19,15 +22,20 @@ class Client:
         self._reader, self._writer = reader, writer
         self._connection = ClientConnection("tester")
 
-    def produce(self, acks: int) -> None:
-        request = produce_request("t", [(0, make_batch([LARGE]))], acks)
+    def produce(self, acks: int, batch: bytes | None = None) -> None:
+        request = produce_request("t", [(0, batch or make_batch([LARGE]))], acks)
         self._writer.write(self._connection.send(ApiKey.PRODUCE, 9, request, answered=acks != 0)[1])
 
     async def answers(self, count: int) -> list[Any]:
+        return [one.base_offset for one in await self.results(count)]
+
+    async def results(self, count: int) -> list[Any]:
         found: list[Any] = []
         while len(found) < count:
-            found += self._connection.receive(await self._reader.read(1 << 16))
-        return [one.message().responses[0].partition_responses[0].base_offset for one in found]
+            data = await self._reader.read(1 << 16)
+            assert data, "the connection was closed"
+            found += self._connection.receive(data)
+        return [one.message().responses[0].partition_responses[0] for one in found]
 
     def close(self) -> None:
         self._writer.close()
@@ -60,4 +68,25 @@ async def test_no_answer_to_acks_0_holds_up_no_other_answer() -> None:
         for acks in (0, 0, 1):
             client.produce(acks)
         assert await client.answers(1) == [2]
+        client.close()
+
+
+async def test_a_replica_that_is_moved_away_while_its_batch_is_opened_is_led_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Machine().broker() as asked, asyncio.timeout(10):
+        await asked.create("t", {"cleanup.policy": "compact"})
+        topic = asked.broker.table.by_name[b"t"]
+
+        def move_away(*_: object) -> Any:
+            topic.led, topic.partitions = {}, {}
+            raise ApiError(ErrorCode.INVALID_RECORD)  # which its leader will find out
+
+        monkeypatch.setattr(ProduceService, "open_batch", move_away)
+        partitions = topic.partitions
+        client = Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port))
+        client.produce(1)
+        (result,) = await client.results(1)
+        topic.led, topic.partitions = partitions, partitions
+        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         client.close()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.server.unlistened import Unlistened
 
+from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.limits import SMALL_TALK_BYTES_MAX
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
@@ -33,6 +34,7 @@ class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
         self.requests = RequestStats()
         self.awake = CountingAwake(loop, 0)
+        self.descriptors = Descriptors(Shares(100, 100))
         self.receive_budget = ReceiveBudget(loop, -1)
         self._answer = bytes(answer_bytes)
 

@@ -10,6 +10,7 @@ import pytest
 import uvloop
 from tests.unit.server.unlistened import Unlistened, connections, real_listener
 
+from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import RECEIVE_BUFFER_BYTES, RECEIVE_CHECK_SECONDS, TURN_BYTES_MAX
 from penstock.core.stats import RequestStats
@@ -69,6 +70,7 @@ class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop, budget_bytes: int = BUDGET_BYTES) -> None:
         self.requests = RequestStats()
         self.awake = Awake(loop, 0)
+        self.descriptors = Descriptors(Shares(100, 100))
         self.receive_budget = ReceiveBudget(loop, budget_bytes)
         self.answered: list[int] = []
 

@@ -20,7 +20,8 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.reading = True
-        self.written = b""
+        self.aborted = False
+        self.written = bytearray()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -32,6 +33,9 @@ class Wire(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def pause_reading(self) -> None:
         self.reading = False

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.config.listeners import ListenerConfig
+from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.endpoints import Address
 from penstock.server.connections import Connections
 from penstock.server.kafka_connection import KafkaConnection
@@ -27,6 +28,7 @@ def connections(loop: asyncio.AbstractEventLoop, request_bytes_max: int = 1000) 
         connections_max=10,
         connections_per_ip_max=10,
         idle_ms_max=600_000,
+        descriptors=Descriptors(Shares(100, 100)),
     )
 
 

@@ -11,6 +11,8 @@ from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFullError
+from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.services.coordinator.group_kind import GroupKind
 from penstock.services.topic_deletions import TopicReference
 from penstock.services.topic_plans import WantedTopic
 from penstock.services.topics import CreatedTopic, MorePartitions, TopicService
@@ -212,3 +214,15 @@ async def test_replicas_come_from_all_live_brokers() -> None:
     await here.topics.create_partitions([("t", MorePartitions(6))], timeout_ms=5000)
     states = here.metadata.image.topics["t"].partitions
     assert sorted(state.leader for state in states) == [1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("name", sorted({GroupKind.topic, *INTERNAL_TOPICS}))
+async def test_what_is_found_by_a_partition_count_never_gets_another_one(name: str) -> None:
+    node = await Node.on(MemoryStore())
+    await node.create(name)
+    for validate_only in (True, False):
+        grown = await node.topics.create_partitions(
+            [(name, MorePartitions(2))], timeout_ms=5000, validate_only=validate_only
+        )
+        assert [error and error.code for error in grown.values()] == [ErrorCode.INVALID_PARTITIONS]
+    assert len(node.metadata.image.topics[name].partitions) == 1

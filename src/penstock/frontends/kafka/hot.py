@@ -105,9 +105,8 @@ class HotPath:
                 alone = partition.leading is None
                 if not (partition.is_committed(last) if alone else is_acknowledged(partition, acks, last)):
                     if pending is None:
-                        reply = asker.defer()
                         pending = PendingProduce(
-                            partial(self._send_produced, reply, correlation_id, version, answered)
+                            partial(self._send_produced, asker.defer(), correlation_id, version, answered)
                         )
                     wait_for_acks(partition, acks, last, pending, answers)
             answered.append((name, answers))
@@ -273,9 +272,10 @@ class HotPath:
                             partial(self._produce.open_batch, topic, number, batch)
                         )
                     except ApiError as error:
-                        start_offset = _log_start_for(error, topic.partitions[number])  # led or not by now
-                        answers.append((number, error.code, -1, -1, start_offset, _why(error)))
-                        continue
+                        if number in topic.partitions:  # led or not; else it was moved away, and that is told
+                            start_offset = _log_start_for(error, topic.partitions[number])
+                            answers.append((number, error.code, -1, -1, start_offset, _why(error)))
+                            continue
                 last = self._append(answers, topic, number, batch, acks, version)
                 if topic is not None and last >= 0 and not is_acknowledged(topic.led[number], acks, last):
                     wait_for_acks(topic.led[number], acks, last, pending, answers)

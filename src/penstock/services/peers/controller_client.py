@@ -1,6 +1,11 @@
 """The way to the controller, wherever it is: here, or on the broker that the metadata names.
 
 Requests that only the controller may carry out are forwarded as they came, so that clients need not know who it is.
+Each is carried out once at most: one that left this broker and was not answered may have been carried out, and sent
+again it would mean whatever has its name by then. A topic that was deleted and made again would be deleted again. So
+the client is told that the outcome is open, and asks again itself if it wants to. What only looks is asked again.
+
+What a leader asks for its partitions has a connection of its own: it must not wait for what clients ask.
 """
 
 import asyncio
@@ -9,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.replication.peer import PeerError
+from penstock.core.limits import FORWARDED_REQUESTS_MAX
+from penstock.replication.peer import NotSentError, PeerError
 from penstock.services import alter_partition
+from penstock.services.peers.open_outcomes import outcome_open
 from penstock.services.peers.peers import Peers
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -21,6 +28,7 @@ if TYPE_CHECKING:
 _ALTER_PARTITION_VERSION = 3
 _ANSWER_SECONDS = 5.0
 _RETRY_SECONDS = 0.1
+_LOOKS_ONLY = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.LIST_PARTITION_REASSIGNMENTS})
 
 
 class ControllerClient:
@@ -28,6 +36,7 @@ class ControllerClient:
         self._peers = peers
         self._image = image
         self.controller: Controller | None = None
+        self._forwarded = 0  # under way
 
     @property
     def is_here(self) -> bool:
@@ -36,24 +45,36 @@ class ControllerClient:
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         if self.controller is not None and self.controller.is_active:
             return await alter_partition.answer(self.controller, request)
-        answer = await self._ask(ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, request, _ANSWER_SECONDS)
+        answer = await self._ask(
+            "alter-partition", ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, request, _ANSWER_SECONDS
+        )
         assert isinstance(answer, AlterPartitionResponse)
         return answer
 
     async def forward(self, api_key: int, version: int, request: Any, timeout_s: float) -> Any:
-        """A client's request, carried out by the controller; ApiError when there is none for so long."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
+        """The answer to a client's request; ApiError where nobody carried it out, within that time."""
+        if self._forwarded >= FORWARDED_REQUESTS_MAX:
+            raise ApiError(
+                ErrorCode.NOT_CONTROLLER, f"{self._forwarded} requests wait for the controller already"
+            )
+        self._forwarded += 1
+        try:
+            return await self._forward(api_key, version, request, timeout_s)
+        finally:
+            self._forwarded -= 1
+
+    async def _forward(self, api_key: int, version: int, request: Any, timeout_s: float) -> Any:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         while True:
-            left = deadline - asyncio.get_running_loop().time()
             try:
-                return await self._ask(api_key, version, request, max(left, 0.001))
+                return await self._ask("forwarded", api_key, version, request, deadline - loop.time())
             except PeerError as error:
-                if left <= 0:
+                if api_key not in _LOOKS_ONLY and not isinstance(error, NotSentError):
+                    return outcome_open(api_key, request, str(error))
+                if self.is_here or loop.time() + _RETRY_SECONDS >= deadline:
                     raise ApiError(ErrorCode.NOT_CONTROLLER, str(error)) from error
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _ask(self, api_key: int, version: int, request: Any, timeout_s: float) -> Any:
-        peer = self._peers.peer(self._image.controller, "controller")
-        if peer is None:
-            raise PeerError("there is no controller now")
-        return await peer.ask(api_key, version, request, timeout_s)
+    async def _ask(self, purpose: str, api_key: int, version: int, request: Any, timeout_s: float) -> Any:
+        return await self._peers.ask(self._image.controller, purpose, api_key, version, request, timeout_s)

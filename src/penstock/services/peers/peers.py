@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.coordination.image import ClusterImage
-from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
+from penstock.replication.peer import CLIENT_ID_PREFIX, NotSentError, Peer
 
 
 class Peers:
@@ -30,7 +30,7 @@ class Peers:
     ) -> Any:
         peer = self.peer(broker, purpose)
         if peer is None:
-            raise PeerError(f"broker {broker} is not there")
+            raise NotSentError(f"broker {broker} is not there")
         return await peer.ask(api_key, version, request, timeout_s)
 
     def close(self) -> None:

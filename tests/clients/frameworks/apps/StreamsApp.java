@@ -10,7 +10,7 @@ import org.apache.kafka.streams.kstream.Produced;
 /**
  * Kafka Streams: counts messages by key, behind a repartition topic and in a store with a changelog.
  *
- * <p>Arguments: bootstrap, name, source, target, directory.
+ * <p>Arguments: bootstrap, name, source, target, directory; and a processing guarantee, if any.
  */
 public final class StreamsApp {
     public static void main(String[] arguments) {
@@ -21,7 +21,8 @@ public final class StreamsApp {
                 "state.dir", arguments[4],
                 "auto.offset.reset", "earliest",
                 "commit.interval.ms", "100",
-                "statestore.cache.max.bytes", "0"));
+                "statestore.cache.max.bytes", "0",
+                "processing.guarantee", arguments.length > 5 ? arguments[5] : "at_least_once"));
         var text = Serdes.String();
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(arguments[2], Consumed.with(text, text))

@@ -1,6 +1,6 @@
 """faust-streaming: counts messages by key, in a table with a changelog.
 
-Arguments: bootstrap, name, source, target, directory.
+Arguments: bootstrap, name, source, target, directory; and a processing guarantee, if any.
 """
 
 import sys
@@ -10,7 +10,7 @@ import faust
 # Of changelogs; those of the source must be as many, as the broker makes it (`num.partitions`).
 PARTITIONS = 2
 
-bootstrap, name, source, target, directory = sys.argv[1:]
+bootstrap, name, source, target, directory, *guarantee = sys.argv[1:]
 app = faust.App(
     name,
     broker=f"kafka://{bootstrap}",
@@ -18,6 +18,7 @@ app = faust.App(
     topic_partitions=PARTITIONS,
     web_enabled=False,
     broker_commit_interval=0.2,
+    processing_guarantee=guarantee[0] if guarantee else "at_least_once",
 )
 words = app.topic(source, key_type=bytes, value_type=bytes, value_serializer="raw", key_serializer="raw")
 counts = app.topic(target, key_type=bytes, value_type=bytes, value_serializer="raw", key_serializer="raw")

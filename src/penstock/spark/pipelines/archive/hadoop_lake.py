@@ -118,11 +118,11 @@ class HadoopLake:
     def move(self, source: str, target: str) -> None:
         with self._errors(target):
             old, new = self._path(source), self._path(target)
-            # S3 copies, whole, and deletes then: whoever is killed in between leaves both, and no rename over it works.
-            if self._fs.exists(new):
-                return
+            # S3 copies, whole, and deletes then: whoever is killed in between leaves both. The one that is to be moved
+            # is right: the other may be of a round that a restored manifest does not know.
             if self._fs.exists(old):
                 self._fs.mkdirs(new.getParent())
+                self._fs.delete(new, False)  # no rename goes over it
                 if self._fs.rename(old, new):
                     return
             if not self._fs.exists(new):
