@@ -107,7 +107,7 @@ class Story:
                 self.stopped_during(work, goes)
 
     def stopped_during(self, work: Callable[[], object], goes: Goes) -> None:
-        before, synced, latest = self.stored(), self.log.synced_end.offset, self.latest()
+        before, synced, latest = stored_in(self.log), self.log.synced_end.offset, self.latest()
         how = self.rng.choice([*WAYS, *[self.way] * len(WAYS)])
         self.begin(how)
         try:
@@ -119,7 +119,7 @@ class Story:
         log = self.log
         self.opened_after(how)
         self.cleaned_to = 0
-        after = self.came_back() if self.log is not log else self.stored()
+        after = self.came_back() if self.log is not log else stored_in(self.log)
         assert self.log.cleaned.tombstones >= self.tombstones
         keeps_all = self.steps[-1] in ("kill", "error", "full disk", "shortage", "write-back")
         stays = [one for one in before if keeps_all or one.last < synced]
@@ -159,7 +159,7 @@ class Story:
 
     def came_back(self) -> list[Stored]:
         """What there is; of what retention had taken, all from some place on."""
-        found = self.stored()
+        found = stored_in(self.log)
         back = [one for one in found if one in self.leaving]
         assert back == self.leaving[len(self.leaving) - len(back) :], "a hole"
         self.leaving = []
@@ -234,7 +234,7 @@ class Story:
         _, work = self.append()
         work()
         self.sync_now(checkpoint=self.rng.random() < 0.5)
-        before = self.stored()
+        before = stored_in(self.log)
         self.files = self.files.crash(self.rng)
         self.log = self.open()
         assert self.came_back() == before
@@ -353,7 +353,7 @@ class Story:
             self.sync_now(checkpoint=True)
 
         def work() -> None:
-            before = self.stored()
+            before = stored_in(self.log)
             deletion = self.log.expire(limits, self.log.synced_end.offset, NOW_MS)
             self.went_below = max(self.went_below, self.log.start_offset)
             self.leaving += [one for one in before if one.last < self.log.start_offset]
@@ -393,9 +393,6 @@ class Story:
 
     def nothing(self) -> Step:
         return Goes(), lambda: None
-
-    def stored(self) -> list[Stored]:
-        return stored_in(self.log)
 
     def latest(self) -> dict[bytes | None, bytes | None]:
         return {key: value for _, key, value in contents(self.log)}
