@@ -1,9 +1,19 @@
-"""Coroutine tests run on a loop of their own."""
+"""Coroutine tests run on a loop of their own, and Ctrl-C means the same in every test."""
 
 import asyncio
 import inspect
+import signal
+from collections.abc import Iterator
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def _ordinary_ctrl_c() -> Iterator[None]:
+    """A Spark that another test shares this process with has a handler of its own."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.hookimpl(tryfirst=True)

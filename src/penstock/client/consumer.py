@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from penstock.client.commits import Plan, check_plan
 from penstock.client.encryption import Encryption
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, ClosedError
 from penstock.client.gathering import Gathering
 from penstock.client.message import Message
 from penstock.client.profiles import Delivery, Profile, consumer_settings
@@ -354,6 +354,8 @@ class Consumer:
 
     def commit(self) -> None:
         """Commit now, and wait for it: everything up to and with the message in hand."""
+        if self._reader.closed:
+            raise ClosedError("this consumer is closed: make another one")
         self._reader.window.finish()
         self._reader.commit()
 
