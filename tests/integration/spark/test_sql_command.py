@@ -81,6 +81,7 @@ def test_a_running_query_is_listed_and_ends_on_ctrl_c(topics: Topics, tmp_path: 
     assert penstock("pipeline", "status", extra=state).out.startswith("no pipelines run here")
 
 
+@pytest.mark.soak  # a whole Spark for one sentence
 def test_a_query_that_is_wrong_is_one_line(topics: Topics) -> None:
     done = penstock("pipeline", "sql", "SELECT id FROM range(1) WHERE (", *LOCAL, bootstrap=topics.bootstrap)
     assert done.code == 1
