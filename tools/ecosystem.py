@@ -43,7 +43,8 @@ def passed() -> dict[str, dict[str, Any]]:
 
 
 def page() -> str:
-    text = _HEAD
+    note = tomllib.loads(ROWS.read_text()).get("note", "")
+    text = _HEAD + (f"\n{note}\n" if note else "")
     for kind, title in (("client", "Clients"), ("framework", "Frameworks and tools")):
         text += _TABLE.format(title=title)
         text += "".join(_line(row, passed().get(row["name"])) for row in rows() if row["kind"] == kind)
