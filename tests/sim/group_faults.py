@@ -86,7 +86,7 @@ def memory_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
         if group_offsets.check_committer(shard.state.groups.get(by.group_id), by) is ErrorCode.NONE:
             for topic, topic_id, partition, offset, *_ in entries:
                 value = CommittedOffset(offset, topic_id=topic_id)
-                shard.state.offsets_of(by.group_id).set(topic, partition, value)
+                shard.state.set_offset(by.group_id, topic, partition, value)
         return honest(service, by, entries, retention_ms, later)
 
     monkeypatch.setattr(group_offsets, "expiry", lambda retention_ms, now_ms: now_ms + retention_ms + 1)

@@ -86,6 +86,15 @@ GROUP_MEMBERS_RECORDS_MAX = 4
 # The same of all groups of a broker; past it only members that say little are let in.
 GROUPS_MEMBERS_BYTES_MAX = 128 * 1024 * 1024
 MEMBER_BYTES_SMALL_MAX = 4 * 1024
+# What the groups that a broker coordinates may take of its memory: names, members, offsets with their metadata. Past it
+# no group is made. Those that are there may take a quarter more, for partitions and members that come to them; past
+# that they commit what they have committed before, and nothing else.
+GROUPS_BYTES_MAX = 128 * 1024 * 1024
+GROUPS_RESERVE_BYTES = GROUPS_BYTES_MAX // 4
+# About what each takes, as measured, without what its client chose.
+GROUP_BYTES = 1500
+GROUP_MEMBER_BYTES = 500
+GROUP_OFFSET_BYTES = 200
 # Topics that a group's members may name before nobody looks which they are: the group counts as reading any.
 SUBSCRIBED_TOPICS_MAX = 20_000
 # So much of a client's name goes into the member ids that it is given.

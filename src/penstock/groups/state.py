@@ -8,6 +8,7 @@ while it is in service: its members in memory are ahead of what is stored of the
 from collections.abc import Iterable
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import GROUP_BYTES
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import ClassicSettings
 from penstock.groups.classic.states import DEAD, EMPTY
@@ -15,16 +16,17 @@ from penstock.groups.classic.timeouts import begin_sessions, expire
 from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopics, Now, Ticket
 from penstock.groups.offsets.commit import offset_tombstone
 from penstock.groups.offsets.retention import expired_offsets
-from penstock.groups.offsets.table import OffsetTable
+from penstock.groups.offsets.table import OffsetTable, offset_bytes
 from penstock.groups.records.group_value import decode_group_value
 from penstock.groups.records.keys import GroupKey, OffsetKey, decode_key, encode_group_key
-from penstock.groups.records.offset_value import NO_TOPIC_ID, decode_offset_value
+from penstock.groups.records.offset_value import NO_TOPIC_ID, CommittedOffset, decode_offset_value
 
 
 class CoordinatorState:
-    __slots__ = ("groups", "offsets")
+    __slots__ = ("groups", "offsets", "size_bytes")
 
     def __init__(self) -> None:
+        self.size_bytes = 0  # about what groups take, with their offsets and without their members
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets: dict[str, OffsetTable] = {}
 
@@ -33,7 +35,19 @@ class CoordinatorState:
     def get_or_create(self, group_id: str, now: Now) -> ClassicGroup:
         group = self.groups.get(group_id)
         if group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, state_since_ms=now.wall_ms)
+            group = self._add(ClassicGroup(group_id, state_since_ms=now.wall_ms))
+        return group
+
+    def _add(self, group: ClassicGroup) -> ClassicGroup:
+        if group.id not in self.groups:
+            self.size_bytes += GROUP_BYTES + len(group.id)
+        self.groups[group.id] = group
+        return group
+
+    def _remove(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            self.size_bytes -= GROUP_BYTES + len(group_id)
         return group
 
     def offsets_of(self, group_id: str) -> OffsetTable:
@@ -41,6 +55,14 @@ class CoordinatorState:
         if table is None:
             table = self.offsets[group_id] = OffsetTable()
         return table
+
+    def set_offset(self, group_id: str, topic: str, partition: int, value: CommittedOffset) -> None:
+        table = self.offsets_of(group_id)
+        before = table.get(topic, partition)
+        table.set(topic, partition, value)
+        self.size_bytes += offset_bytes(value.metadata)
+        if before is not None:
+            self.size_bytes -= offset_bytes(before.metadata)
 
     # -- replay --------------------------------------------------------------------------------------------
 
@@ -56,13 +78,13 @@ class CoordinatorState:
                 else:
                     offset = decode_offset_value(value)
                     if group_id not in self.groups:
-                        self.groups[group_id] = ClassicGroup(group_id)
-                    self.offsets_of(group_id).set(topic, partition, offset)
+                        self._add(ClassicGroup(group_id))
+                    self.set_offset(group_id, topic, partition, offset)
             case GroupKey(group_id):
                 if value is None:
                     self._forget_group(group_id)
                 else:
-                    self.groups[group_id] = ClassicGroup.restored(group_id, decode_group_value(value))
+                    self._add(ClassicGroup.restored(group_id, decode_group_value(value)))
             case _:
                 return False
         return True
@@ -70,19 +92,21 @@ class CoordinatorState:
     def _forget_offset(self, group_id: str, topic: str, partition: int) -> None:
         table = self.offsets.get(group_id)
         if table is not None:
-            table.remove(topic, partition)
+            removed = table.remove(topic, partition)
+            if removed is not None:
+                self.size_bytes -= offset_bytes(removed.metadata)
             if not table.topics:
                 del self.offsets[group_id]
                 group = self.groups.get(group_id)
                 if group is not None and group.is_simple and group.state is EMPTY and not group.pending:
-                    del self.groups[group_id]
+                    self._remove(group_id)
 
     def _forget_group(self, group_id: str) -> None:
-        group = self.groups.pop(group_id, None)
+        group = self._remove(group_id)
         if group is not None:
             group.state = DEAD
         if self.offsets.get(group_id):  # they outlive it, as a simple group's
-            self.groups[group_id] = ClassicGroup(group_id)
+            self._add(ClassicGroup(group_id))
         else:
             self.offsets.pop(group_id, None)
 

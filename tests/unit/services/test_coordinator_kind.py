@@ -29,11 +29,12 @@ class Account:
     amount: int = 0
     earliest: float = NEVER
     armed_at: float = NEVER
-    told_bytes: int = 0
+    size_bytes: int = 0
 
 
 @dataclass
 class Accounts:
+    size_bytes: int = 0
     known: dict[str, Account] = field(default_factory=dict)
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     heard: list[str] = field(default_factory=list)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import GROUP_MEMBER_BYTES
 from penstock.groups.classic.states import EMPTY, GroupState, check_transition
 from penstock.groups.classic.subscription import subscribed_topics
 from penstock.groups.decision import NEVER, Now, Ticket
@@ -90,6 +91,11 @@ class ClassicGroup:
     @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL
+
+    @property
+    def size_bytes(self) -> int:
+        """About what its members take in memory, and those that are to become some."""
+        return self.told_bytes + (len(self.members) + len(self.pending)) * GROUP_MEMBER_BYTES
 
     def is_subscribed_to(self, topic: str) -> bool:
         if self.subscribed is None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.core.limits import GROUP_OFFSET_BYTES
 from penstock.groups.records.offset_value import CommittedOffset
 
 
@@ -24,12 +25,20 @@ class OffsetTable:
             partitions = self.topics[topic] = {}
         partitions[partition] = value
 
-    def remove(self, topic: str, partition: int) -> None:
+    def remove(self, topic: str, partition: int) -> CommittedOffset | None:
+        """What was committed there."""
         partitions = self.topics.get(topic)
-        if partitions is not None and partitions.pop(partition, None) is not None and not partitions:
+        removed = partitions.pop(partition, None) if partitions is not None else None
+        if removed is not None and not partitions:
             del self.topics[topic]
+        return removed
 
     def all(self) -> Iterator[tuple[str, int, CommittedOffset]]:
         for topic, partitions in self.topics.items():
             for partition, value in partitions.items():
                 yield topic, partition, value
+
+
+def offset_bytes(metadata: str) -> int:
+    """About what an offset takes in memory."""
+    return GROUP_OFFSET_BYTES + len(metadata)

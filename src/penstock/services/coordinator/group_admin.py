@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.turns import give_way
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import DEAD, STABLE, GroupState
 from penstock.services.coordinator.group_kind import GroupCoordinator
@@ -43,16 +44,15 @@ class GroupAdminService:
     def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
 
-    def list(self) -> list[GroupListing]:
-        """Every group here; ApiError while some are not known yet."""
-        found = []
-        for shard in self._runtime.shards():
+    async def list(self) -> list[GroupListing]:
+        """Every group here; ApiError while some are not known yet. Others have their turn in between."""
+        found: list[GroupListing] = []
+        for shard in list(self._runtime.shards()):
             if shard.status is Status.LOADING:
                 raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            found += [
-                GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC)
-                for group in shard.state.groups.values()
-            ]
+            for group in list(shard.state.groups.values()):
+                await give_way(len(found))
+                found.append(GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC))
         return found
 
     def states(self) -> dict[str, int]:

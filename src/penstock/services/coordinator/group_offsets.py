@@ -15,10 +15,11 @@ from penstock.groups.offsets.commit import (
     keep_session,
     offset_tombstone,
 )
-from penstock.groups.offsets.table import OffsetTable
+from penstock.groups.offsets.table import OffsetTable, offset_bytes
 from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import CommittedOffset, encode_offset_value
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
+from penstock.services.coordinator.group_room import GroupRoom
 from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.shard import Status
 
@@ -34,6 +35,7 @@ _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that 
 class GroupOffsetService:
     def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
+        self._room = GroupRoom(runtime)
         self.commits = 0
 
     def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later) -> None:
@@ -51,9 +53,13 @@ class GroupOffsetService:
         if group is None and not _is_storable(group_id):
             shard.answer_refused(later, ErrorCode.INVALID_GROUP_ID)
             return
+        if group is None and not self._room.has_for_group(shard.now().seconds):
+            shard.answer_refused(later, ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+            return
         now_ms = shard.wall_ms()
         expires_ms = expiry(retention_ms, now_ms)
         codes = []
+        left_bytes: int | None = None  # looked up for what is new alone
         try:
             if group is None:
                 state.get_or_create(group_id, shard.now())
@@ -64,6 +70,15 @@ class GroupOffsetService:
                 if metadata and not self._takes_metadata(metadata):
                     codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                     continue
+                known = offsets.get(topic, partition)
+                if known is None or metadata or known.metadata:
+                    growth = offset_bytes(metadata or "") - (offset_bytes(known.metadata) if known else 0)
+                    left_bytes = self._room.left_bytes if left_bytes is None else left_bytes
+                    if growth > 0 and not self._room.has_for_offset(growth, left_bytes, shard.now().seconds):
+                        codes.append(ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
+                        continue
+                    left_bytes -= growth
+                    state.size_bytes += growth
                 value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms, topic_id)
                 # Encoded first: what cannot be stored must not be in memory either.
                 key, encoded = encode_offset_key(group_id, topic, partition), encode_offset_value(value)

@@ -24,10 +24,15 @@ class Subject(Protocol):
     id: str
     earliest: float  # a lower bound of its deadlines, in seconds of the loop
     armed_at: float  # the shard's: when it will look here next
-    told_bytes: int  # what clients told of it and memory keeps
+
+    @property
+    def size_bytes(self) -> int:
+        """About what of it grows and shrinks by what is decided, in memory: a group's members."""
 
 
 class Machine(Protocol[SettingsT_contra]):
+    size_bytes: int  # about what the rest takes in memory
+
     def apply(
         self, key: bytes | None, value: bytes | None, offset: int = ..., producer_id: int = ...
     ) -> bool:

@@ -9,6 +9,7 @@ from penstock.core.limits import (
     MEMBER_BYTES_SMALL_MAX,
     MEMBER_ID_NAME_CHARS_MAX,
 )
+from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.join import join
 from penstock.groups.classic.leave import leave
 from penstock.groups.classic.requests import (
@@ -21,7 +22,9 @@ from penstock.groups.classic.requests import (
     SyncReply,
 )
 from penstock.groups.classic.sync import heartbeat, sync
+from penstock.groups.decision import Now
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
+from penstock.services.coordinator.group_room import GroupRoom
 from penstock.services.coordinator.later import Later
 
 # A name that takes more bytes cannot be stored.
@@ -33,6 +36,7 @@ _VARIANTS = {f"{digit:x}": f"{digit & 3 | 8:x}" for digit in range(16)}
 class MembershipService:
     def __init__(self, runtime: GroupCoordinator) -> None:
         self._runtime = runtime
+        self._room = GroupRoom(runtime)
 
     def new_member_id(self, client_id: str, instance_id: str | None) -> str:
         """As Kafka makes them: the client's name and a random UUID (version 4)."""
@@ -58,19 +62,28 @@ class MembershipService:
             later.fill(JoinReply(ErrorCode.INVALID_REQUEST, request.member_id))
             return
         told = request.size_bytes()
-        if told > MEMBER_BYTES_SMALL_MAX and self._runtime.told_bytes + told > GROUPS_MEMBERS_BYTES_MAX:
+        if told > MEMBER_BYTES_SMALL_MAX and self._runtime.subjects_bytes + told > GROUPS_MEMBERS_BYTES_MAX:
             later.fill(JoinReply(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id))
             return
         now = shard.now()
-        if request.member_id == UNKNOWN_MEMBER:
-            group = shard.state.get_or_create(request.group_id, now)
-        else:
-            known = shard.state.groups.get(request.group_id)
-            if known is None:
-                shard.answer(later, JoinReply(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
-                return
-            group = known
+        error = self._refusal(shard.state.groups.get(request.group_id), request, now)
+        if error is not ErrorCode.NONE:
+            shard.answer(later, JoinReply(error, request.member_id))
+            return
+        group = shard.state.get_or_create(request.group_id, now)
         shard.decide(group, lambda: join(group, request, later, settings, now), later)
+
+    def _refusal(self, group: ClassicGroup | None, request: Join, now: Now) -> ErrorCode:
+        """Of who is not there yet; whoever is may join again."""
+        if request.member_id != UNKNOWN_MEMBER:
+            return ErrorCode.UNKNOWN_MEMBER_ID if group is None else ErrorCode.NONE
+        if group is None:
+            # Nothing that passes soon: clients give up, and say so.
+            has_room = self._room.has_for_group(now.seconds)
+            return ErrorCode.NONE if has_room else ErrorCode.GROUP_MAX_SIZE_REACHED
+        if request.instance_id in group.static_ids or self._room.has_for_member(now.seconds):
+            return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE  # members go, so the next attempt may find room
 
     def sync(self, request: Sync, later: Later) -> None:
         shard = self._shard(request.group_id, later)

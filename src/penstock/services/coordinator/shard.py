@@ -77,7 +77,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self.settings = settings
         self.status = Status.LOADING
         self.state = kind.machine()
-        self.told_bytes = 0  # of all subjects
+        self.subjects_bytes = 0
         self._loop = loop
         self._clock = clock
         self._builder: BatchBuilder | None = None
@@ -105,9 +105,9 @@ class Shard(Generic[MachineT, SettingsT]):
     def decide(self, subject: Subject, rule: Callable[[], Decision], later: Later | None = None) -> None:
         """A subject's own decision: what memory has of it is what the records say, or further on."""
         try:
-            told = subject.told_bytes
+            before = subject.size_bytes
             decision = rule()
-            self.told_bytes += subject.told_bytes - told
+            self.subjects_bytes += subject.size_bytes - before
             for key, value in decision.records:
                 self.append_applied(key, value, self._clock.now_ms())
             for waiting, reply in decision.replies:
@@ -250,7 +250,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self.status = Status.ACTIVE
         self._failure = ""
         state, now = self.state, self.now()
-        self.told_bytes = sum(subject.told_bytes for subject in state.subjects())
+        self.subjects_bytes = sum(subject.size_bytes for subject in state.subjects())
         for subject in list(state.subjects()):
             self.decide(subject, partial(state.begin, subject, self.settings, now))
 
@@ -290,7 +290,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self._under_way.clear()
         self._builder = self._gathering = self._transaction = None
         self.state = self._kind.machine()
-        self.told_bytes = 0
+        self.subjects_bytes = 0
         for later in waiting:
             later.refuse(ErrorCode.NOT_COORDINATOR)
         self._went_offline()

@@ -6,6 +6,7 @@ v1 throttles, v3 is flexible, v4 filters by state and tells it, v5 by type. Word
 from collections.abc import Iterable
 
 from penstock.core.errors import ApiError
+from penstock.core.turns import give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
@@ -13,22 +14,26 @@ from penstock.wire.kafka.generated.list_groups import ListedGroup, ListGroupsReq
 
 
 @api(ApiKey.LIST_GROUPS, versions=(0, 5))
-def handle(services: Services, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
+async def handle(services: Services, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     del call
     try:
-        groups = services.group_admin.list()
+        groups = await services.group_admin.list()
     except ApiError as error:
         return ListGroupsResponse(error_code=error.code)
     states, types = _words(request.states_filter), _words(request.types_filter)
-    return ListGroupsResponse(
-        groups=[
-            ListedGroup(
-                group_id=one.id, protocol_type=one.protocol_type, group_state=one.state, group_type=one.type
+    listed = []
+    for number, one in enumerate(groups):
+        await give_way(number)
+        if (not states or one.state.lower() in states) and (not types or one.type.lower() in types):
+            listed.append(
+                ListedGroup(
+                    group_id=one.id,
+                    protocol_type=one.protocol_type,
+                    group_state=one.state,
+                    group_type=one.type,
+                )
             )
-            for one in groups
-            if (not states or one.state.lower() in states) and (not types or one.type.lower() in types)
-        ]
-    )
+    return ListGroupsResponse(groups=listed)
 
 
 def _words(words: Iterable[str]) -> frozenset[str]:
