@@ -16,7 +16,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.jobs import Jobs
 from penstock.core.lease import Hold, Work
 from penstock.core.tasks import endless
-from penstock.core.turns import Turn
+from penstock.core.turns import Turn, give_way
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
@@ -205,10 +205,18 @@ class Upkeep:
             await asyncio.sleep(_FLUSH_EVERY_SECONDS)
             if self._descriptors.pressed:
                 self._relieve_soon()
-            for topic in self._table.topics():
-                for partition in topic.partitions.values():
-                    if not partition.sync_before_ack:
-                        self._flush_if_old(partition, topic.config.flush_ms)
+            await self.flush_old()
+
+    async def flush_old(self) -> None:
+        """Sync what has waited for longer than its topic says; others have their turn in between."""
+        before, self._unsynced = self._unsynced, {}  # so that nothing is kept of partitions that are gone
+        number = 0
+        for topic in self._table.topics():
+            for partition in list(topic.partitions.values()):
+                await give_way(number)
+                number += 1
+                if not partition.sync_before_ack:
+                    self._flush_if_old(partition, before.get(partition), topic.config.flush_ms)
 
     def _relieve_soon(self) -> None:
         if self._relief is None:
@@ -223,13 +231,13 @@ class Upkeep:
                 if partition.log.unsynced.last is not None:
                     self._group_commit.request(partition)
 
-    def _flush_if_old(self, partition: Partition, flush_ms: int) -> None:
+    def _flush_if_old(self, partition: Partition, known: _Unsynced | None, flush_ms: int) -> None:
+        """`known`: as it was found the last time."""
         if not partition.log.unsynced_bytes:
-            self._unsynced.pop(partition, None)
             return
         synced = partition.log.synced_end.offset
-        known = self._unsynced.get(partition)
         if known is None or known.synced_offset != synced:
-            self._unsynced[partition] = _Unsynced(self._loop.time(), synced)
+            known = _Unsynced(self._loop.time(), synced)
         elif (self._loop.time() - known.since) * 1000 >= flush_ms:
             self._group_commit.request(partition)
+        self._unsynced[partition] = known

@@ -3,15 +3,19 @@
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from tests.unit.frontends.in_memory import NOW_MS, Asked, Machine
 from tests.unit.storage.logs import a_batch
 
 from penstock.core.errors import ApiError, DiskFailedError, DiskFullError
+from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.turns import Turn
 from penstock.records.batch import read_header
+from penstock.replication.partition import Partition
 from penstock.services import upkeep
+from penstock.services.topic_deletions import TopicReference
 from penstock.storage.deletion import Deletion
 from penstock.storage.segment import Segment
 
@@ -104,6 +108,41 @@ async def test_others_get_their_turn_while_retention_goes_through_many_partition
         loop.call_soon(turn)
         await upkeep._tend_topic(asked.services.table.by_name[b"t"])
         assert max(after - before for before, after in pairwise([*seen, tended])) == at_once
+
+
+async def test_others_get_their_turn_while_old_bytes_are_looked_for_in_many_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 3 * TURN_ITEMS_MAX
+    async with Machine().broker() as asked:
+        await asked.create("t", {"flush.ms": "0", "penstock.ack.after": "written"}, partitions=count)
+        upkeep, loop = asked.broker.upkeep, asyncio.get_running_loop()
+        flush_if_old = upkeep._flush_if_old
+        looked, seen = 0, [0]
+        flushed: list[Partition] = []
+
+        def look(partition: Partition, known: Any, flush_ms: int) -> None:
+            nonlocal looked
+            looked += 1
+            flush_if_old(partition, known, flush_ms)
+
+        def turn() -> None:
+            seen.append(looked)
+            if looked < count:
+                loop.call_soon(turn)
+
+        monkeypatch.setattr(upkeep, "_flush_if_old", look)
+        monkeypatch.setattr(upkeep._group_commit, "request", flushed.append)
+        asked.append("t", a_batch((NOW_MS,)))
+        loop.call_soon(turn)
+        await upkeep.flush_old()
+        assert max(after - before for before, after in pairwise([*seen, looked])) == TURN_ITEMS_MAX
+        assert flushed == [], "it was not known to wait before"
+        await upkeep.flush_old()
+        assert flushed == [asked.partition("t")]
+        await asked.services.topics.delete([TopicReference("t")], timeout_ms=1000)
+        await upkeep.flush_old()
+        assert not upkeep._unsynced, "nothing is kept of a topic that is gone"
 
 
 async def test_an_offline_log_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
