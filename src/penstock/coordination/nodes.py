@@ -166,6 +166,8 @@ class BrokerRegistration:
     stopping: bool = False
     # Where clients of each listener reach it. An older version has none of that: `host` and `port` are for all.
     endpoints: tuple[Endpoint, ...] = ()
+    # How many partitions its descriptors can serve; None: an older version, which does not say.
+    partitions_max: int | None = None
 
     def address_for(self, listener: str) -> Address | None:
         """Where clients of a listener reach it; None: it has no such listener."""
@@ -289,6 +291,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "machine": broker.machine,
             "stopping": broker.stopping,
             "endpoints": [one._asdict() for one in broker.endpoints],
+            "partitions_max": broker.partitions_max,
         }
     )
 
@@ -310,6 +313,7 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
                 Endpoint(str(one["listener"]), str(one["protocol"]), str(one["host"]), int(one["port"]))
                 for one in fields.get("endpoints", ())
             ),
+            partitions_max=fields.get("partitions_max"),
         )
 
 

@@ -46,7 +46,7 @@ from penstock.services.disk_usage import DiskUsage
 from penstock.services.disk_watch import DiskWatch
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_sessions import FetchSessions
-from penstock.services.headroom import Headroom
+from penstock.services.headroom import Headroom, partitions_max
 from penstock.services.hosting import Hosting
 from penstock.services.leader_hints import LeaderHints
 from penstock.services.nearest import selector
@@ -136,7 +136,14 @@ class Broker:
             config.node_id,
             cluster.roles,
         )
-        headroom = Headroom(self._jobs, self._data_dir, self.table)
+        headroom = Headroom(
+            self._jobs,
+            self._data_dir,
+            self.table,
+            config.node_id,
+            self.metadata.image,
+            cluster.others.ask_disk,
+        )
         controller = cluster.controller_client
         topics = TopicService(self.metadata, hosting.reconcile, config.node_id, controller, headroom.check)
         coordinator = CoordinatorRuntime(
@@ -289,6 +296,7 @@ class Broker:
             node.rack,
             machine=self._config.penstock_host_label,
             endpoints=node.endpoints,
+            partitions_max=partitions_max(self._seams.files),
         )
 
     async def abandon(self) -> None:

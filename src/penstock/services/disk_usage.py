@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+from penstock.core.limits import PARTITION_INODES
 from penstock.replication.table import PartitionTable
 from penstock.storage.data_dir import DataDir
 
@@ -44,7 +45,7 @@ class DiskUsage:
 
     async def measure(self, wanted: Iterable[tuple[str, Iterable[int]]] | None) -> DirUsage:
         """Of the `wanted` partitions that are here; None for all."""
-        total, usable = await self._loop.run_in_executor(self._executor, self.space)
+        total, usable = await self._loop.run_in_executor(self._executor, self._usable)
         if wanted is None:
             wanted = [(topic.name, topic.partitions) for topic in self._table.topics()]
         sizes: dict[str, dict[int, int]] = {}
@@ -61,6 +62,12 @@ class DiskUsage:
             total_bytes=total,
             usable_bytes=usable,
         )
+
+    def _usable(self) -> tuple[int, int]:
+        """As `space`; where no partition could be made, for want of inodes, nothing is usable."""
+        total, free = self.space()
+        has_inodes = self._data_dir.files.free_inodes(self._data_dir.path) >= PARTITION_INODES
+        return total, free if has_inodes else 0
 
     def space(self) -> tuple[int, int]:
         """The size of its volume, and what is free of it, in bytes; it asks the file system."""

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 from penstock.config.broker import BrokerConfig
@@ -59,11 +60,11 @@ class TopicService:
         reconcile: Callable[[], Awaitable[None]],
         node_id: int,
         controller: ControllerClient | None = None,
-        check_headroom: Callable[[int], Awaitable[None]] | None = None,
+        check_headroom: Callable[[Mapping[int, int]], Awaitable[None]] | None = None,
     ) -> None:
         """With a `controller`, topics are created by whoever is controller.
 
-        `check_headroom` raises ApiError when this broker cannot take so many more partitions.
+        `check_headroom` raises ApiError when brokers cannot take so many more partitions each.
         """
         self._controller = controller
         self._check_headroom = check_headroom
@@ -254,8 +255,8 @@ class TopicService:
 
     async def _check_room(self, *planned: Sequence[PartitionState]) -> None:
         if self._check_headroom is not None:
-            here = (one for partitions in planned for one in partitions if self._node_id in one.replicas)
-            await self._check_headroom(sum(1 for _ in here))
+            states = chain.from_iterable(planned)
+            await self._check_headroom(Counter(chain.from_iterable(state.replicas for state in states)))
 
     async def _make_true(self) -> None:
         """What is written will come true, at the next start at the latest: a disk that refuses undoes nothing."""

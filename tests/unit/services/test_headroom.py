@@ -6,22 +6,42 @@ from pathlib import Path
 
 import pytest
 
+from penstock.coordination.image import ClusterImage
+from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.jobs import Jobs
-from penstock.core.limits import PARTITIONS_PER_FILE_MAX
+from penstock.core.limits import PARTITION_BYTES_MIN, PARTITIONS_PER_FILE_MAX
+from penstock.replication.peer import PeerError
 from penstock.replication.table import PartitionTable
 from penstock.services.headroom import Headroom
 from penstock.storage.data_dir import DataDir
 from penstock.testing.mem_files import MemFiles
 
+MEGABYTE = 1 << 20
+HERE, THERE = 1, 2
+Disk = tuple[int, int] | PeerError
 
-def checked(files: MemFiles, count: int) -> None:
+
+def checked(
+    files: MemFiles, count: int, there: int = 0, *, most: int | None = None, disk: Disk = (9, 9)
+) -> None:
+    """So many more partitions `here` and `there`, where another broker has room for `most` and such a disk."""
     files.make_dirs(Path("/data"))
+    image = ClusterImage()
+    image.brokers[THERE] = BrokerRegistration(THERE, "dir", "host", 9092, partitions_max=most)
+
+    async def ask_disk(broker: int) -> tuple[int, int]:
+        assert broker == THERE
+        if isinstance(disk, PeerError):
+            raise disk
+        return disk
 
     async def check() -> None:
         jobs = Jobs(asyncio.get_running_loop(), None)
-        await Headroom(jobs, DataDir(files, Path("/data"), random.Random(1)), PartitionTable()).check(count)
+        data_dir = DataDir(files, Path("/data"), random.Random(1))
+        headroom = Headroom(jobs, data_dir, PartitionTable(), HERE, image, ask_disk)
+        await headroom.check({HERE: count, THERE: there})
 
     asyncio.run(check())
 
@@ -46,3 +66,24 @@ def test_none_on_a_full_disk(what: str) -> None:
     with pytest.raises(ApiError, match=f"no {what} left") as refused:
         checked(files, 1)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_as_many_as_another_broker_said_its_descriptors_can_serve() -> None:
+    room = (MEGABYTE, MEGABYTE)
+    checked(MemFiles(), 1, 10, most=10, disk=room)
+    checked(MemFiles(), 1, 100, most=None, disk=room)
+    with pytest.raises(ApiError, match=r"Broker 2 would have 11 partitions.*ulimit -n") as refused:
+        checked(MemFiles(), 1, 11, most=10, disk=room)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_none_on_the_full_disk_of_another_broker() -> None:
+    checked(MemFiles(), 1, 0, disk=(MEGABYTE, 0))
+    with pytest.raises(ApiError, match="The disk of broker 2 has no space left for 2 more") as refused:
+        checked(MemFiles(), 1, 2, disk=(MEGABYTE, 2 * PARTITION_BYTES_MIN - 1))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_broker_that_does_not_answer_is_taken_to_have_room() -> None:
+    checked(MemFiles(), 1, 2, disk=PeerError("gone"))
+    checked(MemFiles(), 1, 2, disk=(-1, -1))
