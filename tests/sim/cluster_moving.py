@@ -12,6 +12,7 @@ from penstock.controller.care import REPLICAS_TO
 from penstock.controller.caretaker import Outlook
 from penstock.controller.sight import DRAINING
 from penstock.coordination import nodes
+from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import OFFSETS_TOPIC
@@ -105,6 +106,10 @@ class MovingStory(Story):
         answer = self.ask(ApiKey.ELECT_LEADERS, request)
         assert answer.error_code == ErrorCode.NONE
         return ErrorCode(answer.replica_election_results[0].partition_result[0].error_code)
+
+    def images(self) -> list[ClusterImage]:
+        """The cluster as each broker that runs knows it."""
+        return [machine.broker.metadata.image for machine in self.machines if machine.broker is not None]
 
     def unregister(self, broker: int) -> ErrorCode:
         request = unregister_broker.UnregisterBrokerRequest(broker_id=broker)

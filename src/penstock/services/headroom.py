@@ -26,7 +26,7 @@ from penstock.storage.data_dir import DataDir
 log = logging.getLogger(__name__)
 
 # How long a broker may take to say how full its disk is, while who wants a topic waits.
-_ANSWER_SECONDS = 1.0
+_ANSWER_SECONDS = 0.5
 
 # (total, usable) bytes of another broker's disk.
 AskDisk = Callable[[int], Awaitable[tuple[int, int]]]
