@@ -1,8 +1,11 @@
 """A disk that can be filled: a small file system of its own where we may mount one, a stand-in where we may not."""
 
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 SIZE_BYTES = 24 << 20
@@ -14,10 +17,11 @@ class MountedDisk:
 
     entry: tuple[str, ...] = ("-m", "penstock.cli.main")
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, inodes: int | None = None) -> None:
         self.directory = directory
         self._ballast = directory / "ballast"
-        _mount("mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(directory))
+        options = f"size={SIZE_BYTES}" + ("" if inodes is None else f",nr_inodes={inodes}")
+        _mount("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(directory))
 
     def fill(self) -> None:
         """Take all space that is left."""
@@ -29,8 +33,17 @@ class MountedDisk:
                 except OSError:
                     continue
 
+    def take_inodes(self) -> None:
+        """All that are left, by empty files."""
+        hoard = self._ballast.with_name("hoard")
+        hoard.mkdir(exist_ok=True)
+        with suppress(OSError):
+            for number in count(sum(1 for _ in hoard.iterdir())):
+                (hoard / str(number)).touch()
+
     def free(self) -> None:
         self._ballast.unlink(missing_ok=True)
+        shutil.rmtree(self._ballast.with_name("hoard"), ignore_errors=True)
 
     def remove(self) -> None:
         _mount("umount", "--lazy", str(self.directory))
