@@ -1,0 +1,68 @@
+"""Full collections walk what is new alone, and what clients leave behind goes without them."""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.frontends.in_memory import Machine
+from tests.unit.server.test_conversation import SMALL, Server, Wire
+from tests.unit.server.unlistened import Unlistened
+
+from penstock.server import collector
+from penstock.server.kafka_connection import KafkaConnection
+from penstock.services.topic_deletions import TopicReference
+
+
+@pytest.fixture
+def freezing() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    collector.freeze_survivors()
+    yield
+    gc.callbacks.remove(collector._freeze)
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def is_walked(wanted: Any) -> bool:
+    return any(one is wanted for one in gc.get_objects())
+
+
+def test_what_survives_a_full_collection_is_not_walked_again(freezing: None) -> None:
+    kept: list[Any] = [[]]
+    gc.collect(1)
+    assert is_walked(kept), "it may be garbage soon"
+    gc.collect()
+    assert not is_walked(kept)
+
+
+async def test_connections_go_without_a_collection(no_collection: None) -> None:
+    loop = asyncio.get_running_loop()
+    server = Server(loop, SMALL)
+    connection = KafkaConnection(loop, server, server, Unlistened())
+    gone = weakref.ref(connection)
+    connection.connection_made(Wire())
+    connection.connection_lost(None)
+    del connection
+    await asyncio.sleep(0)
+    assert gone() is None
+
+
+async def test_logs_go_without_a_collection(no_collection: None) -> None:
+    async with Machine().broker() as asked:
+        await asked.create("orders", {}, partitions=2)
+        left = [weakref.ref(partition.log) for partition in asked.services.table.partitions()]
+        await asked.services.topics.delete([TopicReference("orders")], timeout_ms=1000)
+        await asked.broker._jobs.idle()
+        await asyncio.sleep(0)
+        assert [log() for log in left] == [None, None]
