@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice
 
 import pytest
-from tests.abuse.scene import MEGABYTE, STRICT, Bounds, Scene, unhurt
+from tests.abuse.scene import MEGABYTE, Bounds, Scene, unhurt
 from tests.integration.raw import RawClient, create_topic, wait_until
 
 from penstock.core.error_codes import ErrorCode as E
@@ -24,7 +24,7 @@ _AT_ONCE = 50
 # How late others are is the disk's: the commits go to fifty partitions, each of which is synced, and stays open.
 _BOUNDS = Bounds(
     p99_ms=15_000,
-    stall_s=STRICT.stall_s,
+    stall_s=0.2,  # the answer that lists 75,000 groups is encoded in one piece
     memory_peak_bytes=256 * MEGABYTE,
     memory_after_bytes=256 * MEGABYTE,
     descriptors_after=100,
@@ -62,7 +62,8 @@ def commit_all(client: RawClient, group_ids: Iterable[str], offset: int = 1) -> 
 def committed(client: RawClient, group_id: str) -> int:
     topic = offset_fetch.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
     request = offset_fetch.OffsetFetchRequest(group_id=group_id, topics=[topic])
-    return int(client.call(ApiKey.OFFSET_FETCH, 7, request).topics[0].partitions[0].committed_offset)
+    answer = client.call(ApiKey.OFFSET_FETCH, 7, request)
+    return -1 if answer.error_code else int(answer.topics[0].partitions[0].committed_offset)
 
 
 def join(group_id: str) -> join_group.JoinGroupRequest:
