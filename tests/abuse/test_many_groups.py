@@ -105,7 +105,7 @@ def still_there_and_served_again(process: BrokerProcess, name_chars: int) -> Non
         wait_until(
             lambda: commit_all(client, [next(late)]) == {E.INVALID_COMMIT_OFFSET_SIZE: 1}, "it is full again"
         )
-        gone = [f"{n:0{name_chars}d}" for n in range(20)]
+        gone = [f"{n:0{name_chars}d}" for n in range(20 + int(next(late).removeprefix("late-")))]
         request = delete_groups.DeleteGroupsRequest(groups_names=gone)
         assert not any(one.error_code for one in client.call(ApiKey.DELETE_GROUPS, 2, request).results)
         assert commit_all(client, ["later"]) == {E.NONE: 1}
