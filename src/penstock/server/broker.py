@@ -136,14 +136,8 @@ class Broker:
             config.node_id,
             cluster.roles,
         )
-        headroom = Headroom(
-            self._jobs,
-            self._data_dir,
-            self.table,
-            config.node_id,
-            self.metadata.image,
-            cluster.others.ask_disk,
-        )
+        image, ask_disk = self.metadata.image, cluster.others.ask_disk
+        headroom = Headroom(self._jobs, self._data_dir, self.table, config.node_id, image, ask_disk)
         controller = cluster.controller_client
         topics = TopicService(self.metadata, hosting.reconcile, config.node_id, controller, headroom.check)
         coordinator = CoordinatorRuntime(
