@@ -28,7 +28,7 @@ from penstock.core.distribution import install
 from penstock.core.errors import PenstockError
 from penstock.core.files import OsFiles
 from penstock.server.broker import Broker
-from penstock.server.collector import freeze_survivors
+from penstock.server.collector import Collector
 from penstock.server.console import Console
 from penstock.server.seams import Seams
 from penstock.server.worker import Workers
@@ -86,7 +86,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
             broker = await _started(config, seams, store, stopped)
             if broker is None:
                 return
-            freeze_survivors()
+            Collector().begin()
             console = Console(broker)
             try:
                 if config.penstock_console_port >= 0:

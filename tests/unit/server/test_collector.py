@@ -11,19 +11,20 @@ from tests.unit.frontends.in_memory import Machine
 from tests.unit.server.test_conversation import SMALL, Server, Wire
 from tests.unit.server.unlistened import Unlistened
 
-from penstock.server import collector
+from penstock.server import collector as module
+from penstock.server.collector import Collector
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.services.topic_deletions import TopicReference
 
 
 @pytest.fixture
-def freezing() -> Iterator[None]:
+def collecting() -> Iterator[None]:
     thresholds = gc.get_threshold()
-    collector.freeze_survivors()
+    collector = Collector()
+    collector.begin()
     yield
-    gc.callbacks.remove(collector._freeze)
+    collector.end()
     gc.set_threshold(*thresholds)
-    gc.unfreeze()
 
 
 @pytest.fixture
@@ -38,12 +39,35 @@ def is_walked(wanted: Any) -> bool:
     return any(one is wanted for one in gc.get_objects())
 
 
-def test_what_survives_a_full_collection_is_not_walked_again(freezing: None) -> None:
+def test_what_survives_a_full_collection_is_not_walked_again(collecting: None) -> None:
     kept: list[Any] = [[]]
     gc.collect(1)
     assert is_walked(kept), "it may be garbage soon"
     gc.collect()
     assert not is_walked(kept)
+
+
+def test_circles_that_were_left_out_go_when_those_have_doubled(
+    monkeypatch: pytest.MonkeyPatch, collecting: None
+) -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.self = self
+
+    circle = Circle()
+    gone = weakref.ref(circle)
+    gc.collect()
+    del circle
+    gc.collect()
+    assert gone() is not None, "left out"
+    monkeypatch.setattr(module, "_WORTH_A_LOOK", 0)
+    monkeypatch.setattr(gc.callbacks[-1], "_walk_all_at", 0)
+    gc.collect()
+    gc.collect()
+    assert gone() is None
+    kept = [[]]
+    gc.collect()
+    assert not is_walked(kept), "it is left out again"
 
 
 async def test_connections_go_without_a_collection(no_collection: None) -> None:
