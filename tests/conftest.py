@@ -3,8 +3,8 @@
 And what many share: a real ZooKeeper, one per test process, started by the first test that asks for it.
 
 And how tests are dealt out to workers. A file that starts brokers stays with one worker, so that they start once; all
-that needs Spark stays with one Spark. Those come first: they wait more than they compute, and the longest must not be
-left for the end. The rest goes out in small portions, which fill the gaps.
+that needs Spark stays with one Spark, and what shares a cluster with one cluster. Those come first: they wait more than
+they compute, and the longest must not be left for the end. The rest goes out in small portions, which fill the gaps.
 
 And that the garbage collector leaves alone what was there before the first test: ten thousand tests and all modules
 they need, which it would look through again and again.
@@ -36,6 +36,7 @@ _PORTION_TESTS = 20
 _INTEGRATION = Path(__file__).parent / "integration"
 _PROCESSES = {_INTEGRATION, Path(__file__).parent / "abuse"}
 _SPARK = _INTEGRATION / "spark"
+_SHARED = (_SPARK, _INTEGRATION / "cluster")
 
 
 @pytest.fixture(scope="session")
@@ -66,8 +67,9 @@ class Dealer(LoadScopeScheduling):
 
     def _portion(self, file: str) -> str:
         path = self.config.rootpath / file
-        if _SPARK in path.parents:
-            return "spark"
+        for shared in _SHARED:
+            if shared in path.parents:
+                return shared.name
         if not _PROCESSES.isdisjoint(path.parents):
             return file
         self._seen[file] += 1
@@ -82,8 +84,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Dealer:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After they were shuffled: Spark first, then what starts processes; otherwise the order stays."""
-    items.sort(key=lambda item: (_SPARK not in item.path.parents, _PROCESSES.isdisjoint(item.path.parents)))
+    """After they were shuffled: what shares something first, then what starts processes; otherwise the order stays."""
+    items.sort(
+        key=lambda item: (
+            [shared not in item.path.parents for shared in _SHARED],
+            _PROCESSES.isdisjoint(item.path.parents),
+        )
+    )
 
 
 def pytest_collection_finish() -> None:

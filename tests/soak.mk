@@ -23,7 +23,8 @@ soak: $(VENV)/.dev
 		tests/sim/test_cluster_retiring_near.py ;; \
 	cluster) PENSTOCK_SIM_SEEDS=$(SOAK_SEEDS) PENSTOCK_SIM_FIRST_SEED=$(SOAK_FIRST_SEED) \
 		$(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 tests/sim/test_cluster.py tests/sim/test_cluster_groups.py \
-		tests/sim/test_cluster_retiring.py tests/sim/test_cluster_hostile.py tests/sim/test_cluster_regrown.py \
+		tests/sim/test_cluster_retiring.py tests/sim/test_cluster_hostile.py tests/sim/test_cluster_short.py \
+		tests/sim/test_cluster_regrown.py \
 		tests/sim/test_relay_commits.py tests/sim/test_archive_leaders.py tests/sim/test_archive_unclean.py \
 		tests/sim/test_cluster_unclean.py tests/sim/test_cluster_compaction.py tests/sim/test_cluster_deletions.py \
 		tests/sim/test_cluster_copying.py tests/sim/test_cluster_altered.py tests/sim/test_topics_again.py tests/sim/test_relay_lost.py \

@@ -1,4 +1,4 @@
-"""The `penstock` command as its users run it: another process, with pipes."""
+"""The `penstock` command as its users run it: another process, with pipes; or in this one, where that tells as much."""
 
 import json
 import os
@@ -7,6 +7,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from penstock.cli.main import main
 
 COMMAND = [sys.executable, "-m", "penstock.cli.main"]
 
@@ -50,3 +55,22 @@ def penstock(
         check=False,
     )
     return Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def penstock_here(
+    capfd: pytest.CaptureFixture[str],
+    *arguments: str,
+    bootstrap: str | None = None,
+    extra: Mapping[str, str] | None = None,
+) -> Done:
+    """The same in this process: another one takes a second to start, and a Spark of its own ten."""
+    capfd.readouterr()
+    with (
+        patch.object(sys, "argv", ["penstock", *arguments]),
+        patch.dict(os.environ, environment(bootstrap, extra), clear=True),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main()
+    out, said = capfd.readouterr()
+    code = ended.value.code
+    return Done(code if isinstance(code, int) else 0, out, said)

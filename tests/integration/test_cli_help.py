@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.integration.commands import environment, penstock
+from tests.integration.commands import environment, penstock, penstock_here
 
 COMMANDS = [
     "up",
@@ -52,8 +52,10 @@ def test_help_names_every_command() -> None:
         ["dlq", "replay"],
     ],
 )
-def test_each_command_explains_itself_with_examples(name: list[str]) -> None:
-    done = penstock(*name, "--help")
+def test_each_command_explains_itself_with_examples(
+    name: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = penstock_here(capfd, *name, "--help")
     assert done.code == 0
     assert "Examples:" in done.out
     assert f"penstock {' '.join(name)}" in done.out.partition("Examples:")[2]
@@ -83,8 +85,10 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         (["consume", "t", "--format", "xml"], "--format"),
     ],
 )
-def test_wrong_use_is_one_line_that_names_the_help(arguments: list[str], words: str) -> None:
-    done = penstock(*arguments)
+def test_wrong_use_is_one_line_that_names_the_help(
+    arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    done = penstock_here(capfd, *arguments)
     assert done.code == 2
     assert words in done.said()
     assert "--help`" in done.said()

@@ -5,7 +5,9 @@ the order it was written.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 from tests.sim.cluster_clients import ClusterClient, Violation, read_partition
 from tests.sim.cluster_story import Story
@@ -13,6 +15,7 @@ from tests.sim.messages import NETWORK_TROUBLE, PRODUCERS, TOPIC
 
 from penstock.coordination.nodes import InletState
 from penstock.core.error_codes import ErrorCode
+from penstock.replication.following import Follower
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import is_drained
 from penstock.testing.sim_broker import SimBroker
@@ -45,8 +48,31 @@ class RetiringStory(Story):
         leader = self.leader(self.rng.choice([RETIRED, INTO]))
         if self.rng.random() < 0.5 or leader is None or not leader.running:
             super().misfortune()
+        elif self.rng.random() < 0.5 and self._can_lose_the_end():
+            self._lose_the_end()
         else:
             self.turn_off(leader, power=self.may_lose_power(leader) and self.rng.random() < 0.5)
+
+    def _can_lose_the_end(self) -> bool:
+        all_up = all(machine.ready for machine in self.machines)
+        return all_up and self.is_retired() and self.leader(RETIRED) is not self.leader(INTO)
+
+    def _lose_the_end(self) -> None:
+        """The leader dies with records that no follower took; those that it moves are taken meanwhile as ever."""
+        leader = self.leader(RETIRED)
+        assert leader is not None
+        followers = [machine for machine in self.machines if machine is not leader]
+        with ExitStack() as held_up:
+            for machine in followers:
+                held_up.enter_context(takes_nothing(machine, RETIRED))
+            self._wait_until(lambda: self._end_of(leader) > max(map(self._end_of, followers)))
+            self.let_pass(self.rng.uniform(0.02, 0.3))
+            if leader.running:
+                self.turn_off(leader, power=False)
+
+    def _end_of(self, machine: SimBroker) -> int:
+        replica = self.replica(machine, RETIRED)
+        return -1 if replica is None else replica.log.end_offset
 
     def is_retired(self) -> bool:
         return self._state(RETIRED).inlet is not None
@@ -137,6 +163,22 @@ class RetiringStory(Story):
         """How many acknowledged records had to be moved."""
         places = self.history.acknowledged
         return sum(index == RETIRED and offset >= self.limit for index, offset in places)
+
+
+@contextmanager
+def takes_nothing(machine: SimBroker, index: int) -> Iterator[None]:
+    """As a follower whose log takes nothing for a while: it asks again and again."""
+    assert machine.broker is not None
+    follower = machine.broker.cluster.fetchers.follower
+
+    async def take(partition: Partition, *answered: Any) -> bool:
+        return partition.index != index and await Follower.take(follower, partition, *answered)
+
+    follower.take = take  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        follower.take = Follower.take.__get__(follower)  # type: ignore[method-assign]
 
 
 def _expect(stored: Sequence[list[bytes]], index: int, offset: int, value: bytes) -> None:

@@ -9,7 +9,7 @@ from tests.sim.cluster_story import BROKERS, watched
 
 from penstock.testing.sim_loop import SimLoop
 
-SEEDS = int(os.environ.get("PENSTOCK_SIM_NEAR_SEEDS", "20"))
+SEEDS = int(os.environ.get("PENSTOCK_SIM_NEAR_SEEDS", "12"))
 
 
 class NearRetiringStory(RetiringStory):

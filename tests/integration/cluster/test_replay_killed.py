@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 from multiprocessing.synchronize import Event
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -32,10 +33,15 @@ def attempt(bootstrap: str, topic: str) -> list[Done]:
 
 
 def attempt_when_told(bootstrap: str, topic: str, ready: Event, go: Event) -> None:
-    """A process takes a second to start, and followers are missed after three."""
-    ready.set()
-    go.wait()
-    attempt(bootstrap, topic)
+    """Up to its look at the target: that takes a second or more, and followers are missed after three."""
+
+    def look_when_told(*given: object, **named: bool) -> Tail:
+        ready.set()
+        go.wait()
+        return look(*given, **named)  # type: ignore[arg-type]
+
+    with patch.object(writing, "look", look_when_told):
+        attempt(bootstrap, topic)
 
 
 @pytest.mark.soak

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.commands import COMMAND, environment, penstock
+from tests.integration.commands import COMMAND, environment, penstock, penstock_here
 from tests.integration.spark.lakes import ALake, is_writing
 from tests.integration.spark.topics import Sent, Topics
 from tests.integration.test_archive_retention import (
@@ -65,6 +65,30 @@ def wait_while_it_runs(process: "subprocess.Popen[str]", condition: Callable[[],
 
 def test_kill_9_in_the_middle_loses_nothing_and_doubles_nothing(lake: ALake, topics: Topics) -> None:
     topic = topics.create(partitions=3)
+    total = 6000
+    topics.produce(topic, [Sent(b"%d" % n, key=b"k", partition=n % 3) for n in range(total)])
+    # Right after a commit: files may have moved or not, the broker and the user have heard of it or not.
+    second = lake.folder / entry_path(2)
+    with running_archive(lake, "--topic", topic, "--round-rows", "600") as process:
+        wait_while_it_runs(process, second.exists)
+        process.kill()
+        process.wait()
+    after = lake.manifest
+    assert after.number >= 2
+    assert len(lake.rows(topic)) == sum(file.rows for file in after.files.values()) < total
+    lake.archive(topic)
+    check_all(lake, topic, total)
+
+
+def check_all(lake: ALake, topic: str, total: int) -> None:
+    values = [int(row.value) for row in lake.rows(topic)]
+    assert (len(values), set(values)) == (total, set(range(total)))
+    lake.check()
+
+
+@pytest.mark.soak  # three Sparks
+def test_kill_9_twice_before_and_behind_a_commit(lake: ALake, topics: Topics) -> None:
+    topic = topics.create(partitions=3)
     total = 30_000
     topics.produce(topic, [Sent(b"%d" % n, key=b"k", partition=n % 3) for n in range(total)])
     rounds = ("--topic", topic, "--round-rows", "3000")
@@ -90,9 +114,7 @@ def test_kill_9_in_the_middle_loses_nothing_and_doubles_nothing(lake: ALake, top
     )
     assert (done.code, done.err) == (0, "")
     assert done.json["topics"][0]["rows_total"] == total
-    values = [int(row.value) for row in lake.rows(topic)]
-    assert (len(values), set(values)) == (total, set(range(total)))
-    lake.check()
+    check_all(lake, topic, total)
 
 
 @pytest.mark.soak
@@ -152,16 +174,19 @@ def test_ctrl_c_ends_it_between_rounds_with_a_summary(lake: ALake, topics: Topic
     ],
 )
 def test_what_cannot_be_done_is_one_line_before_spark_starts(
-    lake: ALake, arguments: tuple[str, ...], code: int, words: str
+    lake: ALake, arguments: tuple[str, ...], code: int, words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = penstock(*ARCHIVE, "--to", str(lake.folder), *arguments, bootstrap=lake.bootstrap)
+    """There is no Java that it could start with."""
+    no_java = {"JAVA_HOME": "/nowhere"}
+    archive = (*ARCHIVE, "--to", str(lake.folder), *arguments)
+    done = penstock_here(capfd, *archive, bootstrap=lake.bootstrap, extra=no_java)
     assert done.code == code
     assert words in done.said()
 
 
-def test_nobody_at_the_broker_s_address_is_one_line(lake: ALake) -> None:
-    done = penstock(
-        *ARCHIVE, "--topic", "t", "--to", str(lake.folder), "--kafka", "default.api.timeout.ms=500",
+def test_nobody_at_the_broker_s_address_is_one_line(lake: ALake, capfd: pytest.CaptureFixture[str]) -> None:
+    done = penstock_here(
+        capfd, *ARCHIVE, "--topic", "t", "--to", str(lake.folder), "--kafka", "default.api.timeout.ms=500",
         bootstrap="127.0.0.1:1",
     )  # fmt: skip
     assert done.code == 1

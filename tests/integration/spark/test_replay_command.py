@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.integration.commands import penstock
+from tests.integration.commands import penstock_here
+from tests.integration.spark.conftest import Command
 from tests.integration.spark.hand_lake import HandLake
 from tests.integration.spark.topics import Topics
 
@@ -14,13 +15,13 @@ def lake(topics: Topics, tmp_path: Path) -> HandLake:
     return HandLake(topics.bootstrap, tmp_path / "lake")
 
 
-def test_a_replay_and_what_it_says(topics: Topics, lake: HandLake, tmp_path: Path) -> None:
+def test_a_replay_and_what_it_says(topics: Topics, command: Command, lake: HandLake, tmp_path: Path) -> None:
     source, target = topics.create("source", partitions=2), f"{topics.prefix}.target"
     topics.count_up(source, 0, 30, partitions=2)
     lake.take(source)
-    done = penstock(
+    done = command(
         "pipeline", "replay", "--from", str(lake.folder), "--topic", target, "--master", "local[1]", "--json",
-        bootstrap=topics.bootstrap, extra={"PENSTOCK_STATE_DIR": str(tmp_path / "state")},
+        extra={"PENSTOCK_STATE_DIR": str(tmp_path / "state")},
     )  # fmt: skip
     assert (done.code, done.err) == (0, "")
     summary = json.loads(done.out)
@@ -53,13 +54,18 @@ def test_a_replay_and_what_it_says(topics: Topics, lake: HandLake, tmp_path: Pat
     ],
 )
 def test_what_is_wrong_is_said_before_spark_starts(
-    topics: Topics, lake: HandLake, arguments: list[str], code: int, said: str
+    topics: Topics,
+    lake: HandLake,
+    arguments: list[str],
+    code: int,
+    said: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     source = topics.create("source")
     topics.count_up(source, 0, 1)
     lake.take(source)
-    done = penstock(
-        "pipeline", "replay", "--from", str(lake.folder), "--topic", f"{topics.prefix}.new", *arguments,
+    done = penstock_here(
+        capfd, "pipeline", "replay", "--from", str(lake.folder), "--topic", f"{topics.prefix}.new", *arguments,
         bootstrap=topics.bootstrap, extra={"JAVA_HOME": "/nowhere"},
     )  # fmt: skip
     assert done.code == code

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.integration.commands import penstock
+from tests.integration.commands import penstock_here
+from tests.integration.spark.conftest import Command
 from tests.integration.spark.topics import Topics
 
 from penstock.spark.pipelines.run import run
@@ -42,21 +43,20 @@ def job(spark: SparkSession, topics: Topics, tmp_path: Path) -> Runner:
     return start
 
 
-def test_the_command_passes_arguments_and_exit_codes(topics: Topics, tmp_path: Path) -> None:
+def test_the_command_passes_arguments_and_exit_codes(
+    topics: Topics, command: Command, tmp_path: Path
+) -> None:
     topic = topics.create(config={"retention.ms": "-1"})
     topics.count_up(topic, 0, 30)
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
-    done = penstock(
-        *("pipeline", "run", "--master", "local[2]", str(tmp_path / "job.py"), topic, "--json", "-x"),
-        bootstrap=topics.bootstrap,
-    )
+    done = command("pipeline", "run", "--master", "local[2]", str(tmp_path / "job.py"), topic, "--json", "-x")
     assert (done.code, done.err) == (7, "")
     assert done.out == "30 ['--json', '-x'] __main__ beside\n"
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    done = penstock("pipeline", "run", str(tmp_path / "no.py"))
+def test_a_file_that_is_not_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    done = penstock_here(capfd, "pipeline", "run", str(tmp_path / "no.py"))
     assert done.code == 2
     assert "no.py does not exist" in done.said()
 

@@ -1,4 +1,4 @@
-"""`penstock pipeline sql` and `status` as people run them; each query here starts a Spark of its own."""
+"""`penstock pipeline sql` and `status` as people run them."""
 
 import json
 import os
@@ -7,7 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.integration.commands import COMMAND, environment, penstock
+from tests.integration.commands import COMMAND, environment, penstock, penstock_here
+from tests.integration.spark.conftest import Command
 from tests.integration.spark.topics import Sent, Topics
 
 from penstock.testing import BrokerProcess
@@ -17,21 +18,12 @@ KEPT = {"retention.ms": "-1"}
 LOCAL = ("--master", "local[2]")
 
 
-def test_rows_as_lines_of_json(topics: Topics, tmp_path: Path) -> None:
+def test_rows_as_lines_of_json(topics: Topics, command: Command, tmp_path: Path) -> None:
     topic = topics.create(config=KEPT)
     topics.produce(topic, [Sent(b'{"id": 1}'), Sent(b"broken"), Sent(b'{"id": 2}')])
-    done = penstock(
-        *(
-            "pipeline",
-            "sql",
-            f"SELECT id, offset FROM `{topic}`",
-            "--once",
-            "--json",
-            "--schema",
-            "id INT",
-            *LOCAL,
-        ),
-        bootstrap=topics.bootstrap,
+    query = f"SELECT id, offset FROM `{topic}`"
+    done = command(
+        *("pipeline", "sql", query, "--once", "--json", "--schema", "id INT", *LOCAL),
         extra={"PENSTOCK_STATE_DIR": str(tmp_path)},
     )
     assert (done.code, done.err) == (0, "")
@@ -81,9 +73,8 @@ def test_a_running_query_is_listed_and_ends_on_ctrl_c(topics: Topics, tmp_path: 
     assert penstock("pipeline", "status", extra=state).out.startswith("no pipelines run here")
 
 
-@pytest.mark.soak  # a whole Spark for one sentence
-def test_a_query_that_is_wrong_is_one_line(topics: Topics) -> None:
-    done = penstock("pipeline", "sql", "SELECT id FROM range(1) WHERE (", *LOCAL, bootstrap=topics.bootstrap)
+def test_a_query_that_is_wrong_is_one_line(command: Command) -> None:
+    done = command("pipeline", "sql", "SELECT id FROM range(1) WHERE (", *LOCAL)
     assert done.code == 1
     assert "(line 1, column " in done.said()
 
@@ -99,24 +90,25 @@ def test_a_query_that_is_wrong_is_one_line(topics: Topics) -> None:
         (["--option", "x"], "write --option name=value"),
     ],
 )
-def test_wrong_use_needs_no_spark(options: list[str], words: str) -> None:
-    done = penstock("pipeline", "sql", "SELECT * FROM t", *options, bootstrap="127.0.0.1:1")
+def test_wrong_use_needs_no_spark(options: list[str], words: str, capfd: pytest.CaptureFixture[str]) -> None:
+    done = penstock_here(capfd, "pipeline", "sql", "SELECT * FROM t", *options, bootstrap="127.0.0.1:1")
     assert done.code == 2
     assert words in done.said()
 
 
-def test_no_broker_is_said_before_spark_starts() -> None:
-    done = penstock("pipeline", "sql", "SELECT * FROM t", bootstrap="127.0.0.1:1")
+def test_no_broker_is_said_before_spark_starts(capfd: pytest.CaptureFixture[str]) -> None:
+    done = penstock_here(capfd, "pipeline", "sql", "SELECT * FROM t", bootstrap="127.0.0.1:1")
     assert done.code == 1
     assert "127.0.0.1:1" in done.said()
 
 
 def test_a_topic_that_is_not_there_is_said_before_spark_starts(
-    running: BrokerProcess, tmp_path: Path
+    running: BrokerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """There is no Java that it could start with."""
+    query = ("pipeline", "sql", "SELECT * FROM ordres")
     no_java = {"JAVA_HOME": str(tmp_path)}
-    done = penstock("pipeline", "sql", "SELECT * FROM ordres", bootstrap=running.bootstrap, extra=no_java)
+    done = penstock_here(capfd, *query, bootstrap=running.bootstrap, extra=no_java)
     assert (done.code, "there is no topic ordres" in done.said()) == (1, True)
 
 
@@ -127,7 +119,7 @@ def test_no_java(running: BrokerProcess, tmp_path: Path) -> None:
     assert "Spark needs Java" in done.said()
 
 
-def test_nothing_runs(tmp_path: Path) -> None:
+def test_nothing_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     state = {"PENSTOCK_STATE_DIR": str(tmp_path)}
-    assert "no pipelines run here" in penstock("pipeline", "status", extra=state).out
-    assert penstock("pipeline", "status", "--json", extra=state).json == []
+    assert "no pipelines run here" in penstock_here(capfd, "pipeline", "status", extra=state).out
+    assert penstock_here(capfd, "pipeline", "status", "--json", extra=state).json == []

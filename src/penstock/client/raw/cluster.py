@@ -9,6 +9,9 @@ trying again is for those who know what to send then, with `Patience`. Topics ar
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.client.addresses import BadAddressError, parse_addresses
@@ -38,6 +41,9 @@ from penstock.wire.kafka.primitives import ZERO_UUID
 _METADATA_VERSION_MIN = 4
 # A topic made a moment ago is not known to every broker yet: believe "unknown" when it was said this often.
 _UNKNOWN_TRIES = 4
+# How long each of all brokers is waited for: a busy one answers within it, and a job goes on where one is frozen.
+HEAR_ALL_MS = 5000
+_ASKED_AT_ONCE = 16
 
 
 class Leader(NamedTuple):
@@ -120,22 +126,26 @@ class Cluster:
             patience.pause(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(unknown)))
 
     def hear_all(self, names: Collection[str]) -> None:
-        """Ask every broker that answers who leads these topics: from now on the latest epochs are expected."""
+        """Ask every broker that answers who leads these topics: from now on the latest epochs are expected.
+
+        All at once, over connections of their own: one that is frozen takes connections and answers nothing, and
+        nobody shall wait for it for as long as for a broker whose answer is needed.
+        """
+        options = replace(
+            self.options,
+            request_timeout_ms=min(HEAR_ALL_MS, self.options.request_timeout_ms),
+            connect_timeout_ms=min(HEAR_ALL_MS, self.options.connect_timeout_ms),
+        )
         asked: set[Address] = set()
-        left = [*self._bootstrap, *self._brokers.values()]
-        while left:
-            address = left.pop()
-            if address in asked:
-                continue
-            asked.add(address)
-            try:
-                answer = _metadata(self.link(address, self.patience("asking all brokers")), names)
-            except RawError:
-                continue  # from one that does not answer nothing can be heard
-            left += [(one.host, one.port) for one in answer.brokers]
-            for topic in answer.topics:
-                if not topic.error_code and topic.topic_id != ZERO_UUID:
-                    self.expect(uuid.UUID(bytes=topic.topic_id), _known(_leaders(topic)))
+        left = {*self._bootstrap, *self._brokers.values()}
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
+            while left:
+                asked |= left
+                answers = list(threads.map(lambda address: _heard(address, options, names), sorted(left)))
+                left = {(one.host, one.port) for answer in answers for one in answer.brokers} - asked
+                for topic in (topic for answer in answers for topic in answer.topics):
+                    if not topic.error_code and topic.topic_id != ZERO_UUID:
+                        self.expect(uuid.UUID(bytes=topic.topic_id), _known(_leaders(topic)))
 
     def _refresh(self, names: Collection[str] | None, patience: Patience) -> list[str]:
         """Ask any broker; the names it does not know."""
@@ -254,6 +264,15 @@ class Cluster:
             except ConnectionLostError as error:
                 failures[address] = error
         raise ConnectionLostError("; ".join(str(error) for error in failures.values()))
+
+
+def _heard(address: Address, options: RawOptions, names: Collection[str]) -> MetadataResponse:
+    """What this broker tells; of one that does not answer, nothing."""
+    try:
+        with closing(Link(address, options)) as link:
+            return _metadata(link, names)
+    except RawError:
+        return MetadataResponse()
 
 
 def _metadata(link: Link, names: Collection[str] | None) -> MetadataResponse:

@@ -1,10 +1,12 @@
 """Finding brokers, topics and offsets when not everything goes well."""
 
 import dataclasses
+import threading
 import uuid
+from typing import Any
 
 import pytest
-from tests.unit.client.raw.fake import CLOSE, QUICK, TOPIC_ID, FakePeer, offset_found
+from tests.unit.client.raw.fake import CLOSE, QUICK, SILENCE, TOPIC_ID, FakePeer, offset_found
 
 from penstock.client.raw import (
     LATEST,
@@ -20,6 +22,7 @@ from penstock.client.raw import (
     UnknownTopicError,
     UnreachableError,
     UnsupportedError,
+    cluster,
 )
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
@@ -227,3 +230,33 @@ def test_what_any_broker_has_heard_of_counts() -> None:
             assert client.offsets({AT: LATEST})[AT].offset == 1
             client.hear_all(["t", "never"])
             assert client.offsets({AT: LATEST})[AT].offset == 2
+
+
+def test_a_frozen_broker_is_not_waited_for_like_one_whose_answer_is_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cluster, "HEAR_ALL_MS", 50)
+    patient = dataclasses.replace(QUICK, request_timeout_ms=3_600_000)
+    with FakePeer(1) as peer, FakePeer(2) as frozen:
+        peer.nodes = {1: peer, 2: frozen}
+        frozen.on(ApiKey.METADATA, SILENCE)
+        with RawClient(peer.bootstrap, patient) as client:
+            client.hear_all(["t"])
+            assert client.leader_epoch(AT) == 3
+
+
+def test_all_brokers_are_asked_at_once() -> None:
+    both = threading.Barrier(2)
+    with FakePeer(1) as first, FakePeer(2) as second:
+        for peer in (first, second):
+            peer.nodes = {1: first, 2: second}
+
+            def together(asked: Any, peer: FakePeer = peer) -> Any:
+                both.wait()
+                return peer._metadata(asked)
+
+            peer.on(ApiKey.METADATA, together)
+        first.leader_epoch, second.leader_epoch = 3, 4
+        with RawClient(f"{first.bootstrap},{second.bootstrap}", QUICK) as client:
+            client.hear_all(["t"])
+            assert client._cluster._epochs[TOPIC_ID] == {0: 4}
