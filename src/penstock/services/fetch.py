@@ -24,7 +24,7 @@ from penstock.replication.table import PartitionTable
 from penstock.services.certainty import Certainty, InDoubt
 from penstock.services.consumer_fetch import consumer_fetch
 from penstock.services.fetch_answers import copied, distinct, empty, warm_all
-from penstock.services.fetch_sessions import FetchSession, FetchSessions
+from penstock.services.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchSession, FetchSessions
 from penstock.services.follower_fetch import FollowerFetch, FollowerReads
 from penstock.services.leader_hints import LeaderHints
 from penstock.services.nearest import RackAwareSelector
@@ -81,8 +81,9 @@ class FetchService:
 
         What is returned gives the fetch up: for a client that is gone and would be waited for in vain.
         """
-        by_id = version >= TOPIC_IDS_SINCE
-        session = self.sessions.find(request, self._loop.time(), by_id=by_id)
+        session = None
+        if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
+            session = self.sessions.find(request, self._loop.time(), by_id=version >= TOPIC_IDS_SINCE)
         # Only a request that carries on a session leaves out what did not change.
         incremental = session is not None and request.session_epoch > 0
         topics = session.topics() if session is not None else distinct(request.topics)
