@@ -51,6 +51,7 @@ OWNED: dict[tuple[str, str], str] = {
     ("coordination/zookeeper/link.py", "Link._begin_to_close"): "whoever closes waits for it",
     ("replication/group_commit.py", "GroupCommit._start"): "`_done` tells the partition; `idle` waits",
     ("services/fetch.py", "FetchService.warm_then"): "its fetch goes on with what it did",
+    ("services/fetch.py", "FetchService.in_thread"): "`done` takes what it made",
     ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
     ("replication/fetchers.py", "Fetcher._told"): "waited for right there",
     ("server/connections.py", "Connections.run"): "`_ended` says what went wrong; answers its client itself",

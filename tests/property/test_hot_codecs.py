@@ -6,6 +6,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property.hot_messages import (
+    Blob,
+    fetch_answers,
+    fetch_requests,
+    ids,
+    int16,
+    int32,
+    int64,
+    leaders,
+    names,
+    places,
+    produce_requests,
+    single_fetches,
+)
 
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.generated import fetch as generated_fetch
@@ -15,35 +29,8 @@ from penstock.wire.kafka.primitives import DecodeError
 
 PRODUCE_VERSIONS = range(produce.MIN_VERSION, produce.MAX_VERSION + 1)
 FETCH_VERSIONS = range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1)
-
-int16 = st.integers(-(2**15), 2**15 - 1)
-int32 = st.integers(-(2**31), 2**31 - 1)
-int64 = st.integers(-(2**63), 2**63 - 1)
-names = st.text(max_size=20)
-ids = st.binary(min_size=16, max_size=16)
-blobs = st.binary(max_size=200)
-ports = st.integers(0, 65535)
 NOT_LEADER = 6
-
-
 HUGE = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x80\0\0\0"]
-
-
-class Blob:
-    """Stands for records in a file: only its size goes into the encoding."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
-leaders = st.builds(Leader, st.integers(-1, 3), int32)
-
-
-@st.composite
-def places(draw: st.DrawFn) -> dict[int, NodeEndpoint]:
-    """Where the brokers are; some are nowhere."""
-    found = draw(st.sets(st.integers(0, 3)))
-    return {one: NodeEndpoint(one, draw(names), draw(ports), draw(st.none() | names)) for one in found}
 
 
 def check_endpoints(told: list[Any], named: list[Leader], known: dict[int, NodeEndpoint]) -> None:
@@ -51,25 +38,6 @@ def check_endpoints(told: list[Any], named: list[Leader], known: dict[int, NodeE
     found = {one.node_id: NodeEndpoint(one.node_id, one.host, one.port, one.rack) for one in told}
     assert len(found) == len(told)
     assert found == {leader.id: known[leader.id] for leader in named if leader.id in known}
-
-
-@st.composite
-def produce_requests(draw: st.DrawFn, version: int) -> generated_produce.ProduceRequest:
-    def topic() -> generated_produce.TopicProduceData:
-        partitions = [
-            generated_produce.PartitionProduceData(index=draw(int32), records=draw(st.none() | blobs))
-            for _ in range(draw(st.integers(0, 3)))
-        ]
-        if version >= produce.TOPIC_IDS_SINCE:
-            return generated_produce.TopicProduceData(topic_id=draw(ids), partition_data=partitions)
-        return generated_produce.TopicProduceData(name=draw(names), partition_data=partitions)
-
-    return generated_produce.ProduceRequest(
-        transactional_id=draw(st.none() | names),
-        acks=draw(int16),
-        timeout_ms=draw(int32),
-        topic_data=[topic() for _ in range(draw(st.integers(0, 3)))],
-    )
 
 
 def topic_key(topic: Any, version: int, since: int) -> bytes:
@@ -167,56 +135,11 @@ def test_produce_responses_name_the_leader_where_it_is_another(version: int, dat
     check_endpoints(response.node_endpoints, named, where)
 
 
-@st.composite
-def fetch_requests(draw: st.DrawFn, version: int) -> generated_fetch.FetchRequest:
-    def key() -> dict[str, object]:
-        if version >= fetch.TOPIC_IDS_SINCE:
-            return {"topic_id": draw(ids)}
-        return {"topic": draw(names)}
-
-    def partition() -> generated_fetch.FetchPartition:
-        return generated_fetch.FetchPartition(
-            partition=draw(int32),
-            current_leader_epoch=draw(int32) if version >= 9 else -1,
-            fetch_offset=draw(int64),
-            last_fetched_epoch=draw(int32) if version >= 12 else -1,
-            log_start_offset=draw(int64) if version >= 5 else -1,
-            partition_max_bytes=draw(int32),
-        )
-
-    some = st.integers(0, 3)
-    request = generated_fetch.FetchRequest(
-        max_wait_ms=draw(int32),
-        min_bytes=draw(int32),
-        max_bytes=draw(int32),
-        isolation_level=draw(st.integers(0, 1)),
-        topics=[
-            generated_fetch.FetchTopic(**key(), partitions=[partition() for _ in range(draw(some))])
-            for _ in range(draw(some))
-        ],
-    )
-    if version < 15:
-        request.replica_id = draw(int32)
-    else:
-        request.replica_state = generated_fetch.ReplicaState(
-            replica_id=draw(int32), replica_epoch=draw(int64)
-        )
-    if version >= 7:
-        request.session_id, request.session_epoch = draw(int32), draw(int32)
-        request.forgotten_topics_data = [
-            generated_fetch.ForgottenTopic(**key(), partitions=draw(st.lists(int32, max_size=3)))
-            for _ in range(draw(some))
-        ]
-    if version >= 11:
-        request.rack_id = draw(names)
-    return request
-
-
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 @settings(max_examples=30)
 @given(data=st.data())
 def test_fetch_requests_decode_as_generated(version: int, data: st.DataObject) -> None:
-    request = data.draw(fetch_requests(version))
+    request = data.draw(fetch_requests(version) | single_fetches(version))
     frame = memoryview(b"head" + generated_fetch.encode_request(request, version))
     told = fetch.decode_request(frame, 4, version)
     replica = (request.replica_id, -1)
@@ -254,32 +177,14 @@ def test_fetch_requests_decode_as_generated(version: int, data: st.DataObject) -
     ]
 
 
-@st.composite
-def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
-    data = draw(blobs)
-    pair = st.tuples(int32, int64)
-    flexible = version >= fetch.FLEXIBLE_SINCE
-    return fetch.PartitionAnswer(
-        draw(int32),
-        draw(int16),
-        draw(int64),
-        draw(int64),
-        draw(int64),
-        Blob(data) if data else None,
-        len(data),
-        draw(st.none() | st.lists(st.tuples(int64, int64), max_size=3)),
-        draw(int32) if version >= 11 else -1,
-        draw(st.none() | pair) if flexible else None,
-        draw(st.none() | leaders) if flexible else None,
-    )
-
-
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
 @settings(max_examples=30)
 @given(data=st.data())
 def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.DataObject) -> None:
     key = ids if version >= fetch.TOPIC_IDS_SINCE else names.map(str.encode)
-    topics = data.draw(st.lists(st.tuples(key, st.lists(fetch_answers(version), max_size=3)), max_size=3))
+    some = st.lists(st.tuples(key, st.lists(fetch_answers(version), max_size=3)), max_size=3)
+    single = st.tuples(key, st.tuples(fetch_answers(version)).map(list)).map(lambda topic: [topic])
+    topics = data.draw(some | single)
     where = data.draw(places())
     parts = fetch.encode_response(
         77, version, topics, error=3, session_id=9, throttle_ms=5, endpoint_of=where.get
@@ -335,12 +240,13 @@ def test_damaged_produce_frames_raise_only_decode_errors(
 @settings(max_examples=100)
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_damaged_fetch_frames_raise_only_decode_errors(version: int, data: st.DataObject, seed: int) -> None:
-    frame = _damaged(generated_fetch.encode_request(data.draw(fetch_requests(version)), version), seed)
+    request = data.draw(fetch_requests(version) | single_fetches(version))
+    frame = _damaged(generated_fetch.encode_request(request, version), seed)
     try:
-        request = fetch.decode_request(memoryview(frame), 0, version)
+        told = fetch.decode_request(memoryview(frame), 0, version)
     except DecodeError:
         return
-    assert sum(len(partitions) for _, partitions in request.topics) <= len(frame)
+    assert sum(len(partitions) for _, partitions in told.topics) <= len(frame)
 
 
 def _damaged(frame: bytes, seed: int) -> bytes:
@@ -397,3 +303,26 @@ def test_one_batch_takes_the_short_cut() -> None:
     assert single is not None
     assert single[:3] == (-1, b"orders", 3)
     assert frame[single[3] : single[4]] == b"x" * 500
+
+
+@pytest.mark.parametrize("version", range(fetch.FLEXIBLE_SINCE, fetch.MAX_VERSION + 1))
+def test_a_fetch_of_one_partition_takes_the_short_cuts(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_decode", None)
+    monkeypatch.setattr(fetch, "_append_answer", None)
+    wanted = generated_fetch.FetchTopic(
+        topic="orders",
+        topic_id=bytes(16),
+        partitions=[generated_fetch.FetchPartition(partition=3, fetch_offset=7)],
+    )
+    request = generated_fetch.FetchRequest(max_wait_ms=500, min_bytes=1, topics=[wanted])
+    told = fetch.decode_request(memoryview(generated_fetch.encode_request(request, version)), 0, version)
+    assert [(one.partition, one.offset) for one in told.topics[0][1]] == [(3, 7)]
+    answer = fetch.PartitionAnswer(3, 0, 8, 8, 0, Blob(b"x" * 300), 300)
+    assert len(fetch.encode_response(7, version, [(b"orders", [answer])])) == 3
+
+
+def test_a_name_that_is_no_text_is_read_as_kafka_reads_it() -> None:
+    wanted = generated_fetch.FetchTopic(topic="orders", partitions=[generated_fetch.FetchPartition()])
+    frame = generated_fetch.encode_request(generated_fetch.FetchRequest(topics=[wanted]), 12)
+    told = fetch.decode_request(memoryview(frame.replace(b"orders", b"\xfforder")), 0, 12)
+    assert told.topics[0][0] == "\ufffdorder".encode()

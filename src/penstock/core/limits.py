@@ -42,6 +42,10 @@ ANSWER_ASSUMED_BYTES = 4096
 SLICE_BYTES_MIN = 32 * 1024
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
+# Of an existing session that one request may change: in some 20 ms, and as a whole, for the next request builds on it.
+FETCH_SESSION_CHANGES_MAX = 20_000
+# Partitions that a fetch may ask for and be served in one turn, in some 5 ms; larger ones give way to others.
+FETCH_PARTITIONS_AT_ONCE = 1000
 # Fetches that one record wakes at once; the others follow in portions, so that whoever waits for something else is
 # served in between: about 1 ms.
 FETCHES_WOKEN_AT_ONCE = 32

@@ -116,7 +116,7 @@ class Limits:
 
         StorageError: where a ceiling lies could not be read, and nothing has changed.
         """
-        before = self.readable, self.stable, self.high_watermark
+        before = (self.readable, self.stable, self.high_watermark) if self._waiting else None
         if self._retired is None and self._unstable is None:
             self.high_watermark = self.last_stable = self.readable = self.stable = end
         else:
@@ -124,7 +124,7 @@ class Limits:
         acks = self._acks
         while acks and acks[0][0] < end.offset:
             acks.popleft()[1].committed()
-        if self._waiting:
+        if before is not None:
             self._wake_moved(before)
 
     def hold_readers(self, offset: int | None) -> None:

@@ -129,10 +129,13 @@ class KafkaConnection(Stream):
         at = self._start + _SIZE.size
         self._dispatcher.admit(self._view[at] << 8 | self._view[at + 1], wanted - _SIZE.size)
 
-    def run(self, work: Coroutine[object, object, Outcome]) -> None:
-        """Answer the current request with what a coroutine returns (or who answers later); no other one meanwhile."""
+    def run(self, work: Coroutine[object, object, Outcome], held_bytes: int = 0) -> None:
+        """Answer the current request with what a coroutine returns (or who answers later); no other one meanwhile.
+
+        `held_bytes` of the request are kept for who answers later.
+        """
         self._busy = True
-        reply = self.defer()
+        reply = self.defer(None, held_bytes)
         self._host.run(self._run(work, reply))
 
     async def _run(self, work: Coroutine[object, object, Outcome], reply: Reply) -> None:
@@ -148,6 +151,8 @@ class KafkaConnection(Stream):
         self._busy = False
         if callable(parts):
             parts(reply)
+            if self._transport is None and reply.abandoned is not None:
+                reply.abandoned()  # nobody did when the connection was lost
         elif parts is not None:
             reply.send(parts)
         if self._transport is None or self.session.muted_until:

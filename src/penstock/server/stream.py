@@ -27,7 +27,6 @@ from penstock.core.limits import (
 from penstock.core.session import Session
 from penstock.server.owing import Host, Listening
 from penstock.server.writer import Part, Writer
-from penstock.storage.segment import Slice
 
 
 class Stream(asyncio.BufferedProtocol):
@@ -269,14 +268,12 @@ class Stream(asyncio.BufferedProtocol):
     # -- out -----------------------------------------------------------------------------------------------------
 
     def _send(self, parts: list[Part]) -> None:
-        if self._writer is None:
+        writer = self._writer
+        if writer is None:
             return
-        size = 0
-        for part in parts:
-            size += part.size if isinstance(part, Slice) else len(part)
+        size = writer.send(parts)
         self._host.bytes_out += size
-        self._writer.send(parts)
-        if self._writer.unsent_slices or self._lent:
+        if writer.unsent_slices or self._lent:
             self._count_slices()
         if self._in_conversation and size <= SMALL_TALK_BYTES_MAX:
             self._host.awake.prolong()

@@ -54,7 +54,10 @@ class Writer(Protocol):
         """Of files that stay open until they have gone."""
         ...
 
-    def send(self, parts: list[Part]) -> None: ...
+    def send(self, parts: list[Part]) -> int:
+        """Now, or later what waits; returns how many bytes they are."""
+        ...
+
     def resume(self) -> None:
         """The transport has room again."""
         ...
@@ -83,10 +86,12 @@ class TransportWriter:
     def unsent_slices(self) -> int:
         return slices_in(self._queue)
 
-    def send(self, parts: list[Part]) -> None:
-        self._kept_bytes += size_of(parts)
+    def send(self, parts: list[Part]) -> int:
+        size = size_of(parts)
+        self._kept_bytes += size
         self._queue.extend(parts)
         self.resume()
+        return size
 
     def resume(self) -> None:
         """Hand over as much as the transport has room for."""
@@ -135,40 +140,41 @@ class SocketWriter:
     def resume(self) -> None:
         """Nothing: no byte goes through the transport."""
 
-    def send(self, parts: list[Part]) -> None:
+    def send(self, parts: list[Part]) -> int:
         try:
             if self._queue:
-                self._keep(parts)
-                return
+                return self._keep(parts)
             only = parts[0] if len(parts) == 1 else None
             data = only if isinstance(only, bytes) else _joined(parts)
-            if data is None:
-                self._keep(parts)
+            size = self._keep(parts) if data is None else len(data)
         except StorageError as error:
             _give_up(self, error)
-            return
+            return 0
         if data is None:
             self._pump()
-            return
+            return size
         try:
             written = os.write(self._fd, data)
         except BlockingIOError:
             written = 0
         except OSError:
             self._transport.abort()
-            return
-        if written < len(data):
+            return size
+        if written < size:
             self._keep([memoryview(data)[written:]])
             try:
                 self._watch()
             except OSError as error:  # no descriptor is left to wait with
                 _give_up(self, error)
+        return size
 
-    def _keep(self, parts: list[Part]) -> None:
+    def _keep(self, parts: list[Part]) -> int:
         kept = small_slices_read(parts)
-        self.unsent_bytes += size_of(kept)
+        size = size_of(kept)
+        self.unsent_bytes += size
         self.unsent_slices += slices_in(kept)
         self._queue.extend(kept)
+        return size
 
     def _watch(self) -> None:
         self._loop.add_writer(self._handle(), self._resume)

@@ -10,42 +10,29 @@ OFFSET_NOT_AVAILABLE: clients then turn to the leader, and their place is not in
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from functools import partial
+from typing import TypeVar
 
 from penstock.core import limits as bounds
 from penstock.core.descriptors import Descriptors
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError, StorageError
-from penstock.replication.limits import Reader
+from penstock.core.errors import ApiError
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.services.certainty import Certainty, InDoubt
-from penstock.services.consumer_fetch import consumer_fetch
-from penstock.services.fetch_answers import copied, distinct, empty, warm_all
-from penstock.services.fetch_sessions import FetchSession, FetchSessions
-from penstock.services.follower_fetch import FollowerFetch, FollowerReads
+from penstock.services.certainty import Certainty
+from penstock.services.fetch_answers import distinct, warm_all
+from penstock.services.fetch_request import Answered, Fetch
+from penstock.services.fetch_sessions import FINAL_EPOCH, NO_SESSION, FetchSessions, Remembered
+from penstock.services.follower_fetch import FollowerReads
 from penstock.services.leader_hints import LeaderHints
+from penstock.services.long_fetch import LongFetch, is_long
 from penstock.services.nearest import RackAwareSelector
 from penstock.services.waking import Waking
-from penstock.storage.segment import ColdRead
-from penstock.wire.kafka.fetch import (
-    ENDPOINTS_SINCE,
-    TOPIC_IDS_SINCE,
-    FetchPartition,
-    FetchRequest,
-    PartitionAnswer,
-    TopicAnswer,
-)
+from penstock.wire.kafka.fetch import TOPIC_IDS_SINCE, FetchRequest
 from penstock.wire.kafka.leaders import Leader
 
-_NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
-
-# How to read it, and the answers that it is missing from.
-_Cold = tuple[Callable[[], object], list[PartitionAnswer], bytes, FetchPartition]
-Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
+_Made = TypeVar("_Made")
 
 
 class FetchService:
@@ -76,17 +63,31 @@ class FetchService:
         self.waiting = 0
         self.wake = Waking(loop).wake
 
-    def fetch(self, request: FetchRequest, version: int, answered: Answered) -> Callable[[], None]:
+    def fetch(
+        self,
+        request: FetchRequest,
+        version: int,
+        answered: Answered,
+        remembered: Remembered | None = None,
+    ) -> Callable[[], None]:
         """Calls `answered` now or later, once. Raises ApiError for a request that is wrong as a whole.
 
-        What is returned gives the fetch up: for a client that is gone and would be waited for in vain.
+        What is returned gives the fetch up: for a client that is gone and would be waited for in vain. `remembered`
+        comes with a large request, which names nothing twice: what a session that it begins would remember.
         """
-        by_id = version >= TOPIC_IDS_SINCE
-        session = self.sessions.find(request, self._loop.time(), by_id=by_id)
+        session = None
+        if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
+            session = self.sessions.find(
+                request, self._loop.time(), by_id=version >= TOPIC_IDS_SINCE, remembered=remembered
+            )
         # Only a request that carries on a session leaves out what did not change.
         incremental = session is not None and request.session_epoch > 0
-        topics = session.topics() if session is not None else distinct(request.topics)
-        work = _Fetch(self, request, version, topics, session, answered, incremental=incremental)
+        if session is not None:
+            topics = session.topics()
+        else:
+            topics = distinct(request.topics) if remembered is None else request.topics
+        kind = LongFetch if is_long(topics) else Fetch
+        work = kind(self, request, version, topics, session, answered, incremental=incremental)
         work.attempt()
         return work.give_up
 
@@ -119,235 +120,26 @@ class FetchService:
         size = min(request.max_bytes, self._response_bytes_max)
         return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices
 
+    def lend(self, slices: int) -> None:
+        """So many more (or fewer) large ones are held by answers in the making."""
+        self._descriptors.lent += slices
+
     def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
         """Read in a thread (some of) what is not in memory, then try again, told whether it could be read."""
         future = self._loop.run_in_executor(self._executor, warm_all, cold[: bounds.FETCH_COLD_MAX])
         future.add_done_callback(lambda done: again(not done.cancelled() and done.exception() is None))
 
+    def in_thread(self, work: Callable[[], _Made], done: Callable[[asyncio.Future[_Made]], None]) -> None:
+        self._loop.run_in_executor(self._executor, work).add_done_callback(done)
+
+    def in_turns(self, steps: Iterator[None]) -> None:
+        """Each of them in a turn of the loop, the first one in the next."""
+        self._loop.call_soon(self._step, steps)
+
+    def _step(self, steps: Iterator[None]) -> None:
+        for _ in steps:
+            self.in_turns(steps)
+            return
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, callback)
-
-
-class _Fetch:
-    """One fetch request on its way; a `DataWaiter` while it waits."""
-
-    __slots__ = (
-        "_answered",
-        "_by_id",
-        "_given_up",
-        "_incremental",
-        "_is_current",
-        "_joined",
-        "_missing_bytes",
-        "_reads",
-        "_request",
-        "_rounds",
-        "_service",
-        "_session",
-        "_timer",
-        "_topics",
-        "_unreadable",
-        "_version",
-    )
-
-    def __init__(
-        self,
-        service: FetchService,
-        request: FetchRequest,
-        version: int,
-        topics: list[tuple[bytes, list[FetchPartition]]],
-        session: FetchSession | None,
-        answered: Answered,
-        *,
-        incremental: bool,
-    ) -> None:
-        self._service = service
-        self._request = request
-        self._topics = topics
-        self._session = session
-        self._answered = answered
-        self._version = version
-        self._by_id = version >= TOPIC_IDS_SINCE
-        self._reads = (
-            consumer_fetch(request, version, service.selector)
-            if request.replica_id < 0
-            else FollowerFetch(request, service.followers, hears_at_once=service.selector is not None)
-        )
-        self._incremental = incremental
-        self._timer: asyncio.TimerHandle | None = None
-        self._joined: list[Partition] = []
-        self._missing_bytes = 0
-        self._given_up = False
-        self._is_current: bool | None = None  # the metadata, since this fetch came; None: nobody asked
-        self._rounds = 0  # how often the disk was asked
-        self._unreadable = False  # and whether it failed
-
-    def attempt(self, *, last: bool = False) -> None:
-        """Read what there is, and answer, wait for more, or have the disk read first."""
-        if self._given_up:
-            return
-        request = self._request
-        left, slices_max = self._service.budget(request)
-        at_least_one = True
-        total = slices = 0
-        urgent = last or request.max_wait_ms <= 0 or not self._topics
-        cold: list[_Cold] = []
-        in_doubt = False
-        topics: list[TopicAnswer] = []
-        for topic, wanted in self._topics:
-            answers: list[PartitionAnswer] = []
-            for one in wanted:
-                try:
-                    answer = self._read(topic, one, left, at_least_one=at_least_one)
-                except ColdRead as read:
-                    if not self._unreadable and self._rounds < bounds.FETCH_COLD_ROUNDS_MAX:
-                        cold.append((read.warm, answers, topic, one))
-                        continue
-                    answer = PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
-                except InDoubt:
-                    in_doubt = True
-                    continue
-                if answer.size:
-                    at_least_one = False
-                    left = max(0, left - answer.size)
-                    total += answer.size
-                    if answer.size >= bounds.SLICE_BYTES_MIN:
-                        answer = answer if slices_max else copied(answer)
-                        slices += 1
-                        left = left if slices < slices_max else 0
-                elif answer.error or self._is_urgent(topic, answer):
-                    urgent = True
-                answers.append(answer)
-            topics.append((topic, answers))
-        if cold and total and self._rounds >= bounds.FETCH_WARM_ROUNDS_MAX:
-            self._put_off(cold)
-            urgent, cold = True, []
-        if cold:
-            self._leave()
-            self._service.warm_then([one[0] for one in cold], partial(self._warmed, last=last))
-        elif in_doubt:
-            self._leave()
-            self._service.certainty.ask(partial(self._certain, last=last))
-        elif urgent or total >= request.min_bytes:
-            self._leave()
-            self._answer(topics)
-        else:
-            self._missing_bytes = request.min_bytes - total
-            self._wait()
-
-    def _is_urgent(self, topic: bytes, answer: PartitionAnswer) -> bool:
-        """Whether it says something that cannot wait, although there is nothing to read."""
-        if answer.diverging is not None or answer.preferred_replica >= 0:
-            return True
-        if not self._reads.hears_at_once or self._session is None:
-            return False
-        return self._session.is_news(topic, answer)
-
-    def _put_off(self, cold: list[_Cold]) -> None:
-        """Others have been read: their turn comes with the next fetch."""
-        for _, answers, topic, one in cold:
-            partition = self._find(topic, one.partition)
-            answers.append(empty(one, partition, self._reads.aborted))
-
-    def _find(self, topic: bytes, number: int) -> Partition:
-        return self._service.find(topic, number, by_id=self._by_id, led=self._reads.led)
-
-    def _warmed(self, could_be_read: bool, *, last: bool) -> None:
-        self._unreadable = not could_be_read
-        self._rounds += 1
-        self.attempt(last=last)
-
-    def _certain(self, is_current: bool, *, last: bool) -> None:
-        self._is_current = is_current
-        self.attempt(last=last)
-
-    def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
-        reads = self._reads
-        try:
-            partition = self._service.find(
-                topic, one.partition, by_id=self._by_id, led=reads.led, epoch=one.leader_epoch
-            )
-            found = reads.read(partition, one, min(one.max_bytes, left), at_least_one=at_least_one)
-            if isinstance(found, PartitionAnswer):
-                return found
-            file, position, size = found
-            # Smaller ones are read by `pread`, and were as good as read when their place was looked up.
-            may_be_cold = size > bounds.SLICE_BYTES_MIN and self._rounds < bounds.FETCH_WARM_ROUNDS_MAX
-            if may_be_cold and not file.is_cached(size, position):
-                raise ColdRead(partial(file.warm, size, position))
-        except ApiError as error:
-            code = error.code
-            if code is ErrorCode.OFFSET_OUT_OF_RANGE and reads.reader is not Reader.FOLLOWER:
-                code = self._no_place(topic, one)
-            return self._refused(topic, one, code)
-        except StorageError:
-            return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
-        # A follower, too, is told of no more than consumers may see: those who read there may hear of a limit late.
-        limits, start = partition.limits, partition.log.start_offset
-        high_watermark, stable = limits.readable.offset, limits.stable.offset
-        return PartitionAnswer(one.partition, 0, high_watermark, stable, start, found, size, reads.aborted)
-
-    def _no_place(self, topic: bytes, one: FetchPartition) -> ErrorCode:
-        """To a reader, which may know of a later leader than we do: the epoch that it names may be what we told it."""
-        partition = self._find(topic, one.partition)
-        return self._service.certainty.no_place(partition, self._is_current)
-
-    def _refused(self, topic: bytes, one: FetchPartition, code: ErrorCode) -> PartitionAnswer:
-        number = one.partition
-        aborted = [] if code in _NOT_FOUND else self._reads.aborted
-        leader = self._hint(topic, number, code)
-        return PartitionAnswer(number, code, -1, -1, -1, None, 0, aborted, current_leader=leader)
-
-    def _hint(self, topic: bytes, number: int, code: ErrorCode) -> Leader | None:
-        """Who leads, for a client that thought we do (KIP-951)."""
-        if code not in _ELSEWHERE or self._version < ENDPOINTS_SINCE:
-            return None
-        return self._service.leader_of(topic, number, self._by_id)
-
-    def _wait(self) -> None:
-        if self._timer is not None:
-            return
-        service = self._service
-        for topic, wanted in self._topics:
-            for one in wanted:
-                partition = self._find(topic, one.partition)
-                partition.limits.wait(self._reads.reader, self)
-                self._joined.append(partition)
-        service.waiting += 1
-        self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
-
-    def _expired(self) -> None:
-        self.attempt(last=True)
-
-    def advanced(self, added_bytes: int) -> None:
-        self._missing_bytes -= added_bytes
-        if self._missing_bytes <= 0:
-            self._service.wake(self)
-
-    @property
-    def is_waiting(self) -> bool:
-        return self._timer is not None
-
-    def give_up(self) -> None:
-        """Nobody is there to be answered any more."""
-        self._given_up = True
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._service.waiting -= 1
-            for partition in self._joined:
-                partition.limits.leave(self._reads.reader, self)
-            self._joined.clear()
-
-    def _answer(self, topics: list[TopicAnswer]) -> None:
-        session = self._session
-        if isinstance(self._reads, FollowerFetch):
-            self._reads.sent(topics, self._find)
-        if session is not None:
-            topics = session.told(topics, incremental=self._incremental)
-        answered = self._answered
-        del self._answered  # the reply knows us: as a cycle, both would keep the files open
-        answered(topics, session)

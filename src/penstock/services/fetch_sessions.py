@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.core.limits import FETCH_SESSION_PARTITIONS_MAX
+from penstock.core.limits import FETCH_SESSION_CHANGES_MAX, FETCH_SESSION_PARTITIONS_MAX
 from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
 
 NO_SESSION = 0
@@ -37,6 +37,18 @@ class _Cached:
     log_start_offset: int = -1
 
 
+Remembered = dict[Key, _Cached]
+
+
+def remembered(request: FetchRequest) -> Remembered:
+    """What a session that begins with it would remember. Of a large request; it takes long."""
+    return {
+        (topic, wanted.partition): _Cached(wanted)
+        for topic, partitions in request.topics
+        for wanted in partitions
+    }
+
+
 @dataclass(slots=True)
 class FetchSession:
     id: int
@@ -44,7 +56,7 @@ class FetchSession:
     by_id: bool  # topics named by id (v13 and later) or by name: a session cannot change between the two
     last_used: float
     replica: int  # the follower it belongs to; negative for a consumer's
-    partitions: dict[Key, _Cached] = field(default_factory=dict)
+    partitions: Remembered = field(default_factory=dict)
 
     def update(self, request: FetchRequest) -> None:
         for topic, numbers in request.forgotten:
@@ -112,15 +124,20 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def find(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchSession | None:
-        """The session this request belongs to, brought up to date; None for a request without one."""
+    def find(
+        self, request: FetchRequest, now: float, *, by_id: bool, remembered: Remembered | None = None
+    ) -> FetchSession | None:
+        """The session this request belongs to, brought up to date; None for a request without one.
+
+        `remembered` comes with a large request: one that begins a session with it takes no longer than others.
+        """
         if request.session_epoch == FINAL_EPOCH:
             if request.session_id != NO_SESSION:
                 self._drop(request.session_id)
             return None
         if request.session_epoch == INITIAL_EPOCH:
             self._drop(request.session_id)
-            return self._start(request, now, by_id=by_id)
+            return self._start(request, now, by_id=by_id, remembered=remembered)
         session = self._sessions.get(request.session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -128,6 +145,9 @@ class FetchSessions:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if remembered is not None and len(remembered) > FETCH_SESSION_CHANGES_MAX:
+            self._drop(session.id)  # the client starts over, with a full fetch
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         partitions_before = len(session.partitions)
         session.update(request)
         self._partitions += len(session.partitions) - partitions_before
@@ -146,7 +166,9 @@ class FetchSessions:
             if session.replica >= 0:
                 del self._by_replica[session.replica]
 
-    def _start(self, request: FetchRequest, now: float, *, by_id: bool) -> FetchSession | None:
+    def _start(
+        self, request: FetchRequest, now: float, *, by_id: bool, remembered: Remembered | None
+    ) -> FetchSession | None:
         wanted = sum(len(partitions) for _, partitions in request.topics)
         replica = request.replica_id
         if replica in self._by_replica:
@@ -157,7 +179,10 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = self._rng.randrange(1, 1 << 31)
         session = FetchSession(session_id, 1, by_id, now, replica)
-        session.update(request)
+        if remembered is None:
+            session.update(request)
+        else:
+            session.partitions = remembered
         if replica >= 0:
             self._by_replica[replica] = session_id
         self._sessions[session_id] = session

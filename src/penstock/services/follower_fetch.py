@@ -1,6 +1,7 @@
 """What a follower's fetch reads of a partition: all there is, throttled; and how far it has come is noted."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
@@ -81,7 +82,8 @@ class FollowerReads:
         for topic, answers in topics:
             for one in answers:
                 if one.size:
-                    self.throttle.sent(find(topic, one.partition), replica, one.size)
+                    with suppress(ApiError):  # gone since a long fetch looked at it
+                        self.throttle.sent(find(topic, one.partition), replica, one.size)
 
 
 class FollowerFetch:

@@ -174,3 +174,42 @@ def test_a_slice_that_cannot_be_read_any_more_ends_its_connection() -> None:
         assert wire.aborted
 
     told(dispatcher, story)
+
+
+class Follower(Dispatcher):
+    """A coroutine finds out who will answer; what that one asks for is kept as long."""
+
+    def __init__(self) -> None:
+        super().__init__([], "")
+        self.found = asyncio.Event()
+        self.abandoned = 0
+
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> None:
+        connection.run(self._find(), REQUESTS_HELD_BYTES_MAX + 1)
+
+    async def _find(self) -> Callable[["Reply"], None]:
+        await self.found.wait()
+        return self._follow
+
+    def _follow(self, reply: "Reply") -> None:
+        self.first, reply.abandoned = reply, self._abandon
+
+    def _abandon(self) -> None:
+        self.abandoned += 1
+
+
+@pytest.mark.parametrize("is_found_first", [True, False])
+def test_whoever_will_answer_hears_that_the_client_is_gone(is_found_first: bool) -> None:
+    async def story(connection: KafkaConnection, wire: Wire, host: Connections) -> None:
+        receive(connection, FETCH, 1)
+        if is_found_first:
+            dispatcher.found.set()
+            await turns(5)
+            assert not wire.reading, "the request is large, and kept"
+        connection.connection_lost(None)
+        dispatcher.found.set()
+        await turns(5)
+        assert dispatcher.abandoned == 1
+
+    dispatcher = Follower()
+    told(dispatcher, story)

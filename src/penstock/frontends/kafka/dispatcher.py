@@ -85,6 +85,10 @@ class KafkaDispatcher:
                 raise self._not_served(connection, frame, position, api_key, version)
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
+            if size > LARGE_REQUEST_BYTES:
+                work = self._fetch_at_leisure(connection, frame, position, version, correlation_id)
+                connection.run(work, size)
+                return None
             return self._hot.fetch(connection, frame, position, version, correlation_id)
         if api_key == _OFFSET_COMMIT and _COMMITS_SINCE <= version <= self._commits_max:
             behind_tags = _behind_tags(frame, position)
@@ -178,6 +182,14 @@ class KafkaDispatcher:
             response = await response
         async with self._large:
             return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
+
+    async def _fetch_at_leisure(
+        self, connection: Any, frame: memoryview, position: int, version: int, correlation_id: int
+    ) -> list[object] | Callable[[Any], None]:
+        async with self._large:
+            return await self._hot.fetch_large(
+                connection, frame, position, version, correlation_id, self._in_thread
+            )
 
     async def _in_portions(
         self, api: Api, data: bytes | memoryview, position: int, call: Call, correlation_id: int

@@ -7,12 +7,12 @@ follows (the request waits), or that there is none (acks=0).
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.session import Session
-from penstock.frontends.kafka.hot_fetch import FetchOutcome, refused_fetch
+from penstock.frontends.kafka.hot_fetch import FetchOutcome, refused_fetch, taken_apart
 from penstock.frontends.kafka.hot_relayed import take_relayed
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
@@ -40,6 +40,9 @@ _ZSTD_SINCE = 7  # the Produce version whose clients can be expected to know it
 class Reply(Protocol):
     @property
     def session(self) -> Session: ...
+
+    abandoned: Callable[[], None] | None
+
     def send(self, parts: list[object]) -> None: ...
 
 
@@ -49,7 +52,7 @@ class Asker(Protocol):
     session: Session
 
     def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply: ...
-    def run(self, work: object) -> None: ...
+    def run(self, work: object, held_bytes: int = 0) -> None: ...
 
 
 class HotPath:
@@ -298,12 +301,33 @@ class HotPath:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
             return refused_fetch(request, version, correlation_id)
-        outcome = FetchOutcome(asker, self._endpoint_of, correlation_id, version)
+        outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
         try:
             give_up = self._fetch.fetch(request, version, outcome.answered)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
         return outcome.result(give_up, len(frame))
+
+    async def fetch_large(
+        self,
+        asker: Asker,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        in_thread: Callable[..., Any],
+    ) -> list[object] | Callable[[Reply], None]:
+        """One that would hold up everybody else by being taken apart."""
+        request, remembered = await in_thread(taken_apart, frame, position, version)
+        if request.isolation_level not in _ISOLATION_LEVELS:
+            refused: list[object] = await in_thread(refused_fetch, request, version, correlation_id)
+            return refused
+        outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
+        try:
+            give_up = self._fetch.fetch(request, version, outcome.answered, remembered)
+        except ApiError as error:
+            return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
+        return outcome.result_behind(give_up)
 
 
 class PendingSingle:

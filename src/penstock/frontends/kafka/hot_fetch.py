@@ -1,12 +1,18 @@
 """Answers to Fetch: those that come before or after the request was taken care of, and those that refuse all of it."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.error_codes import ErrorCode
-from penstock.services.fetch_sessions import FetchSession
+from penstock.core.limits import SLICE_BYTES_MIN
+from penstock.services.fetch import FetchService
+from penstock.services.fetch_answers import distinct
+from penstock.services.fetch_sessions import FetchSession, Remembered, remembered
+from penstock.services.long_fetch import is_long
 from penstock.wire.kafka import fetch as fetch_codec
-from penstock.wire.kafka.leaders import EndpointOf, NodeEndpoint
+from penstock.wire.kafka.leaders import NodeEndpoint
 
 if TYPE_CHECKING:
     from penstock.frontends.kafka.hot import Asker, Reply
@@ -15,13 +21,11 @@ if TYPE_CHECKING:
 class FetchOutcome:
     """Takes a fetch's answer, whether it comes before or after the handler returned."""
 
-    __slots__ = ("_asker", "_correlation_id", "_endpoint_of", "_parts", "_reply", "_version")
+    __slots__ = ("_asker", "_correlation_id", "_parts", "_reply", "_service", "_version")
 
-    def __init__(
-        self, asker: "Asker", endpoint_of: Callable[[str], EndpointOf], correlation_id: int, version: int
-    ) -> None:
+    def __init__(self, asker: "Asker", service: FetchService, correlation_id: int, version: int) -> None:
         self._asker = asker
-        self._endpoint_of = endpoint_of
+        self._service = service
         self._correlation_id = correlation_id
         self._version = version
         self._parts: list[object] | None = None
@@ -29,22 +33,51 @@ class FetchOutcome:
 
     def answered(self, topics: list[fetch_codec.TopicAnswer], session: FetchSession | None) -> None:
         session_id = session.id if session is not None else 0
-        parts = fetch_codec.encode_response(
+        if self._reply is None:
+            self._parts = self._encoded(topics, session_id)
+        elif is_long(topics):
+            slices = sum(answer.size >= SLICE_BYTES_MIN for _, answers in topics for answer in answers)
+            self._service.lend(slices)
+            done = partial(self._send_encoded, self._reply, slices)
+            self._service.in_thread(partial(self._encoded, topics, session_id), done)
+        else:
+            self._reply.send(self._encoded(topics, session_id))
+
+    def _encoded(self, topics: list[fetch_codec.TopicAnswer], session_id: int) -> list[object]:
+        return fetch_codec.encode_response(
             self._correlation_id, self._version, topics, session_id=session_id, endpoint_of=self._endpoint
         )
-        if self._reply is None:
-            self._parts = parts
-        else:
-            self._reply.send(parts)
+
+    def _send_encoded(self, reply: "Reply", slices: int, encoded: asyncio.Future[list[object]]) -> None:
+        self._service.lend(-slices)
+        if not encoded.cancelled():
+            reply.send(encoded.result())
 
     def _endpoint(self, broker: int) -> NodeEndpoint | None:
         """Asked only where another broker leads, which is rare."""
-        return self._endpoint_of(self._asker.session.listener)(broker)
+        return self._service.hints.endpoint_of(self._asker.session.listener)(broker)
 
     def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
         if self._parts is None:
             self._reply = self._asker.defer(give_up, request_bytes)
         return self._parts
+
+    def result_behind(self, give_up: Callable[[], None]) -> "list[object] | Callable[[Reply], None]":
+        """The same for a request that has its place in the row already."""
+
+        def follow(reply: "Reply") -> None:
+            self._reply, reply.abandoned = reply, give_up
+
+        return follow if self._parts is None else self._parts
+
+
+def taken_apart(
+    frame: memoryview, position: int, version: int
+) -> tuple[fetch_codec.FetchRequest, Remembered]:
+    """All that takes long with a large request, before anybody is asked anything."""
+    request = fetch_codec.decode_request(frame, position, version)
+    request = request._replace(topics=distinct(request.topics))
+    return request, remembered(request)
 
 
 def refused_fetch(request: fetch_codec.FetchRequest, version: int, correlation_id: int) -> list[object]:
