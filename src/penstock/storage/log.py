@@ -317,8 +317,9 @@ class Log:
             self.epochs.advance_start(offset)
 
     def start_job(self) -> StartJob:
-        """Makes the current start durable, in a thread: DeleteRecords answers after it."""
-        return StartJob(self.files, self.directory, self.start_offset)
+        """Makes the start durable, in a thread: DeleteRecords answers after it."""
+        # Behind what a power cut leaves, it would make an empty log of this one, which knows no producers.
+        return StartJob(self.files, self.directory, min(self.start_offset, self.synced_end.offset))
 
     def unknown_times(self) -> list[Segment]:
         """Segments whose age is not in memory: call `load_times` of each in a thread before `expire`."""

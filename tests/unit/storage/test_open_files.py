@@ -13,6 +13,7 @@ from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
 from penstock.storage.segment import ColdRead
 from penstock.storage.swap import prepare_swap
+from penstock.storage.segment import Segment
 from penstock.testing.mem_files import MemFiles
 
 ONE_EACH = Settings(segment_bytes=1)
@@ -216,6 +217,28 @@ def test_a_sync_without_a_descriptor_is_done_again(monkeypatch: pytest.MonkeyPat
     assert log.needs_checkpoint
     assert sync(log, checkpoint=True).checkpointed
     assert log.synced_end.offset == 2
+    assert len(read_everything(opened(files.crash(random.Random(1)), ONE_EACH).log)) == 2
+
+
+def test_a_sync_is_put_back_while_others_take_every_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was to cover is not pinned while it runs: another thread may close its files, until they are again."""
+    files = MemFiles()
+    log = opened(files, ONE_EACH).log
+    append(log, a_batch())
+    job = log.sync_job()
+    append(log, a_batch())  # in another segment, which waits for the next sync
+    honest = files.descriptors.pin
+
+    def pin(segment: Segment) -> None:
+        files.descriptors.close_some()
+        honest(segment)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.descriptors, "pin", pin)
+        patched.setattr(files, "open_max", 0)
+        log.sync_undone(job)
+    assert log.unsynced.last is log.active
+    sync(log)
     assert len(read_everything(opened(files.crash(random.Random(1)), ONE_EACH).log)) == 2
 
 

@@ -293,6 +293,7 @@ def test_a_directory_that_lost_its_segments_never_gives_an_offset_out_twice() ->
 def test_the_start_of_the_log_is_remembered_without_a_checkpoint() -> None:
     files = MemFiles(1)
     log = filled(files)
+    sync(log)
     log.advance_start(7)
     log.start_job().run()
     log.advance_start(9)
