@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from tests.property.log_story import PowerCut, fail_once, forget_pages_at, interrupt, short_behind
+from tests.property.log_story import WAYS, PowerCut, fail_once, forget_pages_at, interrupt, short_behind
 from tests.property.stored_batches import Stored, stored_in
 from tests.unit.storage.compacting import clean_job, contents, keyed, run_round, swap_all
 from tests.unit.storage.logs import NOW_MS, Settings, opened
@@ -22,7 +22,7 @@ from tests.unit.storage.logs import NOW_MS, Settings, opened
 from penstock.core.errors import ApiError, ShortageError, StorageError, TooManyFilesError
 from penstock.records.batch import stamp
 from penstock.replication.epoch_starts import save_starts
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.cleaner_checkpoint import Cleaned, CleanedNote
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
@@ -31,18 +31,8 @@ from penstock.storage.replicated import UnknownStartError, append_replicated
 from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 
-WAYS = [
-    "power cut",
-    "kill",
-    "error",
-    "error that drops pages",
-    "write-back",
-    "full disk",
-    "shortage",
-    "shortage",
-]
 # What a broker does again, or goes on without, when something ran out.
-GOES_ON = ("append", "sync", "elect", "roll", "cut", "delete", "expire", "lack", "nothing")
+GOES_ON = ("append", "sync", "elect", "roll", "cut", "delete", "expire", "lack", "mark", "nothing")
 ALL = 1 << 60
 FAR = 1 << 32
 
@@ -68,10 +58,11 @@ class Story:
         )
         self.log = opened(self.files, self.settings).log
         self.tombstones = self.rng.choice([0, 100])  # below it they may be missing: the mark never goes back
-        self.log.cleaned = Cleaned(tombstones=self.tombstones)
-        save_cleaned(self.files, self.log.directory, self.log.cleaned)
+        self.note(Cleaned(tombstones=self.tombstones))
         self.starts = [(1, 0)]  # of epochs, as the leader has them
-        self.cleaned_to = 0
+        self.cleaned_to = (
+            0  # what compaction has gone through, and nobody wrote to since: the mark is never ahead
+        )
         self.begun = 0  # where the log began last; what was before it is not known any more
         self.leaving: list[Stored] = []  # retention took it, and it may not be hidden yet
         self.went_below = 0  # where the log begins by that, or by what its leader deleted
@@ -89,6 +80,7 @@ class Story:
             self.delete: 2,
             self.expire: 3,
             self.lack: 1,
+            self.mark: 2,
             self.begin_at: 1,
             self.start_over: 2,
             self.nothing: 5,
@@ -97,7 +89,7 @@ class Story:
         chances[self.rng.choice(list(chances))] += 20
         for _ in range(self.rng.randint(5, 60)):
             (step,) = self.rng.choices(list(chances), list(chances.values()))
-            if self.log._point_in_doubt and self.rng.random() < 0.8:
+            if (self.log._point_in_doubt or self.log.cleaned_in_doubt) and self.rng.random() < 0.8:
                 step = self.cut
             self.steps.append(step.__name__)
             goes, work = step()
@@ -118,7 +110,6 @@ class Story:
         self.steps.append(how)
         log = self.log
         self.opened_after(how)
-        self.cleaned_to = 0
         after = self.came_back() if self.log is not log else stored_in(self.log)
         assert self.log.cleaned.tombstones >= self.tombstones
         keeps_all = self.steps[-1] in ("kill", "error", "full disk", "shortage", "write-back")
@@ -208,6 +199,7 @@ class Story:
     def open(self, *, rewrite_tail: bool = False) -> Log:
         recovered = opened(self.files, self.settings, rewrite_tail=rewrite_tail)
         assert recovered.lost is None, "whatever happens, what was durable is"
+        assert recovered.log.cleaned.offset <= self.cleaned_to
         return recovered.log
 
     def stopped_again(self) -> None:
@@ -255,6 +247,7 @@ class Story:
         stamp(memoryview(batch), 0, offset, self.starts[-1][0])
 
         def work() -> None:
+            self.cleaned_to = min(self.cleaned_to, offset)
             try:
                 append_replicated(self.log, memoryview(batch), NOW_MS)
             except UnknownStartError as unknown:
@@ -290,7 +283,7 @@ class Story:
 
     def cut(self) -> Step:
         offset = self.rng.randint(max(0, self.log.end_offset - 12), self.log.end_offset)
-        self.cleaned_to, self.begun = min(self.cleaned_to, offset), min(self.begun, offset)
+        self.begun = min(self.begun, offset)
         self.parted_at(offset)
         return Goes(behind=offset), lambda: self.cut_to(offset)
 
@@ -326,15 +319,27 @@ class Story:
             self.sync_now(checkpoint=True)
             if self.log.needs_checkpoint:
                 return  # only what lies before the recovery point is compacted
-            job = clean_job(
-                self.log, cleaned_to=self.cleaned_to, now_ms=NOW_MS + age_ms, segment_bytes=merged
-            )
+            known = self.log.cleaned
+            job = clean_job(self.log, cleaned_to=known.offset, now_ms=NOW_MS + age_ms, segment_bytes=merged)
             made = run_round(job)
+            went = max((one.tombstones_to for one in made.segments), default=0)
+            self.note(known.without_tombstones(went).going_by(made.end_offset))
             swap_all(self.log, made._replace(segments=made.segments[: int(share * len(made.segments))]))
             if share == 1:
                 self.cleaned_to = made.end_offset
 
         return Goes(anything=True), work
+
+    def mark(self) -> Step:
+        """What a round has gone through, and was not cut since, is clean."""
+        clean_to = min(self.cleaned_to, self.log.end_offset)
+        return Goes(), lambda: self.note(self.log.cleaned._replace(offset=clean_to))
+
+    def note(self, known: Cleaned) -> None:
+        note = CleanedNote(self.log, known)
+        note.run()
+        note.done()
+        self.tombstones = known.tombstones
 
     def delete(self) -> Step:
         offset = self.rng.randint(self.log.start_offset, self.log.end_offset)
@@ -369,12 +374,7 @@ class Story:
     def lack(self) -> Step:
         """Tombstones that its leader lacks, here and further on."""
         known = self.log.cleaned.without_tombstones(self.log.end_offset + self.rng.randint(0, 20))
-
-        def work() -> None:
-            save_cleaned(self.files, self.log.directory, known)
-            self.log.cleaned, self.tombstones = known, known.tombstones
-
-        return Goes(), work
+        return Goes(), lambda: self.note(known)
 
     def begin_at(self) -> Step:
         return self.replaced(self.log.end_offset + self.rng.randint(1, 9), begin_anew)
@@ -386,13 +386,13 @@ class Story:
         self.parted_at(offset)
 
         def work() -> None:
-            self.log, self.cleaned_to, self.begun = made(self.log, offset, ProducerState()), 0, offset
+            self.log, self.begun = made(self.log, offset, ProducerState()), offset
             self.leaving, self.went_below = [], offset
 
         return Goes(behind=0), work
 
-    def nothing(self) -> Step:
-        return Goes(), lambda: None
-
     def latest(self) -> dict[bytes | None, bytes | None]:
         return {key: value for _, key, value in contents(self.log)}
+
+    def nothing(self) -> Step:
+        return Goes(), lambda: None

@@ -7,6 +7,18 @@ from penstock.core.errors import DiskFailedError
 from penstock.records.batch import BatchHeader, read_header
 from penstock.testing.mem_files import MemFiles
 
+# How a job may be stopped.
+WAYS = [
+    "power cut",
+    "kill",
+    "error",
+    "error that drops pages",
+    "write-back",
+    "full disk",
+    "shortage",
+    "shortage",
+]
+
 
 class PowerCut(Exception):  # noqa: N818 - not an error of the program
     """The lights went out in the middle of a job."""

@@ -11,7 +11,7 @@ from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.storage import recovery
 from penstock.storage.checkpoint import SyncJob
-from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
+from penstock.storage.cleaner_checkpoint import Cleaned, CleanedNote, load_cleaned
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
 from penstock.storage.truncation import Truncation
@@ -30,6 +30,19 @@ def cuts_by_the_point_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         honest(job)
 
     monkeypatch.setattr(Truncation, "run", run)
+
+
+def goes_back_to_the_mark_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cleaner's mark whose directory could not be synced stays on the disk, and a cut does not lower it."""
+
+    def note(job: CleanedNote, log: Log, known: Cleaned) -> None:
+        job._log, job._known = log, known
+
+    def done(job: CleanedNote) -> None:
+        job._log.cleaned = job._known
+
+    monkeypatch.setattr(CleanedNote, "__init__", note)
+    monkeypatch.setattr(CleanedNote, "done", done)
 
 
 def forgets_what_it_could_not_hide(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,10 +77,11 @@ def syncs_files_that_it_opens_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: list[tuple[Plant, list[int]]] = [
-    (cuts_by_the_point_in_memory, [152, 160, 856]),
-    (forgets_what_it_could_not_hide, [328]),
-    (takes_a_read_error_for_damage, [46, 113, 141]),
-    (syncs_files_that_it_opens_for_that, [0, 1, 3]),
+    (cuts_by_the_point_in_memory, [160, 260, 856]),
+    (goes_back_to_the_mark_in_memory, [571]),
+    (forgets_what_it_could_not_hide, [328, 145, 175]),
+    (takes_a_read_error_for_damage, [203, 713, 796]),
+    (syncs_files_that_it_opens_for_that, [0, 1, 5]),
 ]
 
 

@@ -14,6 +14,7 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_records
 
 LEADERS_ONLY = 10
+DELETERS = 2  # of each partition: requests overlap
 _TIMEOUT_MS = 1500
 
 
@@ -110,8 +111,9 @@ class DeletingStory(Story):
         for partition in range(PARTITIONS):
             name = f"reader-{partition}"  # `check_data` ends them by these names
             self.spawn(name, peek(deletions, self.client(name), partition, self.loop.random(name)))
-            name = f"deleter-{partition}"
-            rng = self.loop.random(name)
+        for number in range(DELETERS * PARTITIONS):
+            name = f"deleter-{number}"
+            rng, partition = self.loop.random(name), number % PARTITIONS
             self.spawn(name, delete(deletions, self.history, self.client(name), partition, rng))
 
     def misfortune(self) -> None:
@@ -150,7 +152,8 @@ class DeletingStory(Story):
 
     def check_data(self) -> None:
         """Everything acknowledged that nobody deleted is there; what was deleted is not, at any replica."""
-        for kind, count in (("producer", PRODUCERS), ("reader", PARTITIONS), ("deleter", PARTITIONS)):
+        deleters = ("deleter", DELETERS * PARTITIONS)
+        for kind, count in (("producer", PRODUCERS), ("reader", PARTITIONS), deleters):
             for number in range(count):
                 self.loop.crash(f"{kind}-{number}")
         self.let_pass(2)

@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from tests.sim.cluster_clients import Violation
 from tests.sim.journal_store import JournalStore
-from tests.sim.messages import NETWORK_TROUBLE
+from tests.sim.messages import NETWORK_TROUBLE, idempotent
+from tests.sim.start_fuse import STORE, Fuse
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.nodes import Removed
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import DiskFailedError, StorageError
-from penstock.records.builder import build_batch
+from penstock.core.errors import StorageError
+from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record, read_all
 from penstock.server.broker import Broker
 from penstock.server.seams import Seams
@@ -30,6 +31,7 @@ from penstock.services.opening import first_epoch
 from penstock.services.topic_deletions import TopicReference
 from penstock.services.topic_plans import WantedTopic
 from penstock.services.topics import MorePartitions
+from penstock.storage.layout import LOG, partition_dir
 from penstock.testing.mem_disk import Disk
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_client import SimClient
@@ -40,8 +42,6 @@ from penstock.wire.kafka.generated import produce
 
 HOST, PORT = "broker", 9092
 DATA = Path("/srv/penstock/data")  # none of it is there at first
-# Not in there, as ZooKeeper is not: its syncs shall not do what is left undone elsewhere.
-STORE = Path("/store/journal")
 SETTINGS = {
     "listeners": f"PLAINTEXT://{HOST}:{PORT}",
     "log.dirs": str(DATA),
@@ -59,44 +59,8 @@ COMPACTED = {
 }
 WIDE = 8  # partitions that are laid out at once
 DEAD_KEY = b"dead"
+ROBBED = "robbed"  # of this topic somebody takes files; it is written to by one idempotent producer
 _SETTLE_SECONDS = 120
-# What leaves no trace is no place to be killed at: the next operation is the same one.
-_NO_TRACE = ("close", "size", "exists", "read", "list", "free")
-
-
-class Killed(BaseException):
-    """The process is gone; nobody catches that."""
-
-
-class Fuse:
-    """Lets one file operation of those to come be the last of its process, or fail."""
-
-    def __init__(self, files: MemFiles, at: int, *, fails: bool = False) -> None:
-        self._enter = files.enter
-        self._left = at
-        self._fails = fails
-        self.operations: list[str] = []
-        self.blown = False
-        files.enter = self._counted  # type: ignore[method-assign]
-
-    @property
-    def is_deadly(self) -> bool:
-        return self.blown and not self._fails
-
-    def _counted(self, operation: str, path: Path) -> None:
-        if self.is_deadly:
-            raise Killed
-        self._enter(operation, path)
-        # What the store makes of an error is its own matter (`test_embedded.py`).
-        if operation in _NO_TRACE or (self._fails and path.parent == STORE.parent):
-            return
-        if self._left == len(self.operations):
-            self.blown = True
-            if self._fails:
-                self.operations.append("")
-                raise DiskFailedError(f"{path}: Input/output error")
-            raise Killed
-        self.operations.append(f"{operation} {path}")
 
 
 class Place(NamedTuple):
@@ -120,6 +84,7 @@ class Told:
         self.may_go: set[bytes] = set()
         self.may_shrink: set[bytes] = set()
         self.gone: set[Place] = set()
+        self.sequences: dict[Place, int] = {}  # the next one of an idempotent producer
         self.lost_power = False  # since it was last looked at
         self.sent = 0
 
@@ -254,10 +219,27 @@ class StartStory:
     def write(self) -> None:
         """One record for each partition, acknowledged."""
         left = {place: name for place, name in self.places().items() if name != "keyed"}
+        for place, name in left.items():
+            if name == ROBBED:
+                self.told.sequences.setdefault(place, 0)
         self._send(left, lambda place: (None, self._value(place)))
         keyed = {place: name for place, name in self.places().items() if name == "keyed"}
         for key in (b"a", b"b"):
             self._send(keyed, lambda place, key=key: (key, self._value(place)))
+
+    def rob(self) -> None:
+        """Behind the broker's back: half of what is durable of a log goes."""
+        (path,) = (
+            path
+            for name in self.files.list_dir(partition_dir(DATA, ROBBED, 0))
+            if (path := partition_dir(DATA, ROBBED, 0) / name).suffix == LOG
+        )
+        file = self.files.open(path)
+        file.truncate(file.size() // 2)
+        file.sync()
+        file.close()
+        for place in self.told.sequences:
+            del self.told.acknowledged[place]  # but its offsets are given
 
     def bury_key(self) -> None:
         """A key that is deleted, and compacted away with its tombstone."""
@@ -273,6 +255,10 @@ class StartStory:
         return all(record.key != DEAD_KEY for record in records_of(log))
 
     def _value(self, place: Place) -> bytes:
+        if (
+            sequence := self.told.sequences.get(place)
+        ) is not None:  # the same again, until it is acknowledged
+            return b"%s/%d/%d/#%d" % (place.topic_id.hex().encode(), *place[1:], sequence)
         self.told.sent += 1
         return b"%s/%d/%d/%d" % (place.topic_id.hex().encode(), *place[1:], self.told.sent)
 
@@ -297,7 +283,9 @@ class StartStory:
                     produce.TopicProduceData(
                         name=name,
                         partition_data=[
-                            produce.PartitionProduceData(index=place.index, records=batch(*records[place]))
+                            produce.PartitionProduceData(
+                                index=place.index, records=self._batch(place, *records[place])
+                            )
                         ],
                     )
                     for place, name in left.items()
@@ -322,11 +310,18 @@ class StartStory:
                     raise Violation(f"{name}-{place.index}: {ErrorCode(answer.error_code).name}")
             await asyncio.sleep(0.1)
 
+    def _batch(self, place: Place, key: bytes | None, value: bytes | None) -> bytes:
+        sequence = self.told.sequences.get(place)
+        producer = BatchOptions() if sequence is None else idempotent(0, sequence)
+        return bytes(build_batch([Record(offset=0, timestamp=1, key=key, value=value)], producer))
+
     def _acknowledged(self, place: Place, offset: int, key: bytes | None, value: bytes | None) -> None:
         told, number = self.told, place[:2]
         if offset <= told.given.get(number, -1):
             raise Violation(f"{place}: the offset {offset} is given again, {told.given[number]} was the last")
         told.given[number] = offset
+        if place in told.sequences:
+            told.sequences[place] += 1
         if key is None:
             told.acknowledged.setdefault(place, {})[offset] = value or b""
         else:
@@ -388,10 +383,6 @@ class StartStory:
                 raise Violation(
                     f"{name}-{place.index}: {key!r} is {last.get(key)}, and not {value!r} at {offset}"
                 )
-
-
-def batch(key: bytes | None, value: bytes | None) -> bytes:
-    return bytes(build_batch([Record(offset=0, timestamp=1, key=key, value=value)]))
 
 
 def records_of(log: Any) -> list[Record]:

@@ -20,8 +20,7 @@ from penstock.records.reader import Record, read_all
 from penstock.replication import following
 from penstock.replication.leading import Course, Leading
 from penstock.replication.partition import Partition
-from penstock.services import cleaner
-from penstock.storage import recovery
+from penstock.storage import cleaner_checkpoint, recovery
 from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
 from penstock.storage.log import Log
 from penstock.storage.recovery import open_log
@@ -180,7 +179,7 @@ def keeps_what_tombstones_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     """How far a log is clean is kept by the partition's number, for whatever log is there."""
-    honest_open, honest_save = recovery._open, cleaner.save_cleaned
+    honest_open, honest_save = recovery._open, cleaner_checkpoint.save_cleaned
 
     def save(files: Files, directory: Path, cleaned: Cleaned) -> None:
         honest_save(files, directory, cleaned)
@@ -194,7 +193,7 @@ def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:
         found.log.cleaned = known
         return found
 
-    monkeypatch.setattr(cleaner, "save_cleaned", save)
+    monkeypatch.setattr(cleaner_checkpoint, "save_cleaned", save)
     monkeypatch.setattr(recovery, "_open", opened)
     monkeypatch.setattr(recovery, "_take_over", lambda log, known: None)
     monkeypatch.setattr(Cleaned, "cut", lambda cleaned, end_offset: cleaned)

@@ -1,18 +1,21 @@
 """No step of a broker's start, of its stop, or of a change of topics goes by what is not durable: see `start_story`."""
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from unittest.mock import patch
 
 import pytest
 from tests.sim.cluster_clients import Violation
 from tests.sim.journal_store import JournalStore
-from tests.sim.start_story import COMPACTED, WIDE, Fuse, Prepared, StartStory
+from tests.sim.start_fuse import Fuse
+from tests.sim.start_story import COMPACTED, ROBBED, WIDE, Prepared, StartStory
 
-from penstock.services import hosting
+from penstock.services import hosting, opening
+from penstock.storage import recovery
 from penstock.storage.data_dir import DataDir
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
@@ -23,13 +26,21 @@ FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))
 
 @cache
 def prepared(how: str) -> Prepared:
-    """A disk with all kinds of topics on it, as a stop or a kill left it; or `bare`, with none."""
+    """A disk with all kinds of topics on it, as a stop or a kill left it; `bare`, with none; or `robbed` of files."""
     with SimLoop(7) as loop:
         story = StartStory(loop)
         story.start()
         if how == "bare":
             story.stop()
             story.kill()
+            return story.prepared()
+        if how == "robbed":
+            story.do(story.create(ROBBED, 1))
+            for _ in range(6):
+                story.write()
+            story.stop()
+            story.kill()
+            story.rob()
             return story.prepared()
         for name, count, configs in (
             ("wide", WIDE, {}),
@@ -113,6 +124,7 @@ ACTS: dict[str, tuple[str | None, Act]] = {
     "the first start": (None, any_start),
     "a start after a stop": ("stopped", any_start),
     "a start after a kill": ("killed", any_start),
+    "a start after a loss": ("robbed", any_start),
     "a topic": ("bare", a_topic),
     "a deletion": ("stopped", a_deletion),
     "changes of topics": ("stopped", changes),
@@ -137,10 +149,28 @@ class Fault(NamedTuple):
             story.kill()
 
 
+class Losses(logging.Handler):
+    """Those that any process has told."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.told = 0
+
+    def __enter__(self) -> Self:
+        logging.getLogger(opening.__name__).addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger(opening.__name__).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told += "HAS LOST" in record.msg
+
+
 def tell(name: str, seed: int, fault: Fault, then: Fault | None = None) -> bool:
     """One story; False: there is no such operation any more. `then` happens to the next start, if it comes so far."""
     base, act = ACTS[name]
-    with SimLoop(seed) as loop:
+    with SimLoop(seed) as loop, Losses() as losses:
         if fault.kind == "error":
             loop.set_exception_handler(lambda *_: None)
         story = StartStory(loop, None if base is None else prepared(base))
@@ -161,6 +191,8 @@ def tell(name: str, seed: int, fault: Fault, then: Fault | None = None) -> bool:
         story.start()
         story.check()
         story.write()
+        if base == "robbed" and not losses.told:
+            raise Violation("a loss was never told")
         return True
 
 
@@ -215,6 +247,11 @@ def test_some_of_the_long_form(act: str, fault: Fault, then: Fault | None) -> No
     assert tell(act, 0, fault, then)
 
 
+@pytest.mark.parametrize("kind", ["kill", "cut", "error"])
+def test_a_loss_is_told_and_producers_go_on_whatever_stops_the_start_that_finds_it(kind: str) -> None:
+    assert len(list(sweep("a start after a loss", kind, None, 0))) > 20
+
+
 # -- planted bugs that must be found ---------------------------------------------------------------------------
 
 
@@ -236,6 +273,7 @@ PLANTED = {
     "the store does not settle": ([(JournalStore, "settles", False), _UNSYNCED], "a deletion", "kill", "cut"),
     "a clean stop is not forgotten": ([_UNSYNCED], "a start after a stop", "kill", None),
     "directories may go again": ([_UNSYNCED], "the first start", "kill", None),
+    "a loss is not noted": ([(recovery, "note_lost", lambda *_: None)], "a start after a loss", "kill", None),
     "a second try is vouched for": ([(hosting, "open_all", _always_vouched)], "a topic", "error", None),
 }
 
@@ -244,7 +282,7 @@ PLANTED = {
 @pytest.mark.parametrize("bug", PLANTED)
 def test_it_finds_a_planted_bug(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patches, act, kind, then = PLANTED[bug]
-    for how in ("bare", "stopped"):
+    for how in ("bare", "stopped", "robbed"):
         prepared(how)
     for owner, name, planted in patches:
         monkeypatch.setattr(owner, name, planted)

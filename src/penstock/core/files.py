@@ -94,7 +94,11 @@ class Files(Protocol):
     def read(self, path: Path) -> bytes: ...
 
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Replace the file's content durably: after a crash it is the old or the new, whole."""
+        """Replace the file's content durably: after a crash it is the old or the new, whole.
+
+        When it raises, either may be in force, now and after a power cut: its name may have been given, and only the
+        sync of that have failed. Whoever goes on then goes by what holds for both, or writes again first.
+        """
         ...
 
     def exists(self, path: Path) -> bool: ...

@@ -22,12 +22,12 @@ from penstock.core.errors import ApiError, ShortageError, StorageError
 from penstock.core.jobs import Jobs
 from penstock.core.lease import Hold, Work
 from penstock.records.batch import check_batch
+from penstock.replication.cleaned_mark import note_cleaned
 from penstock.replication.epoch_starts import EndOfEpoch, save_starts, starts_within
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.leader_questions import Questions
 from penstock.replication.partition import Partition
 from penstock.replication.peer import PeerError
-from penstock.storage.cleaner_checkpoint import save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
@@ -58,7 +58,8 @@ class Follower:
             return False  # an answer of the past
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if answer.log_start_offset > partition.log.end_offset:
-                await self._begin_at(partition, answer.log_start_offset, leader)
+                # Retention there overtook us, and the log goes on behind all that we have.
+                await self._begin_anew(partition, answer.log_start_offset, 0, leader, begin_anew)
             return False
         if answer.error_code != ErrorCode.NONE:
             return False
@@ -132,7 +133,7 @@ class Follower:
             return
         is_copy = one.start_offset == one.end_offset or one.cleaned.tombstones >= one.end_offset
         tombstones = committed if committed > one.end_offset and (is_copy or not one.may_have_gaps) else 0
-        if not one.may_have_gaps or tombstones > one.cleaned.tombstones:
+        if not one.may_have_gaps or one.cleaned_in_doubt or tombstones > one.cleaned.tombstones:
             await self._lack_tombstones(partition, tombstones)
 
     async def _lack_tombstones(self, partition: Partition, tombstones: int) -> None:
@@ -142,9 +143,9 @@ class Follower:
             if one.failed:
                 raise StorageError("the log is offline after an I/O error")
             known = one.cleaned.without_tombstones(tombstones)
-            job = partial(save_cleaned, one.files, one.directory, known)
-            await self._jobs.run(job, hold=hold)
-            one.cleaned, one.may_have_gaps = known, True
+            one.cleaned_in_doubt = one.cleaned_in_doubt or not one.may_have_gaps  # there may be no file yet
+            await note_cleaned(self._jobs, hold, one, known)
+            one.may_have_gaps = True
 
     async def make_durable(self, partition: Partition) -> bool:
         await self._group_commit.covered(partition)
@@ -231,18 +232,22 @@ class Follower:
             partition.sync_failed(str(error))
         one.epochs.truncate_from(min(offset, one.end_offset))
 
-    async def _begin_anew(self, partition: Partition, start: int, tombstones: int, leader: Questions) -> bool:
+    async def _begin_anew(
+        self,
+        partition: Partition,
+        start: int,
+        tombstones: int,
+        leader: Questions,
+        made: Callable[[Log, int, ProducerState], Log] = start_over,
+    ) -> bool:
         """Nothing that we have is of use: the log is that of the leader from its start on, without some tombstones.
 
-        A restart in between finds the old log, or none of it.
+        Not before it is known what producers did in what is gone: elected, we would store their repeats as new. A
+        restart in between finds the old log, or none of it.
         """
-        if tombstones > 0:
-            try:
-                await self._lack_tombstones(partition, tombstones)
-            except StorageError as error:
-                log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
-                return False
         try:
+            if tombstones > 0:
+                await self._lack_tombstones(partition, tombstones)
             producers = await leader.producers_below(start) if start else ProducerState()
         except (PeerError, StorageError) as error:
             log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
@@ -254,29 +259,7 @@ class Follower:
             log.warning(
                 "%s-%d: copied anew from its leader, from %d on", partition.topic, partition.index, start
             )
-            return await self._replace(partition, hold, partial(start_over, partition.log, start, producers))
-
-    async def _begin_at(self, partition: Partition, offset: int, leader: Questions) -> bool:
-        """Retention at the leader overtook us: nothing that we have is of use, and the log goes on from there.
-
-        Not before it is known what producers did in what is gone: elected, we would store their repeats as new.
-        """
-        try:
-            producers = await leader.producers_below(offset)
-        except (PeerError, StorageError) as error:
-            log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
-            return False
-        hold = await _may_cut(partition)
-        if hold is None:
-            return False
-        with hold:
-            log.warning(
-                "%s-%d: begins anew at %d, where the leader's log begins",
-                partition.topic,
-                partition.index,
-                offset,
-            )
-            return await self._replace(partition, hold, partial(begin_anew, partition.log, offset, producers))
+            return await self._replace(partition, hold, partial(made, partition.log, start, producers))
 
     async def _replace(self, partition: Partition, hold: Hold, made: Callable[[], Log]) -> bool:
         try:

@@ -23,13 +23,14 @@ from penstock.core.clock import Clock
 from penstock.core.errors import DiskError, StorageError, WorkerDiedError
 from penstock.core.jobs import Jobs
 from penstock.core.lease import Hold, Work
+from penstock.replication.cleaned_mark import note_cleaned
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import find_limit
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import archived_end
 from penstock.storage.cleanable import Cleanable, CleanLimits, cleanable, is_due
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.cleaner_checkpoint import Cleaned
 from penstock.storage.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
@@ -384,14 +385,6 @@ class Cleaner:
         if hold is None:
             return False
         with hold:
-            one = read.log
-            before, known = one.cleaned, change(one.cleaned)  # who was waited for may have changed it
-            if known != before:
-                one.cleaned = known
-                try:
-                    job = partial(save_cleaned, one.files, one.directory, known)
-                    await self._jobs.run(job, hold=hold)
-                except StorageError:
-                    one.cleaned = before  # to be tried again, before anything goes by it
-                    raise
+            # As it is now: who was waited for may have changed it.
+            await note_cleaned(self._jobs, hold, read.log, change(read.log.cleaned))
         return True

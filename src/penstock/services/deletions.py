@@ -68,7 +68,7 @@ class DeletionService:
         log.advance_start(offset)
         if log.start_offset > 0:
             if log.synced_end.offset < log.start_offset:
-                # A start behind what a power cut leaves would make an empty log of it, which knows no producers.
+                # Only so far is it marked. Another request may move it further meanwhile, and waits by itself.
                 async with asyncio.timeout_at(deadline):
                     await self._group_commit.covered(partition)
                 led.check()

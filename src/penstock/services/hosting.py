@@ -23,7 +23,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.archive import PROGRESS, ProgressKeeper, is_overstated
-from penstock.services.opening import OPENED_AT_ONCE, open_all, open_one, tell_lost, tell_unvouched
+from penstock.services.opening import OPENED_AT_ONCE, open_all, open_one, tell_unvouched
 from penstock.services.roles import Roles, is_earlier
 from penstock.storage.data_dir import DataDir
 from penstock.storage.high_watermarks import HighWatermarks, Mark
@@ -234,10 +234,8 @@ class Hosting:
                     "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
                 )
             if recovered.lost is not None:
-                only_copy = len(image.partitions[index].replicas) == 1
-                tell_lost(image.name, index, recovered.lost, only_copy=only_copy)
                 self.shortened += 1
-                self.is_whole = self.is_whole and only_copy
+                self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
             elif recovered.unvouched and self._counts_as_whole(image, index):
                 self.is_whole = False
                 if self._data_dir.was_clean:
@@ -366,8 +364,6 @@ class Hosting:
         except (StorageError, FileNotFoundError) as error:
             log.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
             return
-        if recovered.lost is not None:
-            tell_lost(topic.name, partition.index, recovered.lost, only_copy=partition.replica_count == 1)
         try:
             if self._decides_of_archive(topic, partition.index):
                 # Also where all seems well: progress that was checked against the old log may be on its way.

@@ -9,6 +9,7 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.core.errors import StorageError
 from penstock.replication.table import PartitionTable
 from penstock.storage.data_dir import DataDir
+from penstock.storage.lost import Lost, forget_lost
 from penstock.storage.recovered import Recovered
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def open_one(
     data_dir: DataDir, image: TopicImage, config: TopicConfig, index: int, *, after_failure: bool
 ) -> Recovered:
     """See `DataDir.open_partition`. Blocks."""
-    return data_dir.open_partition(
+    recovered = data_dir.open_partition(
         image.name,
         image.id,
         index,
@@ -67,8 +68,15 @@ def open_one(
         first_offset=first_offset(image, index),
         first_epoch=first_epoch(image, index),
         after_failure=after_failure,
-        only_copy=len(image.partitions[index].replicas) == 1,
+        only_copy=(only_copy := len(image.partitions[index].replicas) == 1),
     )
+    if recovered.lost is not None:
+        _tell_lost(image.name, index, recovered.lost, only_copy=only_copy)
+        try:
+            forget_lost(recovered.log.files, recovered.log.directory)
+        except StorageError as error:
+            log.warning("partition %s-%d: the next start tells that again: %s", image.name, index, error)
+    return recovered
 
 
 def first_offset(image: TopicImage, index: int) -> int:
@@ -106,8 +114,7 @@ def tell_unvouched(topic: str, index: int) -> None:
     )
 
 
-def tell_lost(topic: str, index: int, lost: tuple[int, int], *, only_copy: bool) -> None:
-    """Once: from now on the log's recovery point is a new one, for what is left."""
+def _tell_lost(topic: str, index: int, lost: Lost, *, only_copy: bool) -> None:
     log.error(
         "partition %s-%d HAS LOST the offsets %d to %d: they were durable here, and are gone from its files. %s",
         topic,

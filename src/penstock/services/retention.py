@@ -20,8 +20,11 @@ def retention_of(topic: Topic, partition: Partition) -> tuple[RetentionLimits, i
     else:
         limits = _limits_of_inlet(topic, partition, retirement)
     committed = partition.high_watermark
-    if retirement is None or not partition.is_leader:
+    if retirement is None:
         return limits, committed
+    if not partition.is_leader:
+        # It is told of what readers may see, and no more: what the leader deleted behind that was committed, too.
+        return limits, max(committed, partition.log.start_offset)
     # Unless the target has it.
     return limits, min(committed, max(retirement.limit, retirement.moved))
 

@@ -6,7 +6,7 @@ would take no value with them, and go.*
 """
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.core.crc32c import crc32c
 from penstock.core.files import Files
@@ -41,6 +41,14 @@ class Cleaned(NamedTuple):
         """Whether a log that is cut there may lack values for the sake of what was cut."""
         return end_offset < max(self.went_by, self.offset)
 
+    def in_doubt(self, other: "Cleaned") -> "Cleaned":
+        """What holds whichever of the two stands on the disk."""
+        return Cleaned(
+            min(self.offset, other.offset),
+            max(self.tombstones, other.tombstones),
+            max(self.went_by, self.offset, other.went_by, other.offset),
+        )
+
     def leading(self, end_offset: int) -> "Cleaned":
         """In a log that ends there and is to lead: it gets from nobody what lacks any."""
         return self._replace(tombstones=end_offset) if self.tombstones == ANYWHERE else self
@@ -52,6 +60,40 @@ class Cleaned(NamedTuple):
 def save_cleaned(files: Files, directory: Path, cleaned: Cleaned) -> None:
     text = b"%d\n%s\n" % (_FILE_VERSION, b" ".join(b"%d" % value for value in cleaned))
     files.write_atomically(directory / CLEANER_FILE, text + b"crc32c %08x\n" % crc32c(text))
+
+
+class Noting(Protocol):
+    """A log, as far as its mark goes."""
+
+    cleaned: Cleaned
+    cleaned_in_doubt: bool
+
+    @property
+    def files(self) -> Files: ...
+    @property
+    def directory(self) -> Path: ...
+
+
+class CleanedNote:
+    """A job for a thread that writes the mark down, before anything goes by it; call `done` behind it, on the loop.
+
+    Where it fails, or nobody waits for it any more, the file may say so or not: then the log goes by what holds for
+    both, and writes again before it goes by more.
+    """
+
+    __slots__ = ("_known", "_log")
+
+    def __init__(self, log: Noting, known: Cleaned) -> None:
+        self._log, self._known = log, known
+        log.cleaned, log.cleaned_in_doubt = log.cleaned.in_doubt(known), True
+
+    def run(self) -> None:
+        save_cleaned(self._log.files, self._log.directory, self._known)
+
+    def done(self) -> None:
+        # Not the rest: whoever leads from now on may know better meanwhile.
+        self._log.cleaned = self._log.cleaned._replace(offset=self._known.offset)
+        self._log.cleaned_in_doubt = False
 
 
 def load_cleaned(files: Files, directory: Path, end_offset: int) -> Cleaned:

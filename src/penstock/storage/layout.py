@@ -13,6 +13,7 @@
                                     that finds it finishes the exchange
     <end>-<base>.gap                empty; its name says that the segment at base comes next behind the records that end
                                     there: a gap that is too wide for one segment
+    <first>-<end>.lost              empty; its name says which offsets were durable and are gone, until that was told
     00000000000000000000.anew       its name says that nothing here is of use, and the log begins at that offset: a
                                     start that finds it throws away what is left; it holds the producer state by then
     *.damaged                       set aside by a recovery that could not tell what is right; never served
@@ -36,6 +37,7 @@ DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
 GAP = ".gap"
+LOST = ".lost"
 ANEW = ".anew"
 PARTITION_FILE = "partition.json"
 EPOCHS_FILE = "leader-epoch-checkpoint"
@@ -60,7 +62,7 @@ def range_name(first: int, end: int, suffix: str) -> str:
 
 
 def parse_range_name(name: str, suffix: str) -> tuple[int, int] | None:
-    """The offsets in the name of a swap file or a gap, the second excluded; None for any other name."""
+    """The offsets in the name of a swap file, a gap or a loss, the second excluded; None for any other name."""
     stem = name.removesuffix(suffix)
     first, _, end = stem.partition("-")
     if stem == name or not (len(first) == len(end) == 20 and first.isdigit() and end.isdigit()):

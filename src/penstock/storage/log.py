@@ -42,11 +42,11 @@ HELD_BATCH_BYTES_MAX = 16 * 1024
 class Log:
     # Without slots, each of so many attributes would take longer to reach.
     __slots__ = (
-        "__weakref__", "_active", "_active_since_ms", "_checkpoint_due", "_cost_since_checkpoint",
-        "_epochs_saved", "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_leaving",
-        "_point", "_point_in_doubt", "_roll_after_ms", "_segment_bytes", "_settings", "cleaned", "cuts", "directory",
-        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "row",
-        "start_offset", "synced_end", "unsynced", "unsynced_bytes",
+        "__weakref__", "_active", "_active_since_ms", "_checkpoint_due", "_cost_since_checkpoint", "_epochs_saved",
+        "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_leaving", "_point", "_point_in_doubt",
+        "_roll_after_ms", "_segment_bytes", "_settings", "cleaned", "cleaned_in_doubt", "cuts", "directory",
+        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "row", "start_offset",
+        "synced_end", "unsynced", "unsynced_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +82,7 @@ class Log:
         self._held = bytearray()  # batches that were appended but not written yet, and where they go
         self._held_at = 0
         self.failed = False
-        self.cleaned = Cleaned()
+        self.cleaned, self.cleaned_in_doubt = Cleaned(), False  # whether the file may say something else
         self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
         self.cuts = 0  # of its end: what was read of it before one may be another record's by now
         self.settings = settings
@@ -317,8 +317,9 @@ class Log:
             self.epochs.advance_start(offset)
 
     def start_job(self) -> StartJob:
-        """Makes the current start durable, in a thread: DeleteRecords answers after it."""
-        return StartJob(self.files, self.directory, self.start_offset)
+        """Makes the start durable, in a thread: DeleteRecords answers after it."""
+        # Behind what a power cut leaves, it would make an empty log of this one, which knows no producers.
+        return StartJob(self.files, self.directory, min(self.start_offset, self.synced_end.offset))
 
     def unknown_times(self) -> list[Segment]:
         """Segments whose age is not in memory: call `load_times` of each in a thread before `expire`."""
@@ -374,7 +375,8 @@ class Log:
         assert not any(segment.pinned for segment in self.segments), "compaction is to be stopped before"
         if self._leaving and offset < self.segments[0].base_offset:
             raise StorageError(f"cut to {offset}, records that retention could not hide yet would follow")
-        known = self._point, self._point_in_doubt, self.cleaned, self.epochs.copy(), self.unsynced.files()
+        doubts = self._point, self._point_in_doubt, self.cleaned, self.cleaned_in_doubt
+        known = *doubts, self.epochs.copy(), self.unsynced.files()
         job = Truncation(self.files, self.directory, list(self.segments), offset, *known)
         job.known = self.producers.copy()
         if not self.size_bytes:  # nothing that they wrote goes, but for what is written again
@@ -391,8 +393,8 @@ class Log:
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)
         self.producers = done.producers
-        self._point, self._point_in_doubt, self.cleaned = done.point, False, done.cleaned
-        self.cuts += 1
+        self._point, self._point_in_doubt = done.point, False
+        self.cleaned, self.cleaned_in_doubt = done.cleaned, False
         self._epochs_saved, self._checkpoint_due = None, True
+        self.cuts, self.unsynced_bytes, self._index_is_full = self.cuts + 1, 0, False
         self.unsynced.clear()
-        self.unsynced_bytes, self._index_is_full = 0, False

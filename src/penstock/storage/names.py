@@ -12,6 +12,7 @@ from penstock.storage.layout import (
     DRAFT,
     GAP,
     LOG,
+    LOST,
     OFFSET_INDEX,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
@@ -34,6 +35,7 @@ class DirectoryNames:
         self.starts: list[int] = []
         # Before a segment: where the records before it end, and it begins.
         self.gaps: list[tuple[int, int]] = []
+        self.lost: list[tuple[int, int]] = []  # by a start that came to nothing, or could not be told
         self._snapshots: list[int] = []
         self._has_point = False
         self.is_foreign = False  # another log's files were written here
@@ -54,6 +56,8 @@ class DirectoryNames:
                 self._snapshots.append(base)
             elif (gap := parse_range_name(name, GAP)) is not None:
                 self.gaps.append(gap)
+            elif (lost := parse_range_name(name, LOST)) is not None:
+                self.lost.append(lost)
             elif name.endswith((OFFSET_INDEX, TIME_INDEX)):
                 suffix = name[name.rindex(".") :]
                 if (base := parse_segment_name(name, suffix)) is not None:

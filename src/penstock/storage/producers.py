@@ -58,6 +58,12 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.quiet_since_ms = -1  # when it was first noticed that nothing more had come
 
+    def lacks(self, known: ProducerCopy) -> bool:
+        """Whether that is more than it has; where only a coordinator wrote for it in its epoch, it has no batches."""
+        if self.batches:
+            return self.batches[-1].last_offset < known.batches[-1].last_offset
+        return self.epoch <= known.epoch
+
 
 class RelayWord:
     """The last word of a relay: how far it has moved the source's records, and which of ours say so."""
@@ -261,9 +267,7 @@ class ProducerState:
         """What clients are known to have done below `offset`, where the log does not tell any more."""
         for one in _below(known, offset):
             entry, batches = self._entries.get(one.producer_id), one.batches
-            if one.producer_id >= RELAY_IDS or (
-                entry is not None and entry.batches[-1].last_offset >= batches[-1].last_offset
-            ):
+            if one.producer_id >= RELAY_IDS or (entry is not None and not entry.lacks(one)):
                 continue
             entry = self._entries[one.producer_id] = ProducerEntry(one.epoch)
             entry.batches, entry.last_timestamp = list(batches), one.last_timestamp

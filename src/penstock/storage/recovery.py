@@ -27,11 +27,12 @@ from penstock.storage.layout import (
     segment_name,
 )
 from penstock.storage.log import Log
+from penstock.storage.lost import Lost, lost_below, note_lost
 from penstock.storage.names import DirectoryNames
 from penstock.storage.new_log import made_new
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
-from penstock.storage.recovered import Recovered, held_against
+from penstock.storage.recovered import Recovered
 from penstock.storage.scan import Scan, remove
 from penstock.storage.segment import Segment
 from penstock.storage.settings import LogSettings
@@ -79,7 +80,7 @@ def open_log(
     if cleaned is not None:
         recovered.log.may_have_gaps = True
         _take_over(recovered.log, parse_cleaned(cleaned, recovered.log.end_offset))
-    return held_against(recovered, point, [first_offset, *names.starts], empty=not names.bases)
+    return recovered._replace(unvouched=point is None)
 
 
 def _open(
@@ -100,7 +101,8 @@ def _open(
         start = max(start, point.start_offset)
     if not names.bases:
         begin = max(start, point.offset if point else 0, first_offset)
-        return made_new(files, directory, settings, begin, owner)
+        lost = _noted_loss(files, directory, names, point, first_offset)
+        return made_new(files, directory, settings, begin, owner)._replace(lost=lost)
     segments = [_opened(files, directory, base) for base in names.bases]
     unneeded = min(start, point.segment) if point else start
     while len(segments) > 1 and segments[1].base_offset <= unneeded:
@@ -118,6 +120,7 @@ def _open(
     )
     scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
+    lost = _noted_loss(files, directory, names, point, max(first_offset, scan.end_offset))
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
         # Producers may have written more than is known of them, and would be refused for ever.
@@ -127,12 +130,10 @@ def _open(
         for segment in scan.segments:
             remove(files, segment)
         names.drop_snapshots(but=begin if made.log.producers.copy() else None)
-        return made._replace(lost=(start, begin)) if begin > start else made
+        return made._replace(lost=lost)
     scan.epochs.advance_start(start)
-    lost = None
-    if only_copy and point is not None and scan.end_offset < point.offset:
-        lost = (scan.end_offset, point.offset)
-        scan.leave_out(point.offset)
+    if only_copy and lost is not None and scan.batches_end <= lost[1]:
+        scan.leave_out(lost[1])
     log = Log(
         files,
         directory,
@@ -149,6 +150,17 @@ def _open(
     if scan.point is None:
         _replace_point(log)
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, scan.set_aside, lost)
+
+
+def _noted_loss(
+    files: Files, directory: Path, names: DirectoryNames, point: RecoveryPoint | None, end_offset: int
+) -> Lost | None:
+    """What is lost of a log that ends there, with what a start before this one has found, and not told."""
+    lost = lost_below(point, names.starts, end_offset) if point is not None else None
+    if lost is not None and lost not in names.lost:
+        note_lost(files, directory, lost)
+    found = [*names.lost, *([lost] if lost else [])]
+    return (min(found)[0], max(end for _, end in found)) if found else None
 
 
 def begin_anew(log: Log, offset: int, producers: ProducerState) -> Log:

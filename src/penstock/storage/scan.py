@@ -59,7 +59,7 @@ class Scan:
                 self.point = None  # what it vouches for is not there: look at everything
                 self.epochs = EpochHistory()
         self.end_offset = self.point.offset if self.point else segments[0].base_offset
-        self._batches_end = self.end_offset
+        self.batches_end = self.end_offset  # gaps behind the last batch left out
         self._starts: list[tuple[int, int]] | None = None if has_epochs else []  # None: not read yet
 
     def _trust(self, point: RecoveryPoint) -> None:
@@ -187,8 +187,9 @@ class Scan:
 
     def leave_out(self, offset: int) -> None:
         """What would come below it is gone, and others know its offsets: archives, groups, relays, clients."""
-        self.segments.append(Segment.create(self.files, self.directory, offset))
-        self.end_offset = offset
+        if self.end_offset < offset:  # else a start before this one came so far
+            self.segments.append(Segment.create(self.files, self.directory, offset))
+            self.end_offset = offset
         # As where nothing is left: producers have written more than is known of them.
         self.producers.forget_clients()
 
@@ -207,10 +208,10 @@ class Scan:
 
     def _take_over(self, segment: Segment, header: BatchHeader) -> None:
         segment.appended(header, header.base_offset, header.size_bytes, self.settings.index_interval_bytes)
-        self._note_epoch(header.leader_epoch, range(self._batches_end, header.base_offset))
+        self._note_epoch(header.leader_epoch, range(self.batches_end, header.base_offset))
         if header.producer_id >= 0:
             self.producers.record(header, header.base_offset)
-        self.end_offset = self._batches_end = header.next_offset
+        self.end_offset = self.batches_end = header.next_offset
         self.cost += header.size_bytes + SCAN_COST_PER_BATCH
 
     def _note_epoch(self, epoch: int, gap: range) -> None:

@@ -40,6 +40,7 @@ class Truncation:
     """A job for a thread; `Log.truncated` takes its results over."""
 
     __slots__ = (
+        "_cleaned_in_doubt",
         "_directory",
         "_epochs",
         "_files",
@@ -69,6 +70,7 @@ class Truncation:
         point: RecoveryPoint | None,
         point_in_doubt: bool,
         cleaned: Cleaned,
+        cleaned_in_doubt: bool,
         epochs: EpochHistory,
         unsynced: list[File],
     ) -> None:
@@ -82,6 +84,7 @@ class Truncation:
         self.point = point
         self._point_in_doubt = point_in_doubt  # whether a later one than that may stand on the disk
         self.cleaned = cleaned
+        self._cleaned_in_doubt = cleaned_in_doubt
         keep = bisect_right([segment.base_offset for segment in segments], offset)
         self.kept, self._gone = segments[:keep], segments[keep:]
         # Where the new end lies; None: in a file made for it.
@@ -221,7 +224,7 @@ class Truncation:
     def _lower_cleaned(self) -> None:
         """What takes the place of the end has not been compacted."""
         left = self.cleaned.cut(self.end.offset)
-        if left != self.cleaned:
+        if left != self.cleaned or self._cleaned_in_doubt:
             save_cleaned(self._files, self._directory, left)
             self.cleaned = left
 

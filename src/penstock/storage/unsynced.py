@@ -49,12 +49,12 @@ class Unsynced:
         return taken
 
     def put_back(self, written: Written) -> None:
-        """That sync has come to nothing."""
+        """That sync has come to nothing. Nothing is opened for it: there may be no descriptor to be had."""
         for segment, file in zip(written.segments, written.files, strict=True):
+            self._descriptors.pin(segment)  # first, or another thread might take the file again
             segment.handle = segment.handle or file
-        later, self._segments = self._segments, []
-        for segment in dict.fromkeys((*written.segments, *later)):
-            self.add(segment)
+        self._segments = list(dict.fromkeys((*written.segments, *self._segments)))
+        self.last = self._segments[-1] if self._segments else None
         self.names = self.names or written.names
 
     def leave_out(self, segments: Collection[Segment]) -> None:

@@ -1,9 +1,21 @@
 """What is written down of a compaction before it changes anything."""
 
-from tests.unit.services.test_cleaner import Bench, run
+import pytest
+from tests.unit.services.test_cleaner import DATA, Bench, run
 
+from penstock.records.reader import read_all
+from penstock.replication.partition import Partition
 from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
-from penstock.storage.layout import CLEANER_FILE
+from penstock.storage.layout import CLEANER_FILE, partition_dir
+from penstock.storage.replicated import truncate
+
+# Of the mark's file: it keeps its old name, or has its new one, and only the sync of that fails.
+FAULTS = [("rename", f"*{CLEANER_FILE}*"), ("sync_dir", str(partition_dir(DATA, "t", 0)))]
+
+
+def values(partition: Partition, key: bytes) -> list[bytes | None]:
+    stored = (memoryview(one.file.pread(one.size, 0)) for one in partition.log.segments)
+    return [record.value for data in stored for record in read_all(data) if record.key == key]
 
 
 def test_by_which_records_others_went_is_known_before_they_go() -> None:
@@ -23,15 +35,75 @@ def test_by_which_records_others_went_is_known_before_they_go() -> None:
     run(story)
 
 
-def test_nothing_goes_while_the_mark_cannot_be_written() -> None:
+@pytest.mark.parametrize(("operation", "pattern"), FAULTS)
+def test_nothing_goes_while_the_mark_cannot_be_written(operation: str, pattern: str) -> None:
     async def story(bench: Bench) -> None:
         partition = bench.topic("t")
         await bench.write(partition)
-        before = bench.count(partition)
-        bench.files.fail_next("rename", f"*{CLEANER_FILE}*", count=2)
+        before, log = bench.count(partition), partition.log
+        bench.files.fail_next(operation, pattern, count=2)
         for _ in range(2):
             await bench.cleaner.clean_next()
-            assert (bench.count(partition), partition.log.cleaned) == (before, Cleaned())
+            # Whatever stands on the disk now: nothing is clean, and a cut would have to begin anew.
+            assert (bench.count(partition), log.cleaned.offset) == (before, 0)
+            assert log.cleaned_in_doubt
+            assert log.cleaned.lacks(log.active.base_offset - 1)
+        await bench.cleaner.clean_next()
+        assert bench.count(partition) < before
+        assert load_cleaned(bench.files, log.directory, log.end_offset) == log.cleaned
+        assert not log.cleaned_in_doubt
+
+    run(story)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(("operation", "pattern"), FAULTS)
+def test_a_mark_that_may_not_be_on_the_disk_is_written_before_segments_go(
+    operation: str, pattern: str, killed: bool
+) -> None:
+    """The round after the one whose mark failed has nothing new to note: it is to be noted all the same."""
+
+    async def story(bench: Bench) -> None:
+        partition = bench.topic("t")
+        await bench.write(partition)
+        log = partition.log
+        bench.files.fail_next(operation, pattern)
+        await bench.cleaner.clean_next()
+        bench.files.fail_next("rename", "*.swap" if killed else "*.cleaned.log")
+        await bench.cleaner.clean_next()
+        assert load_cleaned(bench.files, log.directory, 0).lacks(log.active.base_offset - 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize(("operation", "pattern"), FAULTS)
+def test_a_key_that_is_deleted_behind_a_cut_stays_so_whichever_mark_is_on_the_disk(
+    operation: str, pattern: str
+) -> None:
+    """An unclean election cuts the log below the mark: one that stayed would call the new tombstone clean."""
+
+    async def story(bench: Bench) -> None:
+        partition = bench.topic("t", delete_retention_ms="1000")
+        await bench.put(partition, b"k", b"value")
+        for number in range(40):
+            await bench.put(partition, b"u%d" % number, b"value")
+        bench.files.fail_next(operation, pattern)
+        await bench.cleaner.clean_next()
+        log = partition.log
+        assert log.cleaned.lacks(20)
+        truncate(log, 20)
+        partition.limits.move(log.end())
+        assert load_cleaned(bench.files, log.directory, log.end_offset) == log.cleaned
+        assert log.cleaned.offset <= 20
+        await bench.put(partition, b"k", None)
+        for number in range(40):
+            await bench.put(partition, b"v%d" % number, b"value")
+        bench.restart(partition)
+        for _ in range(3):
+            await bench.cleaner.clean_next()
+            for number in range(30):
+                await bench.put(partition, b"w%d" % number, b"value")
+        assert values(partition, b"k") in ([], [None])
 
     run(story)
 

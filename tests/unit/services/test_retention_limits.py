@@ -56,6 +56,23 @@ def test_nothing_goes_that_is_still_to_be_moved(moved: int, leads: bool, limit: 
     assert retention_of(topic, partition)[1] == limit
 
 
+def test_a_follower_gives_up_what_its_leader_moved_and_deleted() -> None:
+    """A leader tells its followers of what readers may see: the high watermark of one stays at the limit for ever."""
+    topic, partition = a_topic(RETIRED)
+    fill(partition, 3)
+    for _ in range(5):
+        append(partition.log, a_batch())
+    sync(partition.log, checkpoint=True)
+    partition.is_leader = False
+    retire(partition, 3, None, NOW_MS)
+    assert partition.high_watermark == 3
+    partition.log.advance_start(6)  # where its leader's log begins by now
+    limits, limit = retention_of(topic, partition)
+    assert (limits, limit) == (RetentionLimits(-1, -1), 6)
+    assert partition.log.expire(limits, limit, NOW_MS) is not None
+    assert partition.log.segments[0].base_offset == 6
+
+
 def test_once_readers_have_nothing_left_what_is_moved_goes_at_once() -> None:
     topic, partition = a_topic(RETIRED, retention_ms="-1")
     fill(partition, 6)

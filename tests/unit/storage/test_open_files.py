@@ -11,7 +11,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFailedError, StorageError, TooManyFilesError
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
-from penstock.storage.segment import ColdRead
+from penstock.storage.segment import ColdRead, Segment
 from penstock.storage.swap import prepare_swap
 from penstock.testing.mem_files import MemFiles
 
@@ -216,6 +216,28 @@ def test_a_sync_without_a_descriptor_is_done_again(monkeypatch: pytest.MonkeyPat
     assert log.needs_checkpoint
     assert sync(log, checkpoint=True).checkpointed
     assert log.synced_end.offset == 2
+    assert len(read_everything(opened(files.crash(random.Random(1)), ONE_EACH).log)) == 2
+
+
+def test_a_sync_is_put_back_while_others_take_every_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was to cover is not pinned while it runs: another thread may close its files, until they are again."""
+    files = MemFiles()
+    log = opened(files, ONE_EACH).log
+    append(log, a_batch())
+    job = log.sync_job()
+    append(log, a_batch())  # in another segment, which waits for the next sync
+    honest = files.descriptors.pin
+
+    def pin(segment: Segment) -> None:
+        files.descriptors.close_some()
+        honest(segment)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files.descriptors, "pin", pin)
+        patched.setattr(files, "open_max", 0)
+        log.sync_undone(job)
+    assert log.unsynced.last is log.active
+    sync(log)
     assert len(read_everything(opened(files.crash(random.Random(1)), ONE_EACH).log)) == 2
 
 

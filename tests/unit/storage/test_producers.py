@@ -49,6 +49,18 @@ def test_what_a_coordinator_wrote_for_it_says_nothing_of_its_sequences() -> None
     assert again.check(header(3)) is None
 
 
+@pytest.mark.parametrize(("epoch", "goes_on_with"), [(0, 3), (1, 0)])
+def test_what_is_recalled_does_not_need_batches_of_its_own(epoch: int, goes_on_with: int) -> None:
+    """A log that was cut may have nothing of a producer but what a coordinator wrote for it."""
+    known = state_after(header(0, count=3)).copy()
+    state = ProducerState()
+    state.record(header(-1, epoch=epoch), 103)
+    state.recall(known, 104)
+    assert state.check(header(goes_on_with, epoch=epoch)) is None
+    if not epoch:
+        assert refusal(state, header(4)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 @pytest.mark.parametrize("last", [SEQUENCE_MAX, SEQUENCE_MAX - 1])
 def test_sequences_wrap_to_zero(last: int) -> None:
     state = state_after(header(last - 1, count=2))
