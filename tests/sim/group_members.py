@@ -279,8 +279,14 @@ async def committed(
     request = offset_fetch.OffsetFetchRequest(
         groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])]
     )
-    group = (await client.call(ApiKey.OFFSET_FETCH, request, version)).groups[0]
+    groups = (await client.call(ApiKey.OFFSET_FETCH, request, version)).groups
+    if [group.group_id for group in groups] != [GROUP]:
+        raise Violation(f"one group is answered as {groups}")
+    group = groups[0]
     check(group.error_code)
+    told = [one.partition_index for topic in group.topics for one in topic.partitions]
+    if told != partitions:
+        raise Violation(f"asked for partitions {partitions}, told of {told}")
     found = {}
     for one in group.topics[0].partitions:
         check(one.error_code)

@@ -12,7 +12,8 @@ of the stories the topic is deleted and made again under them. Held against what
 
 import asyncio
 import os
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
@@ -24,6 +25,7 @@ from tests.sim.group_faults import (
     deletions_unseen_while_loading,
     end_the_loader,
     go_on_after_an_error,
+    join_what_looks_alike,
     memory_ahead_of_the_log,
     remember_commits_for_ever,
 )
@@ -41,6 +43,10 @@ from tests.sim.group_members import (
 )
 
 from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka import dispatcher, portions
+from penstock.frontends.kafka.handlers import offset_fetch
+from penstock.frontends.kafka.pace import Pace
+from penstock.frontends.kafka.registry import REGISTRY
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import SyncReply
 from penstock.groups.offsets.commit import Committer
@@ -51,6 +57,7 @@ from penstock.services.coordinator.shard import Shard
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.wire.kafka.api_keys import ApiKey
 
 MEMBERS = 4
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100"))
@@ -187,8 +194,16 @@ class Story:
             await asyncio.sleep(0.1)
 
 
-def run_story(seed: int) -> tuple[str, History]:
-    with SimLoop(seed) as loop:
+def run_story(seed: int, *, in_portions: bool = False) -> tuple[str, History]:
+    """`in_portions`: every request that can be is answered entry by entry, with much time for others in between."""
+    with SimLoop(seed) as loop, ExitStack() as patched:
+        if in_portions:
+            patched.enter_context(patch.object(dispatcher, "PORTIONED_REQUEST_BYTES", 0))
+            for module in (portions, offset_fetch):
+                patched.enter_context(patch.object(module, "TURN_ITEMS_MAX", 1))
+            rng = loop.random("turns of others")
+            turns = patch.object(Pace, "give_way", lambda _: asyncio.sleep(rng.uniform(0, 0.1)))
+            patched.enter_context(turns)
         story = Story(loop)
         story.run()
         return loop.trace_hash, story.history
@@ -199,6 +214,11 @@ def test_one_owner_per_generation_and_no_commit_lost(seed: int) -> None:
     run_story(seed)
 
 
+@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + max(SEEDS // 4, 1)))
+def test_a_group_is_told_once_and_of_one_state_also_in_portions(seed: int) -> None:
+    run_story(seed, in_portions=True)
+
+
 def test_one_seed_is_one_story() -> None:
     assert run_story(7)[0] == run_story(7)[0]
 
@@ -207,10 +227,10 @@ def test_the_stories_try_what_must_be_refused() -> None:
     assert sum(run_story(seed)[1].refused for seed in range(5)) > 0
 
 
-def _finds(seeds: int, first: int = 0) -> bool:
+def _finds(seeds: int, first: int = 0, *, in_portions: bool = False) -> bool:
     for seed in range(first, seeds):
         try:
-            run_story(seed)
+            run_story(seed, in_portions=in_portions)
         except Halted:  # some bugs do that, too, and more often
             continue
         except SimulationError as error:
@@ -256,6 +276,13 @@ def test_the_checker_finds_a_plan_handed_out_before_it_is_committed(monkeypatch:
 def test_the_checker_finds(plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert _finds(60, first)
+
+
+def test_the_checker_finds_portions_of_different_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = REGISTRY[ApiKey.OFFSET_FETCH]
+    monkeypatch.setitem(REGISTRY, ApiKey.OFFSET_FETCH, replace(api, snapshot=None))
+    monkeypatch.setattr(portions, "_join", join_what_looks_alike)
+    assert _finds(60, 25, in_portions=True)  # spares those that find nothing
 
 
 def test_groups_come_to_a_halt_where_an_error_does_not_take_them_offline(

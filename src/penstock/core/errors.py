@@ -24,6 +24,10 @@ class ProtocolError(PenstockError):
     """Bytes that are not a valid request: there is nothing to answer, so the connection is closed."""
 
 
+class ClientGoneError(ProtocolError):
+    """Nobody is there any more to take the answer."""
+
+
 class StorageError(PenstockError):
     """The disk let us down; `ShortageError` heals by itself, `DiskFailedError` needs a scan."""
 

@@ -71,10 +71,19 @@ TURN_SECONDS_MAX = 0.002
 # wait. Fewer where it is carried out as a whole, in some 100 ms (`frontends.kafka.portions`).
 REQUEST_ENTRIES_MAX = 120_000
 REQUEST_ENTRIES_WHOLE_MAX = 20_000
+# Partitions of one AlterPartition: with 5 replicas each it is no large request (`LARGE_REQUEST_BYTES`) yet, which waits
+# for those of clients, and far from the most entries of one that is carried out as a whole.
+ISR_PROPOSALS_MAX = 500
+# Partitions that a broker asks another for at once, of as many as there are.
+PEER_ENTRIES_MAX = 10_000
 # A request that can be carried out in portions is when it is larger than this, and few of them at the same time: each
 # may take some 20 MB of memory.
 PORTIONED_REQUEST_BYTES = 8 * 1024
 PORTIONED_REQUESTS_MAX = 4
+# The same of brokers: they must not wait for clients.
+PORTIONED_REQUESTS_OF_BROKERS_MAX = 2
+# Bytes of such requests that give up their place while they wait for something else. They are kept, taken apart.
+PORTIONED_WAITING_BYTES_MAX = 8 * 1024 * 1024
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.

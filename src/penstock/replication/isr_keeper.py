@@ -18,6 +18,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import PenstockError
+from penstock.core.limits import ISR_PROPOSALS_MAX
 from penstock.core.tasks import endless
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
@@ -115,25 +116,34 @@ class IsrKeeper:
                 async with asyncio.timeout(_RETRY_SECONDS if self._waiting else None):
                     await self._work.wait()
             self._work.clear()
-            wanting, self._wanting = self._wanting | self._waiting, {}
-            self._waiting = {}
-            proposals = {
-                partition: proposal
-                for partition in wanting
-                if partition.leading is not None
-                and (proposal := self._proposal(partition, partition.leading)) is not None
-            }
-            if not proposals:
-                continue
-            try:
-                await self._send(proposals)
-            except PenstockError as error:
-                log.info("the controller does not answer: %s", error)
-            again = [one for one in proposals if one.leading is not None and one.leading.pending is not None]
+            wanting = [*(self._wanting | self._waiting)]
+            self._wanting, self._waiting = {}, {}
+            asked: list[Partition] = []
+            for at in range(0, len(wanting), ISR_PROPOSALS_MAX):
+                # Not made before the others were answered: much may have happened to these meanwhile.
+                proposals = self._proposals(wanting[at : at + ISR_PROPOSALS_MAX])
+                if not proposals:
+                    continue
+                asked += proposals
+                try:
+                    await self._send(proposals)
+                except PenstockError as error:
+                    log.info("the controller does not answer: %s", error)
+                    self._wanting.update(dict.fromkeys(wanting[at + ISR_PROPOSALS_MAX :]))
+                    break
+            again = [one for one in asked if one.leading is not None and one.leading.pending is not None]
             self._wanting.update(dict.fromkeys(again))
             if self._wanting:
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._work.set()
+
+    def _proposals(self, wanting: list[Partition]) -> dict[Partition, Proposal]:
+        return {
+            partition: proposal
+            for partition in wanting
+            if partition.leading is not None
+            and (proposal := self._proposal(partition, partition.leading)) is not None
+        }
 
     def _proposal(self, partition: Partition, leading: Leading) -> Proposal | None:
         if leading.pending is not None:

@@ -68,6 +68,7 @@ class KafkaConnection(Stream):
         observe = self._host.requests.observe
         self._began = stopwatch()
         wanted, held_max = 4, self._held_bytes + TURN_HELD_BYTES
+        stopped = False  # although more has arrived
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(view, start)
@@ -92,13 +93,16 @@ class KafkaConnection(Stream):
                     self._began = now
                 if start == end:  # nearly always: nothing of the rest is asked
                     break
-                if parts and not self._may_gather(parts):
-                    break
-                if self._busy or self._transport is None or self.session.muted_until:
-                    break
-                if len(self._owed) >= RESPONSES_OWED_MAX or self._held_bytes > held_max:
-                    break
-                if self._lent >= FETCH_SLICES_MAX:
+                if (
+                    (parts and not self._may_gather(parts))
+                    or self._busy
+                    or self._transport is None
+                    or self.session.muted_until
+                    or len(self._owed) >= RESPONSES_OWED_MAX
+                    or self._held_bytes > held_max
+                    or self._lent >= FETCH_SLICES_MAX
+                ):
+                    stopped = True
                     break
             if not self._busy:
                 self._make_room(wanted)
@@ -114,7 +118,9 @@ class KafkaConnection(Stream):
         # By whole requests: the last read of a large one may be small.
         self._in_conversation = start - first <= SMALL_TALK_BYTES_MAX
         self._flush()
-        if self._held_bytes > held_max:
+        # Sending may have ended what it was stopped for, and then nobody else would call for the rest.
+        may_go_on = stopped and self._transport is not None and self._may_read()
+        if may_go_on or self._held_bytes > held_max:
             self._queue_up()
         self._regulate_reading()
 

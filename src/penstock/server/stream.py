@@ -25,6 +25,7 @@ from penstock.core.limits import (
     TURN_BYTES_MAX,
 )
 from penstock.core.session import Session
+from penstock.server.hangup import hung_up
 from penstock.server.owing import Host, Listening
 from penstock.server.writer import Part, Writer
 
@@ -56,6 +57,10 @@ class Stream(asyncio.BufferedProtocol):
     @property
     def peer(self) -> str:
         return self.session.peer
+
+    def has_left(self) -> bool:
+        """Whether its client is gone, as far as the kernel knows: nothing may be read from it at the moment."""
+        return self._transport is None or hung_up(self._transport)
 
     # -- what a protocol does ------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """A large request in portions is answered as it is whole, but for what it names twice."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from tests.unit.frontends.in_memory import Asked
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.session import Session
-from penstock.frontends.kafka.portions import check_size, cut, in_portions
+from penstock.frontends.kafka.pace import Pace
+from penstock.frontends.kafka.portions import check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
@@ -61,21 +63,29 @@ REQUESTS: dict[str, tuple[ApiKey, int, Any]] = {
 }
 
 
-async def ask_in_portions(asked: Asked, key: int, request: Any, version: int) -> tuple[Any, list[int]]:
+async def ask_in_portions(
+    asked: Asked, key: int, request: Any, version: int, pace: Pace | None = None
+) -> tuple[Any, list[int]]:
     api = REGISTRY[key]
-    assert api.handler is not None
     assert api.portions
-    handler, call, turns = api.handler, Call(version, "tester", Session("PLAINTEXT", "127.0.0.1")), [0]
 
-    def others() -> None:
-        turns[0] += 1
-        asyncio.get_running_loop().call_soon(others)
+    async def in_thread(work: Callable[..., Any], *values: Any) -> Any:
+        result = work(*values)
+        portions.extend(result[1])
+        return result
 
-    others()
+    call, turns, portions = Call(version, "tester", Session("PLAINTEXT", "127.0.0.1")), [0], []
+
+    async def others() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    meanwhile = asyncio.create_task(others())
     sent = api.codec.encode_request(request, version)
     received, _ = api.codec.decode_request(memoryview(sent), 0, version)
-    field, portions = cut(received, api.portions)
-    answer = await in_portions(lambda part: handler(asked.services, part, call), received, field, portions)
+    answer = await in_portions(api, asked.services, received, call, in_thread, pace or Pace())
+    meanwhile.cancel()
     encoded = api.codec.encode_response(answer, version)
     return api.codec.decode_response(memoryview(encoded), 0, version)[0], [len(portions), turns[0]]
 

@@ -1,6 +1,5 @@
 """From a frame to a handler: reads the request header, checks API and version, encodes the answer."""
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
@@ -15,12 +14,14 @@ from penstock.core.limits import (
     PLAIN_REQUEST_BYTES_MAX,
     PORTIONED_REQUEST_BYTES,
     PORTIONED_REQUESTS_MAX,
+    PORTIONED_REQUESTS_OF_BROKERS_MAX,
     REQUEST_ENTRIES_MAX,
     REQUEST_ENTRIES_WHOLE_MAX,
 )
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
-from penstock.frontends.kafka.portions import check_size, cut, in_portions
+from penstock.frontends.kafka.places import Place, Places
+from penstock.frontends.kafka.portions import check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.later import Later
@@ -57,8 +58,9 @@ class KafkaDispatcher:
         self._commits = CommitPath(services)
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
-        self._large = asyncio.Lock()
-        self._portioned = asyncio.Semaphore(PORTIONED_REQUESTS_MAX)
+        self._large = Places(1)
+        self._portioned = Places(PORTIONED_REQUESTS_MAX)
+        self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = partial(services.loop.run_in_executor, services.executor)
         self.settle = hot.settle
 
@@ -126,7 +128,7 @@ class KafkaDispatcher:
         session.client_id = client_id
         call = Call(version, client_id, session)
         if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
-            connection.run(self._in_portions(api, data, position, call, correlation_id))
+            connection.run(self._in_portions(connection, api, data, position, call, correlation_id))
             return None
         if len(frame) > LARGE_REQUEST_BYTES:
             connection.run(self._at_leisure(connection, api, data, position, call, correlation_id))
@@ -168,7 +170,8 @@ class KafkaDispatcher:
         """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
         services = self._services
         entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
-        request = await self._taken_apart(api, data, position, call.version, entries_max)
+        place = self._large_place(connection, call)
+        request = await self._taken_apart(api, data, position, call.version, entries_max, place)
         if api.forwarded and not services.controller_client.is_here:
             return await _forwarded(services, api, request, call, correlation_id)
         assert api.handler is not None
@@ -180,7 +183,7 @@ class KafkaDispatcher:
             )
         if inspect.isawaitable(response):
             response = await response
-        async with self._large:
+        async with place:
             return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
 
     async def _fetch_at_leisure(
@@ -192,21 +195,44 @@ class KafkaDispatcher:
             )
 
     async def _in_portions(
-        self, api: Api, data: bytes | memoryview, position: int, call: Call, correlation_id: int
+        self,
+        connection: Any,
+        api: Api,
+        data: bytes | memoryview,
+        position: int,
+        call: Call,
+        correlation_id: int,
     ) -> list[object]:
         """A list whose entries are answered apart: some at a time, and few such requests at once."""
-        handler, services, version = api.handler, self._services, call.version
-        assert handler is not None
-        async with self._portioned:
-            request = await self._taken_apart(api, data, position, version, REQUEST_ENTRIES_MAX)
-            field, portions = await self._in_thread(cut, request, api.portions)
-            response = await in_portions(lambda part: handler(services, part, call), request, field, portions)
-            return [await self._in_thread(_encoded, api, correlation_id, version, response)]
+        places = self._portioned_of_brokers if self._is_broker(call) else self._portioned
+        large = self._large_place(connection, call)
+        async with Place(places, connection.peer, len(data), connection.has_left) as place:
+            request = await self._taken_apart(api, data, position, call.version, REQUEST_ENTRIES_MAX, large)
+            response = await in_portions(api, self._services, request, call, self._in_thread, place)
+            return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
+
+    def _large_place(self, connection: Any, call: Call) -> Place:
+        asker = call.client_id if call.client_id and self._is_broker(call) else connection.peer
+        return Place(self._large, asker, 0, connection.has_left)
+
+    def _is_broker(self, call: Call) -> bool:
+        """Or says so: then it has to share what is for brokers, address by address, and gains nothing by it."""
+        client_id = call.client_id or ""
+        if not client_id.startswith(CLIENT_ID_PREFIX):
+            return False
+        node = client_id[len(CLIENT_ID_PREFIX) :].partition("-")[0]
+        return any(str(broker) == node for broker in self._services.image.brokers)
 
     async def _taken_apart(
-        self, api: Api, data: bytes | memoryview, position: int, version: int, entries_max: int
+        self,
+        api: Api,
+        data: bytes | memoryview,
+        position: int,
+        version: int,
+        entries_max: int,
+        place: Place,
     ) -> Any:
-        async with self._large:
+        async with place:
             request, _ = await self._in_thread(api.codec.decode_request, data, position, version)
             await self._in_thread(check_size, request, entries_max)
         return request

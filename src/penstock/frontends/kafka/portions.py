@@ -4,20 +4,39 @@ Where an API answers each entry of a list apart, it says which list that is: `po
 the entries of `topics`, and in each of them those of `partitions`; one path for each list that it may come with. Its
 handler is called with a hundred entries or so, and what it answers is put together again. In a large request, what is
 named more than once is carried out once.
+
+Much happens between two portions: a group is loaded, a topic deleted. An entry that is cut must be answered from one
+state all the same, or it would be told twice, with an error and without. So either its answer says nothing of it but
+its name, or what is told is read before the first portion (`Api.snapshot`).
 """
 
-import asyncio
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.frontends.kafka.pace import Pace
+from penstock.frontends.kafka.registry import Api, Call
 from penstock.services.coordinator.later import Later
+from penstock.services.services import Services
 from penstock.wire.kafka.primitives import Struct
 
 Path = tuple[str, ...]
+InThread = Callable[..., Awaitable[Any]]
+
+
+class Portion(NamedTuple):
+    entries: list[Any]
+    weight: int
+    continued: int  # at how many levels of lists its first entry is the rest of the one before
+
+
+class _Piece(NamedTuple):
+    entry: Any
+    weight: int
+    continued: int = 0
 
 
 def check_size(request: Struct, entries_max: int) -> None:
@@ -28,29 +47,35 @@ def check_size(request: Struct, entries_max: int) -> None:
         )
 
 
-def cut(request: Struct, paths: tuple[Path, ...]) -> tuple[str, list[list[Any]]]:
+def cut(request: Struct, paths: tuple[Path, ...]) -> tuple[str, list[Portion]]:
     """The name of the list that is long, and its portions."""
     field, *inner = max(paths, key=lambda path: len(getattr(request, path[0]) or ()))
     pieces = _pieces(getattr(request, field) or [], tuple(inner))
-    return field, [portion for portion, _ in _grouped(pieces)] or [[]]
+    return field, list(_grouped(pieces)) or [Portion([], 0, 0)]
 
 
 async def in_portions(
-    handle: Callable[[Any], Any], request: Any, field: str, portions: list[list[Any]]
+    api: Api, services: Services, request: Any, call: Call, in_thread: InThread, pace: Pace
 ) -> Any:
     """The answer to all of it, or the first that refuses a portion as a whole."""
+    handler = api.handler
+    assert handler is not None
+    answer_to: Callable[[Any], Any] = lambda part: handler(services, part, call)  # noqa: E731 - may be another
+    if api.snapshot is not None:
+        answer_to = await api.snapshot(services, request, call, pace)
+    field, portions = await in_thread(cut, request, api.portions)
     whole: Any = None
-    for entries in portions:
+    for portion in portions:
         part = copy(request)
-        setattr(part, field, entries)
-        answer = await _answer(handle(part))
+        setattr(part, field, portion.entries)
+        answer = await _awaited(answer_to(part), pace)
         if getattr(answer, "error_code", 0):
             return answer
         if whole is None:
             whole = answer
         else:
-            _join(whole, answer)
-        await asyncio.sleep(0)
+            _join(whole, answer, portion.continued)
+        await pace.give_way()
     return whole
 
 
@@ -66,17 +91,17 @@ def _count(value: object) -> int:
 # -- cutting ------------------------------------------------------------------------------------------------
 
 
-def _pieces(entries: list[Any], path: Path) -> Iterator[tuple[Any, int]]:
+def _pieces(entries: list[Any], path: Path) -> Iterator[_Piece]:
     """Each entry with its weight; one with a long list of its own comes in pieces."""
     for entry in _once(entries, path):
         parts = getattr(entry, path[0]) if path else None
         if not parts:
-            yield entry, 1
+            yield _Piece(entry, 1 + _count(entry))
             continue
-        for portion, weight in _grouped(_pieces(parts, path[1:])):
+        for number, portion in enumerate(_grouped(_pieces(parts, path[1:]))):
             piece = copy(entry)
-            setattr(piece, path[0], portion)
-            yield piece, weight + 1
+            setattr(piece, path[0], portion.entries)
+            yield _Piece(piece, portion.weight + 1, portion.continued + 1 if number else 0)
 
 
 def _once(entries: list[Any], path: Path) -> list[Any]:
@@ -84,9 +109,14 @@ def _once(entries: list[Any], path: Path) -> list[Any]:
         return list(dict.fromkeys(entries))
     found: dict[object, Any] = {}
     for entry in entries:
-        first = found.setdefault(_own(entry), entry)
-        if first is not entry and path and isinstance(parts := getattr(first, path[0]), list):
-            parts.extend(getattr(entry, path[0]))
+        first = found.setdefault(_own(entry) if path else _all(entry), entry)
+        if first is entry or not path or getattr(first, path[0]) is None:
+            continue
+        parts = getattr(entry, path[0])
+        if parts is None:  # that is everything
+            setattr(first, path[0], None)
+        else:
+            getattr(first, path[0]).extend(parts)
     return list(found.values())
 
 
@@ -95,43 +125,44 @@ def _own(entry: Struct) -> tuple[object, ...]:
     return tuple(value for name in entry.__slots__ if not isinstance(value := getattr(entry, name), list))
 
 
-def _grouped(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[list[Any], int]]:
-    portion: list[Any] = []
-    size = 0
-    for piece, weight in pieces:
-        if portion and size + weight > TURN_ITEMS_MAX:
-            yield portion, size
-            portion, size = [], 0
-        portion.append(piece)
-        size += weight
-    if portion:
-        yield portion, size
+def _all(entry: Struct) -> tuple[object, ...]:
+    values = (getattr(entry, name) for name in entry.__slots__)
+    return tuple(tuple(value) if isinstance(value, list) else value for value in values)
+
+
+def _grouped(pieces: Iterator[_Piece]) -> Iterator[Portion]:
+    entries: list[Any] = []
+    size = continued = 0
+    for piece in pieces:
+        if entries and size + piece.weight > TURN_ITEMS_MAX:
+            yield Portion(entries, size, continued)
+            entries, size = [], 0
+        if not entries:
+            continued = piece.continued
+        entries.append(piece.entry)
+        size += piece.weight
+    if entries:
+        yield Portion(entries, size, continued)
 
 
 # -- answering ----------------------------------------------------------------------------------------------
 
 
-async def _answer(response: Any) -> Any:
+async def _awaited(response: Any, pace: Pace) -> Any:
     if isinstance(response, Later):
-        answered = asyncio.get_running_loop().create_future()
-        response.subscribe(lambda answer: None if answered.done() else answered.set_result(answer))
-        return await answered
+        return await pace.wait(response)
     return await response if inspect.isawaitable(response) else response
 
 
-def _join(whole: Struct, more: Struct) -> None:
+def _join(whole: Struct, more: Struct, continued: int) -> None:
     for name in whole.__slots__:
         known, added = getattr(whole, name), getattr(more, name)
         if isinstance(known, list) and added:
-            if known and _is_cut(known[-1], added[0]):
-                _join(known[-1], added[0])
+            if continued:
+                # Else an entry would be told twice, of two states: clients forget what they read of one.
+                assert [_own(one) for one in known[-1:]] == [_own(added[0])], (
+                    f"{added[0]} goes on differently"
+                )
+                _join(known[-1], added[0], continued - 1)
                 added = added[1:]
             known.extend(added)
-
-
-def _is_cut(entry: object, rest: object) -> bool:
-    """Whether both are the answer to one entry that was too long."""
-    if not isinstance(entry, Struct) or not isinstance(rest, Struct):
-        return False
-    own = _own(entry)
-    return len(own) < len(entry.__slots__) and own == _own(rest)

@@ -5,11 +5,12 @@ returns a `Later` where waiting must cost no task nor hold up the client's next 
 not here: they have flattened codecs and answer from inside the connection (`hot.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.session import Session
+from penstock.frontends.kafka.pace import Pace
 from penstock.services.services import Services
 from penstock.wire.kafka.messages import MessageModule, request_module
 
@@ -24,6 +25,9 @@ class Call:
 
 
 Handler = Callable[[Services, Any, Call], Any]
+# Of a large request that is answered in portions: reads all that must be of one state, and returns what answers each
+# portion from that.
+Snapshot = Callable[[Services, Any, Call, Pace], Awaitable[Callable[[Any], Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Api:
     internal: bool = False  # between brokers: clients are not told of it
     portions: tuple[tuple[str, ...], ...] = ()  # lists whose entries are answered apart; see `portions`
     gives_way: bool = False  # to others, by itself, where its lists are long
+    snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
 
 
 REGISTRY: dict[int, Api] = {}
@@ -50,12 +55,13 @@ def api(
     internal: bool = False,
     portions: tuple[tuple[str, ...], ...] = (),
     gives_way: bool = False,
+    snapshot: Snapshot | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of an API."""
 
     def register(handler: Handler) -> Handler:
         REGISTRY[key] = Api(
-            key, *versions, request_module(key), handler, forwarded, internal, portions, gives_way
+            key, *versions, request_module(key), handler, forwarded, internal, portions, gives_way, snapshot
         )
         return handler
 

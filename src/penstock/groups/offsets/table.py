@@ -1,6 +1,6 @@
 """The committed offsets of one group, by topic and partition."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.core.limits import GROUP_OFFSET_BYTES
 from penstock.groups.records.offset_value import CommittedOffset
@@ -32,6 +32,19 @@ class OffsetTable:
         if removed is not None and not partitions:
             del self.topics[topic]
         return removed
+
+    def copy(self, wanted: Iterable[tuple[str, Iterable[int]]] | None) -> "OffsetTable":
+        """As it is now, of these partitions, or of all."""
+        copied = OffsetTable()
+        if wanted is None:
+            copied.topics = {topic: partitions.copy() for topic, partitions in self.topics.items()}
+            return copied
+        for topic, indexes in wanted:
+            known = self.topics.get(topic)
+            if known is not None:
+                found = {index: known[index] for index in indexes if index in known}
+                copied.topics.setdefault(topic, {}).update(found)
+        return copied
 
     def all(self) -> Iterator[tuple[str, int, CommittedOffset]]:
         for topic, partitions in self.topics.items():

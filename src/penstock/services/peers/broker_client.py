@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import PEER_ENTRIES_MAX
 from penstock.replication.peer import PeerError
 from penstock.services.offsets import Spec
 from penstock.services.peers.peers import Peers
@@ -36,6 +37,14 @@ class BrokerClient:
         self, broker: int, wanted: list[tuple[str, bytes, int]]
     ) -> dict[tuple[bytes, int], tuple[int, int]]:
         """(last epoch, log end) of another broker's replicas; what it cannot tell is left out."""
+        ends: dict[tuple[bytes, int], tuple[int, int]] = {}
+        for at in range(0, len(wanted), PEER_ENTRIES_MAX):
+            ends |= await self._ask_log_ends(broker, wanted[at : at + PEER_ENTRIES_MAX])
+        return ends
+
+    async def _ask_log_ends(
+        self, broker: int, wanted: list[tuple[str, bytes, int]]
+    ) -> dict[tuple[bytes, int], tuple[int, int]]:
         topics: dict[str, list[OffsetForLeaderPartition]] = {}
         ids: dict[str, bytes] = {}
         for name, topic_id, index in wanted:
@@ -75,15 +84,15 @@ class BrokerClient:
             ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=question)
             for index, epoch in epochs.items()
         ]
-        request = ListOffsetsRequest(
-            replica_id=self._peers.node, topics=[ListOffsetsTopic(name=topic, partitions=wanted)]
-        )
-        response = await self._ask(broker, purpose, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
-        return {
-            one.partition_index: (one.offset, one.timestamp)
-            for one in response.topics[0].partitions
-            if one.error_code == ErrorCode.NONE
-        }
+        told: dict[int, tuple[int, int]] = {}
+        for at in range(0, len(wanted), PEER_ENTRIES_MAX):
+            some = ListOffsetsTopic(name=topic, partitions=wanted[at : at + PEER_ENTRIES_MAX])
+            request = ListOffsetsRequest(replica_id=self._peers.node, topics=[some])
+            response = await self._ask(broker, purpose, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
+            for one in response.topics[0].partitions:
+                if one.error_code == ErrorCode.NONE:
+                    told[one.partition_index] = (one.offset, one.timestamp)
+        return told
 
     async def ask_disk(self, broker: int) -> tuple[int, int]:
         """(total, usable) bytes of another broker's disk."""

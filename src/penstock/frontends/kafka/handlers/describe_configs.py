@@ -20,7 +20,7 @@ from penstock.wire.kafka.generated.describe_configs import (
 )
 
 
-@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), portions=(("resources", "configuration_keys"),))
+@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), portions=(("resources",),))
 def handle(services: Services, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
     resources = without_repeats(request.resources, _asked)
     return DescribeConfigsResponse(results=[_result(services, request, resource) for resource in resources])

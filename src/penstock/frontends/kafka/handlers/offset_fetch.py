@@ -3,13 +3,20 @@
 v2 asks for all topics with null and has an error for the whole; v5 adds leader epochs; v6 is flexible; v7 asks for
 offsets that no transaction can still change (there are none that could); v8 asks for many groups at once, v9 in a
 member's name, v10 with topic ids in place of names. A partition without a committed offset is answered with -1.
+
+A group is answered from one state, however long that takes: a client that is told of an error and of offsets, or of
+offsets before and after its group was loaded, goes on reading in the wrong place.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.turns import give_way
+from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats, without_repeats
 from penstock.groups.offsets.table import OffsetTable
@@ -38,43 +45,131 @@ Found = tuple[int, int, int, str, ErrorCode]
 Topics = list[tuple[str, bytes, list[Found]]]
 
 
+Fetch = Callable[[str, Callable[[OffsetTable], Any], Later], None]
+TopicById = Callable[[bytes], Topic | None]
+
+
+async def snapshot(
+    services: Services, request: OffsetFetchRequest, call: Call, pace: Pace
+) -> Callable[[OffsetFetchRequest], Later]:
+    """Reads what is asked of each group in one turn of the loop."""
+    taken = _Snapshot(services)
+    if call.version < _MANY_GROUPS_SINCE:
+        named = (
+            None if request.topics is None else [(one.name, one.partition_indexes) for one in request.topics]
+        )
+        taken.take(request.group_id, named)
+    else:
+        request.groups = await _each_group_once(request.groups)
+        read = 0
+        for group in request.groups:
+            read += taken.take_group(group, by_id=call.version >= _TOPIC_IDS_SINCE)
+            if read >= TURN_ITEMS_MAX:
+                read = 0
+                await pace.give_way()
+    await taken.complete(pace)
+    return lambda part: _answer(part, call.version, taken.fetch, taken.topic_by_id, services.image)
+
+
 @api(
     ApiKey.OFFSET_FETCH,
     versions=(1, 10),
     portions=(("topics", "partition_indexes"), ("groups", "topics", "partition_indexes")),
+    snapshot=snapshot,
 )
 def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Later:
-    if call.version >= _MANY_GROUPS_SINCE:
-        return _many(services, request, call.version)
-    named = None if request.topics is None else [(one.name, one.partition_indexes) for one in request.topics]
-    later = Later(_refusal, partial(_render_single, request, call.version))
-    services.group_offsets.fetch(request.group_id, _chooser(named), later)
-    return later
+    image = services.image
+    return _answer(request, call.version, services.group_offsets.fetch, image.topics_by_id.get, image)
 
 
-def _many(services: Services, request: OffsetFetchRequest, version: int) -> Later:
+def _answer(
+    request: OffsetFetchRequest, version: int, fetch: Fetch, topic_by_id: TopicById, image: ClusterImage
+) -> Later:
+    if version < _MANY_GROUPS_SINCE:
+        named = (
+            None if request.topics is None else [(one.name, one.partition_indexes) for one in request.topics]
+        )
+        later = Later(_refusal, partial(_render_single, request, version))
+        fetch(request.group_id, _chooser(named), later)
+        return later
+    parts = []
+    for group in without_repeats(request.groups, lambda group: group.group_id):
+        by_id = version >= _TOPIC_IDS_SINCE
+        choose = partial(_by_id, image, topic_by_id, group) if by_id else _chooser(_named(group))
+        later = Later(_refusal, partial(_render_group, group.group_id))
+        fetch(group.group_id, choose, later)
+        parts.append(later)
     whole = Later(_refusal, lambda groups: OffsetFetchResponse(groups=groups))
-    groups = without_repeats(request.groups, lambda group: group.group_id)
-    Gathered(whole, [_one_group(services, group, version) for group in groups])
+    Gathered(whole, parts)
     return whole
 
 
-def _one_group(services: Services, group: OffsetFetchRequestGroup, version: int) -> Later:
-    by_id = version >= _TOPIC_IDS_SINCE
-    choose: Callable[[OffsetTable], Topics]
-    if by_id:
-        choose = partial(_by_id, services.image, group)
-    else:
-        choose = _chooser(
-            None if group.topics is None else [(one.name, one.partition_indexes) for one in group.topics]
-        )
-    later = Later(_refusal, partial(_render_group, group.group_id))
-    services.group_offsets.fetch(group.group_id, choose, later)
-    return later
+def _named(group: OffsetFetchRequestGroup) -> list[tuple[str, Sequence[int]]] | None:
+    return None if group.topics is None else [(one.name, one.partition_indexes) for one in group.topics]
 
 
 def _refusal(code: ErrorCode) -> ErrorCode:
     return code
+
+
+# -- one state ----------------------------------------------------------------------------------------------
+
+
+async def _each_group_once(groups: Sequence[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
+    once: dict[str, OffsetFetchRequestGroup] = {}
+    for number, group in enumerate(groups):
+        await give_way(number)
+        first = once.setdefault(group.group_id, group)
+        if first is group or first.topics is None:
+            continue
+        if group.topics is None:  # that is everything
+            first.topics = None
+        else:
+            first.topics.extend(group.topics)
+    return list(once.values())
+
+
+class _Snapshot:
+    """Offsets of groups, each as it was when it was taken, and the topics that were named by id then."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._groups: dict[str, Later] = {}
+        self._found: dict[str, ErrorCode | OffsetTable] = {}
+        self._topics: dict[bytes, Topic | None] = {}
+
+    def take_group(self, group: OffsetFetchRequestGroup, *, by_id: bool) -> int:
+        """How many entries were looked at."""
+        if group.topics is None:
+            return self.take(group.group_id, None)
+        if not by_id:
+            return self.take(group.group_id, _named(group))
+        wanted: list[tuple[str, Sequence[int]]] = []
+        for one in group.topics:
+            known = self._topics.setdefault(one.topic_id, self._services.image.topics_by_id.get(one.topic_id))
+            if known is not None:
+                wanted.append((known.name, one.partition_indexes))
+        return self.take(group.group_id, wanted)
+
+    def take(self, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> int:
+        later = self._groups[group_id] = Later(_refusal, lambda found: found)
+        self._services.group_offsets.fetch(group_id, lambda offsets: offsets.copy(wanted), later)
+        return 1 + sum(1 + len(partitions) for _, partitions in wanted or ())
+
+    async def complete(self, pace: Pace) -> None:
+        whole = Later(_refusal, lambda found: found)
+        Gathered(whole, list(self._groups.values()))
+        self._found = dict(zip(self._groups, await pace.wait(whole), strict=True))
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return self._topics[topic_id]
+
+    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: Later) -> None:
+        found = self._found[group_id]
+        if isinstance(found, ErrorCode):
+            later.refuse(found)
+        else:
+            later.fill(chosen(found))
 
 
 # -- choosing -----------------------------------------------------------------------------------------------
@@ -95,7 +190,9 @@ def _by_name(named: Sequence[tuple[str, Sequence[int]]], offsets: OffsetTable) -
     return [(topic, b"", [_found(offsets, topic, one) for one in parts]) for topic, parts in wanted]
 
 
-def _by_id(image: ClusterImage, group: OffsetFetchRequestGroup, offsets: OffsetTable) -> Topics:
+def _by_id(
+    image: ClusterImage, topic_by_id: TopicById, group: OffsetFetchRequestGroup, offsets: OffsetTable
+) -> Topics:
     topics: Topics = []
     if group.topics is None:
         for name, _, found in _everything(offsets):
@@ -105,7 +202,7 @@ def _by_id(image: ClusterImage, group: OffsetFetchRequestGroup, offsets: OffsetT
         return topics
     named = [(one.topic_id, one.partition_indexes) for one in group.topics]
     for topic_id, partitions in partitions_without_repeats(named):
-        known = image.topics_by_id.get(topic_id)
+        known = topic_by_id(topic_id)
         if known is None:
             refused = [(one, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.UNKNOWN_TOPIC_ID) for one in partitions]
             topics.append(("", topic_id, refused))
@@ -155,11 +252,12 @@ def _render_single(
 ) -> OffsetFetchResponse:
     error = ErrorCode.NONE
     if isinstance(found, ErrorCode):
-        error = found
-        found = []
-        if version < _WHOLE_ERROR_SINCE:  # no place for it but beside every partition
+        if version >= _WHOLE_ERROR_SINCE:
+            error, found = found, []
+        else:  # no place for it but beside every partition
+            refused = found
             found = [
-                (one.name, b"", [(n, _NO_OFFSET, _NO_OFFSET, "", error) for n in one.partition_indexes])
+                (one.name, b"", [(n, _NO_OFFSET, _NO_OFFSET, "", refused) for n in one.partition_indexes])
                 for one in request.topics or ()
             ]
     return OffsetFetchResponse(

@@ -1,0 +1,185 @@
+"""What changes between two portions of a request: each group, resource and topic is told once, of one state."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.frontends.group_requests import active, machine, prepared
+from tests.unit.frontends.in_memory import Asked
+from tests.unit.frontends.test_portions import ask_in_portions
+
+from penstock.core.error_codes import ErrorCode
+from penstock.frontends.kafka import portions
+from penstock.frontends.kafka.handlers import offset_fetch as handler
+from penstock.frontends.kafka.pace import Pace
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import describe_configs, offset_commit, offset_fetch
+
+PARTITIONS = 20
+_TOPIC = 2
+
+
+class Interrupted(Pace):
+    """Something happens when others have their turn for the nth time."""
+
+    def __init__(self, at: int, happens: Callable[[], None]) -> None:
+        self._left = at
+        self._happens = happens
+
+    async def give_way(self) -> None:
+        await super().give_way()
+        self._left -= 1
+        if self._left == 0:
+            self._happens()
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portions, "TURN_ITEMS_MAX", 3)
+    monkeypatch.setattr(handler, "TURN_ITEMS_MAX", 3)
+
+
+async def committed(asked: Asked) -> None:
+    await prepared(asked)
+    await asked.create("big", partitions=PARTITIONS)
+    await commit(asked, 1000)
+
+
+async def commit(asked: Asked, base: int) -> None:
+    partitions = [
+        offset_commit.OffsetCommitRequestPartition(partition_index=one, committed_offset=base + one)
+        for one in range(PARTITIONS)
+    ]
+    topic = offset_commit.OffsetCommitRequestTopic(name="big", partitions=partitions)
+    for group in ("g", "h"):
+        request = offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
+        answer = await asked.ask(ApiKey.OFFSET_COMMIT, request, 8)
+        assert {one.error_code for one in answer.topics[0].partitions} == {0}
+
+
+def wanted(asked: Asked, version: int) -> offset_fetch.OffsetFetchRequest:
+    indexes = list(range(PARTITIONS))
+    if version < 8:
+        topics = [offset_fetch.OffsetFetchRequestTopic(name="big", partition_indexes=indexes)]
+        return offset_fetch.OffsetFetchRequest(group_id="g", topics=topics)
+    topic_id = asked.services.image.topics["big"].id if version >= 10 else bytes(16)
+    many = [offset_fetch.OffsetFetchRequestTopics(name="big", topic_id=topic_id, partition_indexes=indexes)]
+    return offset_fetch.OffsetFetchRequest(
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=one, topics=list(many)) for one in ("g", "h")]
+    )
+
+
+def told(answer: offset_fetch.OffsetFetchResponse, version: int) -> list[tuple[str, int, list[int]]]:
+    """(group, error, offsets), as they were told."""
+    groups: list[Any] = answer.groups if version >= 8 else [answer]
+    found = []
+    for group in groups:
+        assert len(group.topics) <= 1, "a topic is told twice"
+        parts = group.topics[0].partitions if group.topics else []
+        errors = {one.error_code for one in parts} or {group.error_code}
+        assert len(errors) == 1, "some are refused, others are not"
+        assert len(parts) in (0, PARTITIONS)
+        offsets = [one.committed_offset for one in parts]
+        found.append((getattr(group, "group_id", "g"), errors.pop(), offsets))
+    return found
+
+
+def groups(version: int) -> list[str]:
+    return ["g", "h"] if version >= 8 else ["g"]
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 10])
+@pytest.mark.parametrize("at", range(1, 12, 2))
+async def test_a_coordinator_that_goes_is_not_seen_in_the_middle(version: int, at: int) -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+
+        def leave() -> None:
+            for shard in asked.services.coordinator.shards():
+                shard.go_offline("somebody else coordinates", planned=True)
+
+        pace = Interrupted(at, leave)
+        answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, wanted(asked, version), version, pace)
+        found = told(answer, version)
+        assert [group for group, _, _ in found] == groups(version)
+        all_of_it = [1000 + one for one in range(PARTITIONS)]
+        assert all(error or offsets == all_of_it for _, error, offsets in found)
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 10])
+async def test_a_group_that_is_loaded_meanwhile_is_refused_or_told_as_a_whole(version: int) -> None:
+    computer = machine()
+    async with computer.broker() as asked:
+        await committed(asked)
+    async with computer.broker() as asked:  # which loads its groups now
+        refused = 0
+        while True:
+            answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, wanted(asked, version), version)
+            found = told(answer, version)
+            assert [group for group, _, _ in found] == groups(version)
+            for _, error, offsets in found:
+                refused += error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                assert error or offsets == [1000 + one for one in range(PARTITIONS)]
+            if not any(error for _, error, _ in found):
+                break
+            await asyncio.sleep(0)
+        assert refused
+        await active(asked)
+
+
+async def test_offsets_of_a_group_are_all_from_before_a_commit_or_all_from_after() -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+        tables = [shard.state.offsets for shard in asked.services.coordinator.shards()]
+
+        def commit_again() -> None:
+            for table in tables:
+                for offsets in table.values():
+                    for topic, partition, value in list(offsets.all()):
+                        offsets.set(topic, partition, replace(value, offset=value.offset + 1000))
+
+        pace = Interrupted(3, commit_again)
+        answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, wanted(asked, 8), 8, pace)
+        for _, _, offsets in told(answer, 8):
+            assert {offset - one for one, offset in enumerate(offsets)} in ({1000}, {2000})
+
+
+async def test_a_topic_that_is_deleted_meanwhile_is_told_once() -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+        image = asked.services.image
+        request = wanted(asked, 10)
+        gone = Interrupted(3, lambda: image.topics_by_id.pop(image.topics["big"].id) and None)
+        answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, request, 10, gone)
+        assert [len(offsets) for _, _, offsets in told(answer, 10)] == [PARTITIONS] * 2
+
+
+async def test_a_resource_is_described_once_however_many_keys_are_asked_for() -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+        image = asked.services.image
+        keys = ["cleanup.policy", *(f"unknown.{number}" for number in range(10)), "retention.ms"]
+        resource = describe_configs.DescribeConfigsResource(
+            resource_type=_TOPIC, resource_name="big", configuration_keys=keys
+        )
+        request = describe_configs.DescribeConfigsRequest(resources=[resource])
+        gone = Interrupted(1, lambda: image.topics.pop("big") and None)
+        answer, _ = await ask_in_portions(asked, ApiKey.DESCRIBE_CONFIGS, request, 4, gone)
+        assert [one.resource_name for one in answer.results] == ["big"]
+        assert [one.name for one in answer.results[0].configs] == ["cleanup.policy", "retention.ms"]
+
+
+async def test_groups_named_twice_count_once() -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+        request = wanted(asked, 9)
+        again = wanted(asked, 9).groups
+        again[0].member_id, again[1].topics = "somebody", None
+        request.groups += again
+        answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, request, 9)
+        assert [(group, len(offsets)) for group, _, offsets in told(answer, 9)] == [
+            ("g", PARTITIONS),
+            ("h", PARTITIONS),
+        ]
