@@ -189,7 +189,7 @@ class KafkaDispatcher:
     async def _fetch_at_leisure(
         self, connection: Any, frame: memoryview, position: int, version: int, correlation_id: int
     ) -> list[object] | Callable[[Any], None]:
-        async with self._large:
+        async with Place(self._large, connection.peer, 0, connection.has_left):
             return await self._hot.fetch_large(
                 connection, frame, position, version, correlation_id, self._in_thread
             )
