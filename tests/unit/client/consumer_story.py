@@ -42,7 +42,7 @@ _PASSED_ON = [("penstock-origin", b"orders/0/7"), ("penstock-failures", b"1")]
 class Story(Checks):
     def __init__(self, seed: int, broker: Broker, delivery: Literal["at-least-once", "at-most-once"]) -> None:
         super().__init__(broker, ahead=delivery == "at-most-once")
-        self._random = Random(seed)
+        self._random, self._others_random = Random(seed), Random(seed)
         self._options: dict[str, Any] = {"delivery": delivery, "batch_messages": 5}
         self._plain = seed % 2 == 0  # rare meetings of rebalances and commits need many plain steps
         self._by_key = not self._ahead and not self._plain and self._random.random() < 0.4
@@ -69,6 +69,7 @@ class Story(Checks):
         broker.make(TOPIC, PARTITIONS)
         broker.on_commit = self._committed
         broker.fault = self._fault
+        broker.on_offsets = self._written_meanwhile
         self._send(6)
         self._open()
 
@@ -98,10 +99,15 @@ class Story(Checks):
                 (TOPIC, index): self._offset for index in range(self._opened_with) if self._offset
             }
 
-    def _begin(self, place: Where, offset: int) -> None:
+    def _begin(self, place: Where, offset: int, by_time: bool = False) -> bool:
         """The group begins there once and for all, unless something keeps it from committing that."""
-        if not self._at_end or place in self._broker.committed:
-            return
+        if by_time != isinstance(self._options.get("start"), datetime | timedelta):
+            return False  # it begins at a time, and has asked for the end as well
+        if self._at_end and place not in self._broker.committed:
+            self._note_begin(place, offset)
+        return True
+
+    def _note_begin(self, place: Where, offset: int) -> None:
         if place[1] >= PARTITIONS and self._group_began():
             return
         if self._begun_at.get(place) != self._troubles:
@@ -139,6 +145,13 @@ class Story(Checks):
         self._troubles += 1
         self._again.clear()
         self._excused |= self._raw.rebalancing == "revoke"
+
+    def _written_meanwhile(self) -> None:
+        """Between two requests of one that begins at a time."""
+        by_time = isinstance(self._options.get("start"), datetime | timedelta)
+        if by_time and self._others_random.random() < 0.5:
+            for index in self._broker.partitions(TOPIC):
+                self._broker.append((TOPIC, index), b"x", None, [])
 
     # The application
 
@@ -286,7 +299,7 @@ class Story(Checks):
                 first = self._begins.get(place, 0)
                 if self._at_end and place[0] == TOPIC and (place[1] < PARTITIONS or not self._group_began()):
                     first = len(self._broker.logs[place])
-                    self._begin(place, first)
+                    self._note_begin(place, first)
                 self._broker.commit(place, first, note)
             first = max(first, self._broker.starts.get(place, 0))
             for stored in self._broker.logs[place][first : first + 3]:
@@ -349,11 +362,8 @@ class Story(Checks):
             del steps[self._loop], steps[self._batch], steps[self._table]
             steps[self._receive] = 30
         if self._at_end and self._ahead:
-            steps |= {
-                self._rebalance: 20,
-                self._more: 12,
-                self._trouble: 1,
-            }  # it moves before it has read anything
+            # It moves before it has read anything.
+            steps |= {self._rebalance: 20, self._more: 12, self._trouble: 1}
         elif self._at_end:
             steps |= {self._close: 6, self._more: 12, self._trouble: 12}  # it begins often
         if self._by_key:

@@ -96,6 +96,7 @@ class Broker:
     starts: dict[Where, int] = field(default_factory=dict)  # what retention has left begins there
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
+    on_offsets: Callable[[], None] = lambda: None  # asked for offsets, it has answered: others go on writing
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     # The next message to each is taken, and nobody is told.
     forget_answer: list[str] = field(default_factory=list)
@@ -146,7 +147,8 @@ class RawConsumer:
         self._times: dict[Where, int] = {}  # how often each came or went: commits from before are refused
         self.closed = False
         self.rebalancing = ""  # which callback runs
-        self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # first asked for
+        # First asked for, by time or not; gives whether that is where it begins.
+        self.on_begin: Callable[[Where, int, bool], bool] = lambda _place, _offset, _by_time: False
         self.begun: set[Where] = set()
 
     def _step(self, call: str, done: bool) -> None:
@@ -326,19 +328,18 @@ class RawConsumer:
     ) -> list[TopicPartition]:
         del timeout
         self._step("offsets_for_times", False)
-        return [TopicPartition(one.topic, one.partition, self._at_time(one)) for one in partitions]
+        found = [TopicPartition(one.topic, one.partition, self._at_time(one)) for one in partitions]
+        self._broker.on_offsets()
+        return found
 
     def _at_time(self, one: TopicPartition) -> int:
         """OFFSET_END where nothing is that late; asked for, it is a number."""
         log = self._broker.logs[_place(one)]
-        if one.offset == OFFSET_END:
-            at = len(log)
-        else:
-            at = next((stored.number for stored in log if stored.at_ms >= one.offset), OFFSET_END)
-        if at != OFFSET_END and _place(one) not in self.begun:
+        by_time = one.offset != OFFSET_END
+        at = next((stored.number for stored in log if by_time and stored.at_ms >= one.offset), len(log))
+        if _place(one) not in self.begun and self.on_begin(_place(one), at, by_time):
             self.begun.add(_place(one))
-            self.on_begin(_place(one), at)
-        return at
+        return OFFSET_END if by_time and at == len(log) else at
 
     def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         del timeout

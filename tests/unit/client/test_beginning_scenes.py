@@ -59,6 +59,25 @@ def test_a_partition_that_was_added_since_the_group_began_is_read_from_its_first
         assert values(consumer)[-1] == b"2"
 
 
+@SEMANTICS
+@pytest.mark.parametrize("group", [GROUP, None])
+@pytest.mark.parametrize("start", [timedelta(days=40_000), datetime(1970, 1, 1, tzinfo=UTC)])
+def test_what_comes_while_it_is_asked_for_a_time_is_read(
+    broker: Broker, start: Any, group: str | None, delivery: Any
+) -> None:
+    """Nothing was that late when it asked, and then it was told of the end."""
+
+    def written() -> None:
+        if not broker.logs[SOURCE]:
+            send(broker, b"now")
+
+    broker.on_offsets = written
+    consumer = Consumer("scripted", TOPIC, group=group, stop_on=(), start=start, delivery=delivery)
+    if group is not None:
+        own(broker, SOURCE)
+    assert values(consumer) == [b"now"]
+
+
 def test_partitions_that_are_named_begin_where_they_are_told_and_the_others_at_the_first(
     broker: Broker,
 ) -> None:

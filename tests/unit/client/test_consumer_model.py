@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
 from tests.unit.client.consumer_checks import Violation
 from tests.unit.client.consumer_story import Story
 from tests.unit.client.scripted import Broker, install
@@ -21,8 +21,8 @@ from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.retry_flow import RetryFlow
 from penstock.client.retry_ordered import OrderedRetryFlow
-from penstock.client.starting import begin_at
-from penstock.client.window import Where, Window
+from penstock.client.starting import _ends, _found, begin_at
+from penstock.client.window import Where, Window, place_of
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
 _PLANTED_SEEDS = (
@@ -175,6 +175,20 @@ def pass_messages_of_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Beginning, "_skips", property(lambda beginning: beginning._start in at_the_end))
 
 
+def ask_for_the_end_behind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes between the two is handed to nobody."""
+
+    def careless(raw: Any, start: Any, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        if not isinstance(start, datetime | timedelta):
+            return begin_at(raw, start, partitions)
+        since = start if isinstance(start, datetime) else datetime.now(UTC) - start
+        begun = _found(raw, round(since.timestamp() * 1000), partitions)
+        ends = _ends(raw, partitions)
+        return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
+
+    monkeypatch.setattr("penstock.client.beginning.begin_at", careless)
+
+
 def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found where growth and a restart meet."""
     monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
@@ -216,6 +230,8 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (begin_new_partitions_at_the_end, "at-least-once"),
     (pass_messages_of_new_partitions, "at-least-once"),
     (pass_messages_of_new_partitions, "at-most-once"),
+    (ask_for_the_end_behind_the_time, "at-least-once"),
+    (ask_for_the_end_behind_the_time, "at-most-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
     (pass_what_is_to_be_read_again, "at-least-once"),
