@@ -13,6 +13,7 @@ The price: within the retry topic, one stubborn message delays the other waiting
 """
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class OrderedRetryFlow(RetryFlow):
         # many there are: one whose answer was lost is there twice.
         self._waiting: dict[Where, dict[bytes, int]] = {}
         self._tries: dict[Where, Tries] = {}
-        self._retiring = Retiring(self._bootstrap, self._sources)
+        self._retiring = Retiring(self._bootstrap, self._sources, self._has_foreign)
 
     # Taking over partitions
 
@@ -91,17 +92,28 @@ class OrderedRetryFlow(RetryFlow):
             for topic, index in owned
             if topic not in self._sources and (retry_topic(topic, self._group), index) not in owned
         }
-        reader.bar(strays | (self._retiring.waiting(reader.raw) & owned))
+        reader.bar(strays | (self._retiring.waiting(reader) & owned))
 
     def _scan(self, place: Where, start: int) -> dict[bytes, int]:
         """The keys in a retry partition from where the group stands to the end."""
+        own = (message for message in self._lying(place, start) if not self._is_foreign(message))
+        return {
+            key: offset
+            for one in own
+            if isinstance(key := one.key(), bytes) and (offset := one.offset()) is not None
+        }
+
+    def _has_foreign(self, place: Where) -> bool:
+        return any(self._is_foreign(message) for message in self._lying(place, 0))
+
+    def _lying(self, place: Where, start: int) -> "Iterator[RawMessage]":
+        """What is in a retry partition, from an offset to the end."""
         settings = {
             "group.id": "penstock-no-group",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",  # retention has overtaken it: it is looked at anew
         }
         raw = RawConsumer(handle_settings(self._bootstrap, debug=False, **settings))
-        keys: dict[bytes, int] = {}
         try:
             at = TopicPartition(*place)
             first, end = raw.get_watermark_offsets(at, timeout=REQUEST_SECONDS)
@@ -110,13 +122,13 @@ class OrderedRetryFlow(RetryFlow):
             deadline = time.monotonic() + REQUEST_SECONDS  # for the next message, not for all
             while position < end:
                 for message in raw.consume(500, _SCAN_SECONDS):
-                    offset, key, error = message.offset(), message.key(), message.error()
+                    offset, error = message.offset(), message.error()
                     if error is not None and error.code() not in PASSING:
                         raise KafkaException(error)
                     if error is None and offset is not None:
                         position, deadline = offset + 1, time.monotonic() + REQUEST_SECONDS
-                        if isinstance(key, bytes) and offset < end and not self._is_foreign(message):
-                            keys[key] = offset
+                        if offset < end:
+                            yield message
                 if time.monotonic() >= deadline:
                     raise ClientError(
                         f"{place[0]}, partition {place[1]}: which keys wait there could not be read within "
@@ -124,7 +136,6 @@ class OrderedRetryFlow(RetryFlow):
                     )
         finally:
             raw.close()
-        return keys
 
     # Handing out
 
