@@ -343,6 +343,11 @@ class Consumer:
         return self._reader.joined
 
     @property
+    def rebalances(self) -> int:
+        """How often partitions came or went."""
+        return self._reader.rebalances
+
+    @property
     def at_end(self) -> frozenset[Where]:
         """Which of its partitions it has read to their end; known where config has `enable.partition.eof`."""
         return frozenset(self._reader.at_end)

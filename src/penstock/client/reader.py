@@ -69,7 +69,7 @@ class Reader:
         self.at_end: set[Where] = set()
         self.window = Window(self._owned)
         self.commits = Commits(plan, self._owned, self.window, before_commit)
-        self._rebalances = 0
+        self.rebalances = 0  # how often partitions came or went
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
         self._unready: set[Where] = set()  # ours, but where to begin is not known yet
@@ -110,7 +110,7 @@ class Reader:
             )
 
     def _on_assign(self, raw: RawConsumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances += 1
+        self.rebalances += 1
         places = [place_of(one) for one in partitions]
         self._owned.update(places)
         self.intake.rebalanced()
@@ -148,7 +148,7 @@ class Reader:
             return
         with kafka_errors(self._plan.bootstrap, "the assignment"):
             assigned = set(map(place_of, self.raw.assignment()))
-            self._rebalances += bool(assigned)
+            self.rebalances += bool(assigned)
             self._forget(self._owned - assigned)
             self._unready |= assigned - self._owned
             self._owned |= assigned
@@ -187,7 +187,7 @@ class Reader:
         self._beginning.untold.clear()
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances += 1
+        self.rebalances += 1
         gone = [place_of(one) for one in partitions]
         try:
             if not self.closed:
@@ -198,7 +198,7 @@ class Reader:
             self._forget(gone)
 
     def _on_lost(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances += 1
+        self.rebalances += 1
         gone = [place_of(one) for one in partitions]
         self.window.finish()
         self._forget(gone)
@@ -376,7 +376,7 @@ class Reader:
     @property
     def joined(self) -> bool:
         """Whether an assignment has come, be it an empty one."""
-        return self._plan.group is None or self._rebalances > 0
+        return self._plan.group is None or self.rebalances > 0
 
     @property
     def owned(self) -> list[Where]:
