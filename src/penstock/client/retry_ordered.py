@@ -13,7 +13,6 @@ The price: within the retry topic, one stubborn message delays the other waiting
 """
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +33,8 @@ from penstock.client.starting import told
 from penstock.client.window import Where, where
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confluent_kafka import Message as RawMessage
 
     from penstock.client.delivery import Delivery

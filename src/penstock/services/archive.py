@@ -2,9 +2,10 @@
 
 An archive tells how far it is by the topic setting `penstock.archive.progress` (see `core.archive_progress`). Refused
 is what cannot be true: it must name this topic by its id, partitions that exist, and offsets that readers have been
-able to see. Refused is also what another lake has than the one that told before: retention waits for one, and whoever
-wants it to wait for another takes the stored progress away first; the leaders of what moved are asked for that, wherever they are. Still, what is stored is only a claim:
-believed is what the leader of a partition finds true of its own log (`vouched`), whenever retention asks.
+able to see; the leaders of what moved are asked for that, wherever they are. Refused is also what another lake has than
+the one that told before: retention waits for one, and whoever wants it to wait for another takes the stored progress
+away first. Still, what is stored is only a claim: believed is what the leader of a partition finds true of its own log
+(`vouched`), whenever retention asks.
 
 A log can lose its end afterwards, in a power cut where the topic does not sync before it acknowledges, with a failed
 disk, or by an unclean election. Then the offsets between its new end and the progress will be given to other records,
@@ -179,8 +180,8 @@ def check_progress(
         )
     if before is not None and before.topic_id == topic.id and not before.may_be_of(wanted.lake):
         raise _refused(
-            f"it is not of the lake {before.lake}, for which retention of '{topic.name}' waits: set it empty first to let "
-            "it wait for another one (`penstock pipeline archive --take-over` does)"
+            f"it is not of the lake {before.lake}, for which retention of '{topic.name}' waits: set it empty first to "
+            "let it wait for another one (`penstock pipeline archive --take-over` does)"
         )
     for index, offset in wanted.next_offsets.items():
         if index >= len(topic.partitions):

@@ -94,6 +94,7 @@ class Broker:
     committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     starts: dict[Where, int] = field(default_factory=dict)  # what retention has left begins there
+    made_again: set[str] = field(default_factory=set)  # topics that have another id
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
     on_offsets: Callable[[], None] = lambda: None  # asked for offsets, it has answered: others go on writing
@@ -241,11 +242,11 @@ class RawConsumer:
         return None
 
     def _reset(self, place: Where, at: int) -> int:
-        """Where retention has overtaken a position, librdkafka goes by its setting."""
-        if at >= self._broker.starts.get(place, 0):
+        """Where there is no such offset (retention, or a log that lost its end) librdkafka goes by its setting."""
+        if self._broker.starts.get(place, 0) <= at <= len(self._broker.logs[place]):
             return at
         latest = self._settings.get("auto.offset.reset") == "latest"
-        return len(self._broker.logs[place]) if latest else self._broker.starts[place]
+        return len(self._broker.logs[place]) if latest else self._broker.starts.get(place, 0)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         del timeout
@@ -362,7 +363,7 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
     package = "penstock.client"
     for module in ("reader", "retry_ordered"):
         patch(f"{package}.{module}.RawConsumer", lambda settings: RawConsumer(broker, settings))
-    for module in ("retry_flow", "retry_ordered", "retry_topics", "retry_retiring", "admin"):
+    for module in ("retry_flow", "retry_ordered", "retry_topics", "retry_retiring", "admin", "lost_ends"):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.reader.reach", lambda _: None)
     patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))

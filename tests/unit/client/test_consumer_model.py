@@ -17,6 +17,7 @@ from penstock.client.commits import Commits
 from penstock.client.consumer import Consumer
 from penstock.client.holding import Holding, _partitions
 from penstock.client.intake import Intake
+from penstock.client.lost_ends import LostEnds
 from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.retry_flow import RetryFlow
@@ -138,9 +139,9 @@ def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
 def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Intake.poll
 
-    def careless(intake: Intake, most: int, wait: float) -> None:
+    def careless(intake: Intake, most: int, wait: float) -> bool:
         try:
-            honest(intake, most, wait)
+            return honest(intake, most, wait)
         except KafkaException:
             intake.cut_short = False
             raise
@@ -194,6 +195,10 @@ def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
 
 
+def read_logs_again_that_lost_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LostEnds, "note", lambda _: None)
+
+
 def go_to_the_end_where_retention_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.reader.RESET_POLICY", "latest")
 
@@ -234,6 +239,7 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (ask_for_the_end_behind_the_time, "at-most-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
+    (read_logs_again_that_lost_their_ends, "at-most-once"),
     (pass_what_is_to_be_read_again, "at-least-once"),
     (go_by_what_callbacks_noted, "at-least-once"),
     (go_by_what_callbacks_noted, "at-most-once"),

@@ -98,5 +98,5 @@ def test_a_lake_keeps_its_id() -> None:
 def test_an_id_that_cannot_be_read_is_told(content: bytes) -> None:
     lake = MemoryLake(Steps())
     lake.create(LAKE_FILE, content)
-    with pytest.raises(ManifestError, match="lake.json"):
+    with pytest.raises(ManifestError, match=r"lake\.json"):
         lake_id(lake)

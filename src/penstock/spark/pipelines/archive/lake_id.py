@@ -24,7 +24,9 @@ def lake_id(lake: Lake) -> str:
         content = lake.read(LAKE_FILE)
     except FileNotFoundError:
         with suppress(FileExistsError):
-            lake.create(LAKE_FILE, json.dumps({"format": _FORMAT, "id": id_text(uuid.uuid4().bytes)}).encode())
+            lake.create(
+                LAKE_FILE, json.dumps({"format": _FORMAT, "id": id_text(uuid.uuid4().bytes)}).encode()
+            )
         content = lake.read(LAKE_FILE)
     found = decode_tree(LAKE_FILE, content).get("id")
     if not isinstance(found, str) or not found:
