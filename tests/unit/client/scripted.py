@@ -97,6 +97,7 @@ class Broker:
     made_again: set[str] = field(default_factory=set)  # topics that have another id
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
+    on_delete: Callable[[Where, int], None] = lambda _place, _before: None
     on_offsets: Callable[[], None] = lambda: None  # asked for offsets, it has answered: others go on writing
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     # The next message to each is taken, and nobody is told.
@@ -363,7 +364,15 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
     package = "penstock.client"
     for module in ("reader", "retry_ordered"):
         patch(f"{package}.{module}.RawConsumer", lambda settings: RawConsumer(broker, settings))
-    for module in ("retry_flow", "retry_ordered", "retry_topics", "retry_retiring", "admin", "lost_ends"):
+    for module in (
+        "retry_flow",
+        "retry_ordered",
+        "retry_topics",
+        "retry_retiring",
+        "admin",
+        "lost_ends",
+        "retry_sweep",
+    ):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.reader.reach", lambda _: None)
     patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
@@ -376,7 +385,7 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry_ordered",
         "retry_topics",
         "retry_retiring",
-        "retry_retiring",
+        "retry_sweep",
         "gathering",
     ):
         patch(f"{package}.{module}.time", broker.clock)

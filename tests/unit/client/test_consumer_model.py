@@ -22,6 +22,7 @@ from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.retry_flow import RetryFlow
 from penstock.client.retry_ordered import OrderedRetryFlow
+from penstock.client.retry_sweep import Sweep
 from penstock.client.starting import _ends, _found, begin_at
 from penstock.client.window import Where, Window, place_of
 
@@ -190,6 +191,15 @@ def ask_for_the_end_behind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.beginning.begin_at", careless)
 
 
+def sweep_what_is_not_worked_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(sweep: Sweep, admin: Any) -> None:
+        for name in sweep._sources:
+            indexes = admin.partition_indexes(name)
+            admin.delete_records(name, {index: len(admin._broker.logs[name, index]) for index in indexes})
+
+    monkeypatch.setattr(Sweep, "_run", careless)
+
+
 def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found where growth and a restart meet."""
     monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
@@ -237,6 +247,7 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (pass_messages_of_new_partitions, "at-most-once"),
     (ask_for_the_end_behind_the_time, "at-least-once"),
     (ask_for_the_end_behind_the_time, "at-most-once"),
+    (sweep_what_is_not_worked_off, "at-least-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
     (read_logs_again_that_lost_their_ends, "at-most-once"),

@@ -273,6 +273,70 @@ def test_a_retry_topic_that_keeps_or_takes_too_little_is_told(
     assert all(f"{RETRY} has {setting}" in text for setting, text in zip(told, said, strict=True))
 
 
+@pytest.mark.parametrize("by_key", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_was_worked_off_is_not_tried_again_when_commits_have_expired(
+    broker: Broker, by_key: bool, closed: bool
+) -> None:
+    def opened() -> Consumer:
+        retry = Retry(attempts=3, backoff="1s", ordered_by_key=by_key)
+        consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, start="latest")
+        own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+        return consumer
+
+    consumer = opened()
+    values(consumer)
+    for value in (b"1", b"2"):
+        broker.append(SOURCE, value, value, [])
+    fail(consumer)
+    fail(consumer)
+    broker.clock.now += 10
+    assert values(consumer) == [b"1", b"2"]
+    send(broker, b"3")
+    fail(consumer)  # and waits
+    if closed:
+        consumer.close()
+    else:
+        broker.clock.now += 0.5
+        consumer.commit()
+        broker.clock.now += 100
+        consumer.receive(0.1)
+    broker.committed.clear()
+    broker.clock.now += 100
+    assert values(opened()) == [b"3"]
+
+
+def test_what_may_be_another_groups_is_not_swept(broker: Broker) -> None:
+    """There is a topic whose retries of a group with a dotted name would lie in the same one."""
+    broker.make("orders.eu", 1)
+    shared = "orders.eu.billing.retry"
+    retry = Retry(attempts=2, backoff="1s")
+    consumer = Consumer("scripted", "orders.eu", group="billing", stop_on=(), retry=retry, commit_every=1000)
+    broker.append((shared, 0), b"foreign", b"k", [("penstock-origin", b"orders/0/7")])
+    broker.append((shared, 0), b"own", b"k", [("penstock-origin", b"orders.eu/0/7")])
+    own(broker, ("orders.eu", 0), (shared, 0))
+    assert values(consumer) == [b"own"]
+    consumer.close()
+    assert broker.committed[shared, 0][0] == 2
+    assert broker.starts == {}
+
+
+def test_at_most_once_nothing_is_swept(broker: Broker) -> None:
+    """Commits say nothing of what is still worked on, here or by other members."""
+    retry = Retry(attempts=3, backoff="1s")
+    consumer = Consumer(
+        "scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once", batch_messages=9
+    )
+    for value in (b"1", b"2"):
+        broker.append((RETRY, 0), value, b"k", [("penstock-origin", b"orders/0/7")])
+    own(broker, SOURCE, (RETRY, 0))
+    assert values(consumer, 1) == [b"1"]
+    broker.clock.now += 100
+    consumer.receive(0.1)
+    consumer.close()
+    assert broker.starts == {}
+
+
 @pytest.mark.parametrize(("by_key", "batches"), [(False, False), (False, True), (True, False)])
 def test_a_retry_of_another_topic_in_the_same_retry_topic_is_not_handed_out(
     broker: Broker, by_key: bool, batches: bool
