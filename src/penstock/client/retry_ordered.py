@@ -209,6 +209,9 @@ class OrderedRetryFlow(RetryFlow):
     # What became of a body
 
     def succeeded(self, reader: "Reader", message: Message) -> None:
+        self._end(reader, message)
+
+    def _end(self, reader: "Reader", message: Message) -> None:
         if message.topic in self._sources:
             self._done(reader, message)
 
@@ -216,9 +219,12 @@ class OrderedRetryFlow(RetryFlow):
         failures = self.attempt(message)
         place = (message.topic, message.partition)
         if failures >= self._policy.attempts:
-            self._give_up(message, error)
-            if message.topic in self._sources:
-                self._done(reader, message)
+            try:
+                self._give_up(message, error)
+            except ClientError:  # it is kept, and sent again before the next commit
+                self._end(reader, message)
+                raise
+            self._end(reader, message)
             return
         wait_seconds = self._policy.wait_seconds(failures)
         due = now_ms() + round(wait_seconds * 1000)

@@ -57,7 +57,9 @@ def values(consumer: Consumer, rounds: int = 20) -> list[bytes]:
     return [one for one in found if one is not None]
 
 
-def raising(call: str, when_done: bool, error: type[BaseException]) -> Callable[[str, bool], None]:
+def raising(
+    call: str, when_done: bool, error: type[BaseException] | BaseException
+) -> Callable[[str, bool], None]:
     """Once."""
     left = [error]
 

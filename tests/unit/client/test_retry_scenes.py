@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.raising import SLIPS
 from tests.unit.client.scripted import Broker
 from tests.unit.client.test_consumer_scenes import (
@@ -212,6 +213,24 @@ def test_a_key_whose_dead_letter_was_refused_waits(broker: Broker, attempts: int
     broker.append(SOURCE, b"other", b"another key", [])
     broker.refuse = lambda _: False
     assert sorted(values(consumer)) == [b"m2", b"other"]
+    assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
+
+
+def test_a_message_whose_dead_letter_could_not_be_sent_at_once_has_ended(broker: Broker) -> None:
+    """It goes with the next commit; its partition must not wait for ever."""
+    consumer = ordered(broker, Retry(attempts=2, backoff="1s", ordered_by_key=True))
+    send(broker, b"m1")
+    fail(consumer)
+    broker.clock.now += 100
+    message = consumer.receive(0.1)
+    assert message is not None
+    broker.fault = raising("partitions", False, KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    with pytest.raises(ClientError), consumer.handling(message):
+        raise ValueError("no")
+    send(broker, b"m2")
+    assert values(consumer) == [b"m2"]
+    consumer.close()
+    assert broker.committed[RETRY, 0][0] == 1
     assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
 
 
