@@ -53,6 +53,10 @@ FailOnDataLoss = Annotated[
         help="End when records are gone that were not archived yet, or note them as lost and go on.",
     ),
 ]
+TakeOver = Annotated[
+    bool,
+    typer.Option("--take-over", help="Let retention wait for this lake, not for the one it has waited for."),
+]
 Master = Annotated[str, typer.Option(metavar="URL", help="Where Spark runs.", rich_help_panel=_SPARK)]
 Conf = Annotated[
     list[str] | None,
@@ -94,6 +98,7 @@ def archive(
     every: Every = None,
     once: Once = False,
     fail_on_data_loss: FailOnDataLoss = True,
+    take_over: TakeOver = False,
     master: Master = "local[*]",
     conf: Conf = None,
     kafka: KafkaSettings = None,
@@ -127,6 +132,7 @@ def archive(
             spark_config=parse_pairs("--conf", conf),
             kafka=parse_pairs("--kafka", kafka),
             fail_on_data_loss=fail_on_data_loss,
+            take_over=take_over,
             compression=compression,
             compact_files=compact_files if compact else None,
             round_bytes=parse_size("--round-size", round_size),

@@ -10,6 +10,7 @@ from penstock.cli.broker_admin import broker_json, print_brokers
 from penstock.cli.command import Session, command
 from penstock.cli.output import count_text, print_json, print_table, size_text
 from penstock.cli.progress import Pace, bar_text, left_text
+from penstock.client.cluster_info import BrokerState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,10 @@ def status(
         bool, typer.Option("--watch", help="Again every second, until Ctrl-C (with --wait: until then).")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Return only when no partition lacks a leader or a replica.")
+        bool,
+        typer.Option(
+            "--wait", help="Return only when no partition lacks a leader or a replica and all brokers answer."
+        ),
     ] = False,
 ) -> None:
     """The cluster in one page: brokers, partitions that lack replicas, and replicas on their way.
@@ -94,8 +98,11 @@ class Outlook:
 
     @property
     def is_whole(self) -> bool:
-        """Every partition has its leader and all its replicas in sync, where they belong."""
-        return not (self.found.offline or self.found.under_replicated or self._moves)
+        """Every partition has its leader and all its replicas in sync, where they belong, as many as it is to have; and
+        every broker answers."""
+        found = self.found
+        silent = any(one.state is BrokerState.SILENT for one in found.brokers.values())
+        return not (found.offline or found.under_replicated or found.incomplete or self._moves or silent)
 
     @property
     def _left_bytes(self) -> int:

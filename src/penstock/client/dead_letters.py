@@ -2,7 +2,9 @@
 
 How far a dead-letter topic has been replayed is committed under a group of its own, `<topic>/<group>.dlq.replay`: a
 replay that is interrupted goes on where it was, and nothing is deleted. Commits of a group without members expire, dead
-letters do not: so it is written down in `<topic>.<group>.dlq.replayed` as well, and the larger of the two counts.
+letters do not: so it is written down in `<topic>.<group>.dlq.replayed` as well, and the larger of the two counts. A
+signal, or a letter that is refused, comes through when what was acknowledged is written down. A replay that is killed
+between the two, or whose broker goes there, leaves letters that go back twice: up to a batch of them.
 
 Names may hold dots: `orders` read by `eu.billing` and `orders.eu` read by `billing` have the same dead-letter topic. So
 each letter belongs to the topic that it says it came from.
@@ -12,8 +14,8 @@ retention might take it before anybody has read it.
 """
 
 import time
-from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from confluent_kafka import KafkaError
@@ -24,9 +26,9 @@ from penstock.client.consumer import Consumer
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.producer import Producer
-from penstock.client.retry import dead_letter_topic
+from penstock.client.retry import DEAD_LETTER_SUFFIX, dead_letter_topic, splits
+from penstock.client.undisturbed import Undisturbed
 
-_SUFFIX = ".dlq"
 _UNACKNOWLEDGED_MAX = 500
 # Another replay may have taken the rest: looked at so often.
 _LOOK_SECONDS = 1.0
@@ -138,7 +140,7 @@ class DeadLetterBox:
         left = self._left(name, topic, group)
         begins, ends = ({index: both[at] for index, both in left.items()} for at in (0, 1))
         unfinished = _unfinished(left, ends)
-        done, stopped = 0, False
+        done, stopped, rebalances = 0, False, 0
         if not unfinished:
             return 0
         marks = self._marks(name, topic)
@@ -161,12 +163,18 @@ class DeadLetterBox:
                     unfinished -= {index for _, index in consumer.at_end}
                     unfinished &= _unfinished(self._left(name, topic, group), ends)
                     continue
-                # Acknowledged first; asking for more commits. What raises leaves the whole batch to be replayed.
+                if consumer.rebalances != rebalances:
+                    # Another replay may have had them, and died before it could commit what it marked.
+                    rebalances = consumer.rebalances
+                    begins = {index: at for index, (at, _) in self._left(name, topic, group).items()}
+                # Acknowledged first; asking for more commits.
                 due = [letter for letter in batch if letter.offset < ends.get(letter.partition, 0)]
                 # What was marked and not committed comes once more.
                 own = [one for one in due if one.offset >= begins[one.partition] and _is_of(one, topic)]
-                _send_back(producer, topic, own, oldest_ms)
-                marks.write(producer, due)
+                with Undisturbed():
+                    sending = _send_back(producer, topic, own, oldest_ms)
+                    marks.write(producer, sending.without_refused(due))
+                sending.raise_refusal()
                 done += len(own)
                 unfinished -= _leave_the_others(consumer, batch, ends)
         if stopped:
@@ -248,7 +256,7 @@ class _Marks:
     def make(self) -> None:
         retry_topics.ensure(self._admin, self._name, retry_topics.Needs(self._letters, 1))
 
-    def write(self, producer: Producer, batch: list[Message]) -> None:
+    def write(self, producer: Producer, batch: Iterable[Message]) -> None:
         """Before the commit: what is marked was acknowledged."""
         ends = {letter.partition: letter.offset + 1 for letter in batch}
         for partition, end in ends.items():
@@ -274,7 +282,28 @@ def _leave_the_others(consumer: Consumer, batch: list[Message], ends: dict[int, 
     return through
 
 
-def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms: int) -> None:
+@dataclass(slots=True)
+class _Sending:
+    """What became of letters that were sent back: the first that was refused of each partition, and why."""
+
+    refused: dict[int, int] = field(default_factory=dict)
+    error: ClientError | None = None
+
+    def refuse(self, letter: Message, error: ClientError) -> None:
+        self.refused.setdefault(letter.partition, letter.offset)
+        self.error = self.error or error
+
+    def without_refused(self, batch: list[Message]) -> list[Message]:
+        """Up to those: only an end can be marked."""
+        return [one for one in batch if one.offset < self.refused.get(one.partition, one.offset + 1)]
+
+    def raise_refusal(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms: int) -> _Sending:
+    sending = _Sending()
     count = producer.partitions(topic) if letters else 0
     deliveries = []
     for letter in letters:
@@ -284,9 +313,17 @@ def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms
         if not oldest_ms < timestamp <= _now_ms():
             timestamp = _NOW
         own = list(retry_headers.without_ours(headers))
-        deliveries.append(producer.pass_on(topic, letter.raw_value, letter.key, partition, own, timestamp))
-    for delivery in deliveries:
-        delivery.result()
+        try:
+            delivery = producer.pass_on(topic, letter.raw_value, letter.key, partition, own, timestamp)
+        except ClientError as error:
+            sending.refuse(letter, error)
+        else:
+            deliveries.append((letter, delivery))
+    for letter, delivery in deliveries:
+        refusal = delivery.exception()
+        if refusal is not None:
+            sending.refuse(letter, refusal)
+    return sending
 
 
 def _now_ms() -> int:
@@ -304,9 +341,4 @@ def _replay_group(topic: str, group: str) -> str:
 
 
 def _splits(name: str, known: Container[str] | None = None) -> list[tuple[str, str]]:
-    """What may be topic and group of a dead-letter topic: beginnings that are topics, the longest first."""
-    if not name.endswith(_SUFFIX):
-        return []
-    parts = name.removesuffix(_SUFFIX).split(".")
-    splits = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(len(parts) - 1, 0, -1)]
-    return [(topic, group) for topic, group in splits if known is None or topic in known]
+    return splits(name, DEAD_LETTER_SUFFIX, known)

@@ -30,15 +30,15 @@ class Intake:
         self._rebalanced = False  # while messages were taken
         self.cut_short = False
 
-    def poll(self, most: int, wait: float) -> None:
-        """Take messages into the inbox, unless some are there still."""
+    def poll(self, most: int, wait: float) -> bool:
+        """Take messages into the inbox, unless some are there still. Gives whether it took any."""
         if self.inbox:
-            return
+            return False
         self._rebalanced = False
         try:
             first = self._raw.poll(wait)
             if first is None:
-                return
+                return False
             self.inbox.append(first)
             if most > 1:
                 # consume(n, wait) would wait for all n; what is here already is enough.
@@ -50,6 +50,7 @@ class Intake:
             self._window.raws = self._window.raws[: self._window.index]
             self.cut_short = True
             raise
+        return True
 
     @property
     def waiting(self) -> "list[RawMessage]":

@@ -32,6 +32,7 @@ from penstock.client.connect import handle_settings, reach
 from penstock.client.errors import ClientError, explained, kafka_errors
 from penstock.client.holding import Holding
 from penstock.client.intake import Intake
+from penstock.client.lost_ends import LostEnds
 from penstock.client.reader_errors import PASSING
 from penstock.client.starting import RESET_POLICY, is_simple
 from penstock.client.window import Where, Window, first_offsets, place_of, where
@@ -69,7 +70,7 @@ class Reader:
         self.at_end: set[Where] = set()
         self.window = Window(self._owned)
         self.commits = Commits(plan, self._owned, self.window, before_commit)
-        self._rebalances = 0
+        self.rebalances = 0  # how often partitions came or went
         self._attended_at = self._committed_at = time.monotonic()
         self._failure: ClientError | None = None
         self._unready: set[Where] = set()  # ours, but where to begin is not known yet
@@ -77,22 +78,14 @@ class Reader:
         self.ahead = Ahead(plan, self._owned, self.window, self.commits)
         self.closed = False
         reach(plan.bootstrap)
+        # Without a group nothing is joined or committed; librdkafka wants a name all the same.
+        group = {"group.id": plan.group or "penstock-no-group", "auto.offset.reset": RESET_POLICY}
+        settings = {**group, "on_commit": self.commits.ended, **plan.settings}
         with kafka_errors(plan.bootstrap, "the consumer's config"):
-            self.raw = RawConsumer(
-                handle_settings(
-                    plan.bootstrap,
-                    debug=False,
-                    **{
-                        # Without a group nothing is joined or committed; librdkafka wants a name all the same.
-                        "group.id": plan.group or "penstock-no-group",
-                        "auto.offset.reset": RESET_POLICY,
-                        "on_commit": self.commits.ended,
-                        **plan.settings,
-                    },
-                )
-            )
+            self.raw = RawConsumer(handle_settings(plan.bootstrap, debug=False, **settings))
         self.intake = Intake(self.raw, self._owned, self.window)
         self.holding = Holding(self.raw, self._owned, self.intake)
+        self._lost_ends = LostEnds(plan, self.raw, self._owned, self.intake, self.window)
         self._alone = Alone(plan, self.raw, self._owned, self.window)
         strategy = str(plan.settings.get("partition.assignment.strategy", ""))
         self._cooperative = "cooperative" in strategy or plan.settings.get("group.protocol") == "consumer"
@@ -110,12 +103,12 @@ class Reader:
             )
 
     def _on_assign(self, raw: RawConsumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances += 1
+        self.rebalances += 1
         places = [place_of(one) for one in partitions]
         self._owned.update(places)
         self.intake.rebalanced()
         chosen = partitions
-        if self._assigned is not None or not is_simple(self._plan.start):
+        if self._assigned is not None or self._ahead or not is_simple(self._plan.start):
             self._unready.update(places)
             try:
                 chosen = self._prepared(raw, partitions)
@@ -136,7 +129,10 @@ class Reader:
 
     def _prepared(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Partitions with the offset where they begin; ready to be read."""
-        chosen = partitions if is_simple(self._plan.start) else self._beginning.find(raw, partitions)
+        chosen = partitions
+        if self._ahead or not is_simple(self._plan.start):
+            chosen = self._beginning.find(raw, partitions)
+            self._lost_ends.begin(chosen)
         if self._assigned is not None:
             self._assigned(self, partitions)
         self._unready.difference_update(map(place_of, partitions))
@@ -148,7 +144,7 @@ class Reader:
             return
         with kafka_errors(self._plan.bootstrap, "the assignment"):
             assigned = set(map(place_of, self.raw.assignment()))
-            self._rebalances += bool(assigned)
+            self.rebalances += bool(assigned)
             self._forget(self._owned - assigned)
             self._unready |= assigned - self._owned
             self._owned |= assigned
@@ -187,7 +183,7 @@ class Reader:
         self._beginning.untold.clear()
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances += 1
+        self.rebalances += 1
         gone = [place_of(one) for one in partitions]
         try:
             if not self.closed:
@@ -198,7 +194,7 @@ class Reader:
             self._forget(gone)
 
     def _on_lost(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
-        self._rebalances += 1
+        self.rebalances += 1
         gone = [place_of(one) for one in partitions]
         self.window.finish()
         self._forget(gone)
@@ -272,13 +268,16 @@ class Reader:
                 self._alone.look()
             self.intake.return_back()
             wait = self.holding.resume_due(wait)
-            self.intake.poll(most, wait)
+            if self.intake.poll(most, wait) and self._ahead:
+                self._lost_ends.note()
         self._attended_at = time.monotonic()
         for raw in self.intake.take_errors():
             self._note_error(raw)
         self._raise_failure()
         self._make_ready()  # a rebalance may have come with the messages
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
+            for one in self._lost_ends.found() if self._ahead else ():
+                self.seek(one)
             fresh = self._admitted(self.intake.inbox)
         hold = self._ahead and (hold or (self.ahead.held and self.window.index < len(self.window.raws)))
         returned: dict[Where, int] | None = self.ahead.returned
@@ -376,7 +375,7 @@ class Reader:
     @property
     def joined(self) -> bool:
         """Whether an assignment has come, be it an empty one."""
-        return self._plan.group is None or self._rebalances > 0
+        return self._plan.group is None or self.rebalances > 0
 
     @property
     def owned(self) -> list[Where]:

@@ -33,6 +33,8 @@ from penstock.client.starting import told
 from penstock.client.window import Where, where
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from confluent_kafka import Message as RawMessage
 
     from penstock.client.delivery import Delivery
@@ -58,7 +60,7 @@ class OrderedRetryFlow(RetryFlow):
         # many there are: one whose answer was lost is there twice.
         self._waiting: dict[Where, dict[bytes, int]] = {}
         self._tries: dict[Where, Tries] = {}
-        self._retiring = Retiring(self._bootstrap, self._sources)
+        self._retiring = Retiring(self._bootstrap, self._sources, self._has_foreign)
 
     # Taking over partitions
 
@@ -91,17 +93,28 @@ class OrderedRetryFlow(RetryFlow):
             for topic, index in owned
             if topic not in self._sources and (retry_topic(topic, self._group), index) not in owned
         }
-        reader.bar(strays | (self._retiring.waiting(reader.raw) & owned))
+        reader.bar(strays | (self._retiring.waiting(reader) & owned))
 
     def _scan(self, place: Where, start: int) -> dict[bytes, int]:
         """The keys in a retry partition from where the group stands to the end."""
+        own = (message for message in self._lying(place, start) if not self._is_foreign(message))
+        return {
+            key: offset
+            for one in own
+            if isinstance(key := one.key(), bytes) and (offset := one.offset()) is not None
+        }
+
+    def _has_foreign(self, place: Where) -> bool:
+        return any(self._is_foreign(message) for message in self._lying(place, 0))
+
+    def _lying(self, place: Where, start: int) -> "Iterator[RawMessage]":
+        """What is in a retry partition, from an offset to the end."""
         settings = {
             "group.id": "penstock-no-group",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",  # retention has overtaken it: it is looked at anew
         }
         raw = RawConsumer(handle_settings(self._bootstrap, debug=False, **settings))
-        keys: dict[bytes, int] = {}
         try:
             at = TopicPartition(*place)
             first, end = raw.get_watermark_offsets(at, timeout=REQUEST_SECONDS)
@@ -110,13 +123,13 @@ class OrderedRetryFlow(RetryFlow):
             deadline = time.monotonic() + REQUEST_SECONDS  # for the next message, not for all
             while position < end:
                 for message in raw.consume(500, _SCAN_SECONDS):
-                    offset, key, error = message.offset(), message.key(), message.error()
+                    offset, error = message.offset(), message.error()
                     if error is not None and error.code() not in PASSING:
                         raise KafkaException(error)
                     if error is None and offset is not None:
                         position, deadline = offset + 1, time.monotonic() + REQUEST_SECONDS
-                        if isinstance(key, bytes) and offset < end and not self._is_foreign(message):
-                            keys[key] = offset
+                        if offset < end:
+                            yield message
                 if time.monotonic() >= deadline:
                     raise ClientError(
                         f"{place[0]}, partition {place[1]}: which keys wait there could not be read within "
@@ -124,7 +137,6 @@ class OrderedRetryFlow(RetryFlow):
                     )
         finally:
             raw.close()
-        return keys
 
     # Handing out
 
@@ -197,6 +209,9 @@ class OrderedRetryFlow(RetryFlow):
     # What became of a body
 
     def succeeded(self, reader: "Reader", message: Message) -> None:
+        self._end(reader, message)
+
+    def _end(self, reader: "Reader", message: Message) -> None:
         if message.topic in self._sources:
             self._done(reader, message)
 
@@ -204,9 +219,12 @@ class OrderedRetryFlow(RetryFlow):
         failures = self.attempt(message)
         place = (message.topic, message.partition)
         if failures >= self._policy.attempts:
-            self._give_up(message, error)
-            if message.topic in self._sources:
-                self._done(reader, message)
+            try:
+                self._give_up(message, error)
+            except ClientError:  # it is kept, and sent again before the next commit
+                self._end(reader, message)
+                raise
+            self._end(reader, message)
             return
         wait_seconds = self._policy.wait_seconds(failures)
         due = now_ms() + round(wait_seconds * 1000)

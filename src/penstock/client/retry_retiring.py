@@ -4,9 +4,15 @@ What producers write to a retired partition is read in one that stays. There, a 
 before under it: that is in the retired partition still, or waits in the retry partition beside it. So those that stay
 are not read until the group has worked off both. Once the source shows fewer partitions, the retry topic is to have
 as many: what waits in the others is read to its end, and then they are retired, too.
+
+What was read there is deleted, for else they would stay for ever. Each member deletes what it owns and has nothing left
+to do with: at-most-once commits come before the work, and say nothing to the others. And a partition in which messages
+of another group lie is left as it is: names may hold dots, and that group may still wait for them.
 """
 
+import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -22,15 +28,21 @@ from penstock.client.window import Where
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as RawConsumer
 
+    from penstock.client.reader import Reader
+
+log = logging.getLogger("penstock.client")
+
 # A retirement is noticed after so long, and so is the end of what it waits for.
 _LOOK_SECONDS = 1.0
 
 
 class Retiring:
-    def __init__(self, bootstrap: str, retries: dict[str, str]) -> None:
-        """`retries`: the source of each retry topic."""
+    def __init__(self, bootstrap: str, retries: dict[str, str], has_foreign: Callable[[Where], bool]) -> None:
+        """`retries`: the source of each retry topic; `has_foreign`: whether messages of others lie in a partition."""
         self._admin = Admin(bootstrap)
         self._retries = retries
+        self._has_foreign = has_foreign
+        self._shared: set[Where] = set()  # where messages of others were found
         self._known: dict[str, int | None] = {}  # how many partitions of each source are to stay
         self._under_way = False
         self._look_at = 0.0
@@ -50,38 +62,58 @@ class Retiring:
         wanted = self._admin.settings_of_topic(topic).get(RETIRE_TO, "None")
         return int(wanted) if wanted.isdecimal() else None
 
-    def waiting(self, raw: "RawConsumer") -> set[Where]:
+    def waiting(self, reader: "Reader") -> set[Where]:
         """The source partitions that are not to be read yet."""
         self._known = {source: self._staying(source) for source in self._retries.values()}
         self._under_way = False
         barred: set[Where] = set()
         for retry, source in self._retries.items():
-            barred |= self._waiting(raw, source, retry)
+            barred |= self._waiting(reader, source, retry)
         return barred
 
-    def _waiting(self, raw: "RawConsumer", source: str, retry: str) -> set[Where]:
+    def _waiting(self, reader: "Reader", source: str, retry: str) -> set[Where]:
         shown = {name: len(self._admin.partition_indexes(name)) for name in (source, retry)}
         staying = min(self._known[source] or shown[source], shown[source])
         if max(shown.values()) <= staying:
             return set()
         self._under_way = True
         places = [(name, index) for name in (source, retry) for index in range(staying, shown[name])]
-        ends = _ends(raw, places)
-        busy = {index for (_, index), (position, end) in ends.items() if position < end}
+        ends = _ends(reader.raw, places)
+        unfinished = reader.ahead.not_handed_out(reader.intake)
+        busy = {
+            place[1]
+            for place, (position, end) in ends.items()
+            if min(position, unfinished.get(place, position)) < end
+        }
         if not busy and shown[source] == staying:
-            self._retire(source, retry, staying, {index: end for (_, index), (_, end) in ends.items()})
+            owned = {index: end for (_, index), (_, end) in ends.items() if (retry, index) in reader.owned}
+            self._retire(source, retry, staying, owned)
         return {(source, target) for index in busy for target in _targets(index, staying)}
 
     def _retire(self, source: str, retry: str, staying: int, ends: dict[int, int]) -> None:
         """Nothing is left to be read there, and nothing new comes."""
+        new = {(retry, index) for index in ends} - self._shared
+        shared = {place for place in new if self._has_foreign(place)}
+        if shared:
+            self._shared |= shared
+            log.warning(
+                "%s has %d partitions and %s more: messages of another group that wait there are kept, and so are the "
+                "partitions. Choose a group whose name has no dot, so that its retry topic is its own",
+                source,
+                staying,
+                retry,
+            )
+        if any(place[0] == retry for place in self._shared):
+            return
         try:
             if self._staying(retry) != staying:
                 self._admin.retire_partitions(retry, staying)
-            self._admin.delete_records(retry, ends)
+            if ends:
+                self._admin.delete_records(retry, ends)
         except ClientError as error:
             raise ClientError(
-                f"{source} has {staying} partitions and {retry} has {staying + len(ends)}: with ordered_by_key they "
-                f"must have the same number, and the others could not be retired: {error}"
+                f"{source} has {staying} partitions and {retry} has more: with ordered_by_key they must have the same "
+                f"number, and the others could not be retired: {error}"
             ) from error
 
 

@@ -8,7 +8,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicP
 
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.errors import ClientError
-from penstock.client.window import place_of
+from penstock.client.window import Where, place_of
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer as RawConsumer
@@ -50,18 +50,20 @@ def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition])
     if isinstance(start, timedelta):
         start = datetime.now(UTC) - start
     if isinstance(start, datetime):
+        # The ends first: what comes between the two requests may be that late, and is behind them.
+        ends = _ends(raw, partitions)
         begun = _found(raw, round(start.timestamp() * 1000), partitions)
     else:
         begun = [TopicPartition(one.topic, one.partition, _offset(start, one)) for one in partitions]
-    # Also where nothing is that late.
-    at_end = {
-        place_of(one): one
-        for one in _found(raw, OFFSET_END, [one for one in begun if one.offset == OFFSET_END])
-    }
-    return [at_end.get(place_of(one), one) for one in begun]
+        ends = _ends(raw, [one for one in begun if one.offset == OFFSET_END])
+    return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
 
 
-def seek_to(raw: "RawConsumer", to: Start, place: tuple[str, int]) -> TopicPartition:
+def _ends(raw: "RawConsumer", partitions: list[TopicPartition]) -> dict[Where, TopicPartition]:
+    return {place_of(one): one for one in _found(raw, OFFSET_END, partitions)}
+
+
+def seek_to(raw: "RawConsumer", to: Start, place: Where) -> TopicPartition:
     """The partition with an offset that is a number, unless the partition is left to the reset policy."""
     at = begin_at(raw, to, [TopicPartition(*place)])[0]
     if at.offset == OFFSET_BEGINNING:

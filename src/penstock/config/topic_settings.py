@@ -48,7 +48,7 @@ def _progress_fault(value: Value) -> str | None:
 
 
 ARCHIVE_PROGRESS = Validator(
-    "`<topic id> <partition>:<next offset>[:<leader epoch>],…`, or empty",
+    "`<topic id>[/<lake id>] <partition>:<next offset>[:<leader epoch>],…`, or empty",
     lambda value: _progress_fault(value) is None,
     # Without the value, which may be very long.
     lambda name, value: f"Invalid value for configuration {name}: {_progress_fault(value)}",
@@ -123,7 +123,7 @@ _ARCHIVE = (
         "old or large the log. Only DeleteRecords and the topic's deletion go further."),
     _topic("penstock.archive.progress", SettingType.STRING, "",
         "How far the archive has taken each partition. The archive sets it once its manifest is durable; it names "
-        "the topic's id, and a value for another id is refused.", valid=ARCHIVE_PROGRESS),
+        "the topic's id and the lake's, and a value for another one is refused.", valid=ARCHIVE_PROGRESS),
 )
 
 _RETIRING = (

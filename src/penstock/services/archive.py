@@ -2,8 +2,10 @@
 
 An archive tells how far it is by the topic setting `penstock.archive.progress` (see `core.archive_progress`). Refused
 is what cannot be true: it must name this topic by its id, partitions that exist, and offsets that readers have been
-able to see; the leaders of what moved are asked for that, wherever they are. Still, what is stored is only a claim:
-believed is what the leader of a partition finds true of its own log (`vouched`), whenever retention asks.
+able to see; the leaders of what moved are asked for that, wherever they are. Refused is also what another lake has than
+the one that told before: retention waits for one, and whoever wants it to wait for another takes the stored progress
+away first. Still, what is stored is only a claim: believed is what the leader of a partition finds true of its own log
+(`vouched`), whenever retention asks.
 
 A log can lose its end afterwards, in a power cut where the topic does not sync before it acknowledges, with a failed
 disk, or by an unclean election. Then the offsets between its new end and the progress will be given to other records,
@@ -175,6 +177,11 @@ def check_progress(
         raise _refused(
             f"it is of the topic id {id_text(wanted.topic_id)}, but '{topic.name}' has {id_text(topic.id)}: "
             "the topic was deleted and created again, or this is the progress of another one"
+        )
+    if before is not None and before.topic_id == topic.id and not before.may_be_of(wanted.lake):
+        raise _refused(
+            f"it is not of the lake {before.lake}, for which retention of '{topic.name}' waits: set it empty first to "
+            "let it wait for another one (`penstock pipeline archive --take-over` does)"
         )
     for index, offset in wanted.next_offsets.items():
         if index >= len(topic.partitions):

@@ -154,15 +154,16 @@ def _resolve_offsets(cluster: Cluster, given: Offsets, *, committed: bool) -> Of
 def _resolve_times(
     cluster: Cluster, option: str, times: Offsets, *, committed: bool, latest_when_none: bool
 ) -> Offsets:
+    # The ends first: what comes between the two requests may be that late, and is behind them.
+    latest = edges(cluster, times, LATEST, committed=committed) if latest_when_none else {}
     answers = cluster.offsets(times, committed=committed)
-    none_after = [at for at in times if answers[at].offset < 0]
+    none_after = {at for at in times if answers[at].offset < 0}
     if none_after and not latest_when_none:
         raise OptionError(
             f"{option}: {named(none_after)} has no record at or after that time; "
             "set startingOffsetsByTimestampStrategy=latest to start at the end there"
         )
-    latest = edges(cluster, none_after, LATEST, committed=committed) if none_after else {}
-    return {at: latest[at] if at in latest else answers[at].offset for at in times}
+    return {at: latest[at] if at in none_after else answers[at].offset for at in times}
 
 
 def _check_cover(option: str, given: Offsets, wanted: tuple[TopicPartition, ...]) -> None:

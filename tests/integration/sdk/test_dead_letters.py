@@ -4,6 +4,7 @@ import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.integration.sdk.conftest import Cluster
@@ -66,6 +67,72 @@ def test_a_replay_does_not_count_what_was_marked_and_not_committed(
     assert admin.latest(topic, [0]) == {0: 6}
 
 
+@pytest.mark.parametrize("before_the_mark", [True, False])
+def test_ctrl_c_sends_no_letter_back_twice(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch, before_the_mark: bool
+) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    honest = dead_letters._Marks.write
+
+    def write(marks: dead_letters._Marks, producer: Producer, batch: list[Message]) -> None:
+        """The letters are acknowledged."""
+        if before_the_mark:
+            signal.raise_signal(signal.SIGINT)
+        honest(marks, producer, batch)
+        if not before_the_mark:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters._Marks, "write", write)
+        with pytest.raises(KeyboardInterrupt):
+            box.replay(topic, "g")
+    assert admin.latest(topic, [0]) == {0: 6}
+    assert box.replay(topic, "g") == 0
+    assert admin.latest(topic, [0]) == {0: 6}
+
+
+def test_what_was_acknowledged_before_one_was_refused_does_not_go_back_twice(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3", "4")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    honest = Producer.pass_on
+
+    def pass_on(producer: Producer, name: str, value: bytes, *rest: Any) -> Any:
+        if value == b"3":
+            raise ClientError("too large")
+        return honest(producer, name, value, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Producer, "pass_on", pass_on)
+        with pytest.raises(ClientError, match="too large"):
+            box.replay(topic, "g")
+    assert admin.latest(topic, [0]) == {0: 4 + 3}
+    assert box.replay(topic, "g") == 2
+
+
+def test_what_another_replay_has_marked_and_not_committed_does_not_go_back_twice(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It died between the two, after this one had looked what is left."""
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    honest = dead_letters._Marks.make
+
+    def make(marks: dead_letters._Marks) -> None:
+        honest(marks)
+        with Producer(cluster.bootstrap) as producer:
+            marks.write(producer, list(box.messages(topic, "g"))[:2])
+
+    monkeypatch.setattr(dead_letters._Marks, "make", make)
+    assert box.replay(topic, "g") == 1
+    assert admin.latest(topic, [0]) == {0: 3 + 1}
+
+
 def test_letters_that_fail_again_meanwhile_take_nobodys_place(
     cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,11 +142,12 @@ def test_letters_that_fail_again_meanwhile_take_nobodys_place(
     admin.create(letters, partitions=2)
     honest = dead_letters._send_back
 
-    def fail_again(producer: Producer, _: str, given: list[Message], oldest_ms: int) -> None:
-        honest(producer, topic, given, oldest_ms)
+    def fail_again(producer: Producer, _: str, given: list[Message], oldest_ms: int) -> Any:
+        sending = honest(producer, topic, given, oldest_ms)
         for letter in given:
             if letter.partition == 0:
                 producer.send(letters, letter.raw_value, partition=0, headers=letter.headers).result()
+        return sending
 
     with Producer(cluster.bootstrap) as producer:
         for index in (0, 1):

@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import filterfalse
 from random import Random
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ _PASSED_ON = [("penstock-origin", b"orders/0/7"), ("penstock-failures", b"1")]
 class Story(Checks):
     def __init__(self, seed: int, broker: Broker, delivery: Literal["at-least-once", "at-most-once"]) -> None:
         super().__init__(broker, ahead=delivery == "at-most-once")
-        self._random = Random(seed)
+        self._random, self._others_random = Random(seed), Random(seed)
         self._options: dict[str, Any] = {"delivery": delivery, "batch_messages": 5}
         self._plain = seed % 2 == 0  # rare meetings of rebalances and commits need many plain steps
         self._by_key = not self._ahead and not self._plain and self._random.random() < 0.4
@@ -54,6 +55,7 @@ class Story(Checks):
             }
         # At-most-once, what is lost there is excused: stories without are worth more.
         self._in_rebalances = not self._ahead or self._random.random() < 0.5
+        self._loses_ends = self._ahead and self._others_random.random() < 0.3
         self._at_end = not self._by_key and not self._plain and self._random.random() < 0.8
         self._offset = 0  # chosen by number
         if self._at_end:
@@ -68,7 +70,8 @@ class Story(Checks):
         self._patience = 0
         broker.make(TOPIC, PARTITIONS)
         broker.on_commit = self._committed
-        broker.fault = self._fault
+        broker.on_delete, broker.fault = self._deleted, self._fault
+        broker.on_offsets = self._written_meanwhile
         self._send(6)
         self._open()
 
@@ -98,10 +101,15 @@ class Story(Checks):
                 (TOPIC, index): self._offset for index in range(self._opened_with) if self._offset
             }
 
-    def _begin(self, place: Where, offset: int) -> None:
+    def _begin(self, place: Where, offset: int, by_time: bool = False) -> bool:
         """The group begins there once and for all, unless something keeps it from committing that."""
-        if not self._at_end or place in self._broker.committed:
-            return
+        if by_time != isinstance(self._options.get("start"), datetime | timedelta):
+            return False  # it begins at a time, and has asked for the end as well
+        if self._at_end and place not in self._broker.committed:
+            self._note_begin(place, offset)
+        return True
+
+    def _note_begin(self, place: Where, offset: int) -> None:
         if place[1] >= PARTITIONS and self._group_began():
             return
         if self._begun_at.get(place) != self._troubles:
@@ -140,10 +148,17 @@ class Story(Checks):
         self._again.clear()
         self._excused |= self._raw.rebalancing == "revoke"
 
+    def _written_meanwhile(self) -> None:
+        """Between two requests of one that begins at a time."""
+        by_time = isinstance(self._options.get("start"), datetime | timedelta)
+        if by_time and self._others_random.random() < 0.5:
+            for index in self._broker.partitions(TOPIC):
+                self._broker.append((TOPIC, index), b"x", None, [])
+
     # The application
 
     def _work(self, messages: list[Message]) -> None:
-        for message in messages:
+        for message in filterfalse(self._is_lost, messages):
             spot = (message.topic, message.partition, message.offset)
             self._handed_out(spot)
             if self._by_key:
@@ -180,8 +195,6 @@ class Story(Checks):
         self._until_weary(lambda: next(batches))
 
     def _table(self) -> None:
-        """Values that do not always go together."""
-
         def made(messages: list[Message]) -> list[Message]:
             if self._random.random() < 0.5:
                 raise ClientError("no common type")
@@ -234,7 +247,6 @@ class Story(Checks):
         self._raw.queue.append(("error", Stored((TOPIC, 0), wrong=KafkaError(code))))
 
     def _trouble(self) -> None:
-        """One of the next calls raises."""
         kind = self._random.random()
         if kind < 0.35:
             self._ctrl_c = Interruption(self._random.randrange(300), self._may_interrupt, self._interrupted)
@@ -273,20 +285,19 @@ class Story(Checks):
             self._away = set(gone)
 
     def _rebalance_all(self, kept: list[Where]) -> None:
-        """As the range assignor does: all are taken away, and some come back."""
+        """As the range assignor does."""
         kind = self._random.choice(["revoke", "revoke", "lost"])
         self._raw.queue.append((kind, sorted(self._raw.positions)))
         self._raw.queue.append(("assign", kept))
 
     def _another_member(self) -> None:
-        """Works on what is away, and commits it."""
         for place in sorted(self._away - self._raw.positions.keys()):
             first, note = self._broker.committed.get(place, (None, self._note()))
             if first is None:
                 first = self._begins.get(place, 0)
                 if self._at_end and place[0] == TOPIC and (place[1] < PARTITIONS or not self._group_began()):
                     first = len(self._broker.logs[place])
-                    self._begin(place, first)
+                    self._note_begin(place, first)
                 self._broker.commit(place, first, note)
             first = max(first, self._broker.starts.get(place, 0))
             for stored in self._broker.logs[place][first : first + 3]:
@@ -302,17 +313,18 @@ class Story(Checks):
         return next(noted, json.dumps({"began_with": self._opened_with}))
 
     def _grow(self) -> None:
-        """The group notices later."""
         count = len(self._broker.partitions(TOPIC))
         if count < _PARTITIONS_MAX:
             self._broker.make(TOPIC, count + 1)
             self._away.add((TOPIC, count))
 
     def _expire(self) -> None:
-        """Retention takes some messages, read or not."""
         place = self._random.choice(sorted(self._places()))
         end = len(self._broker.logs[place])
         self._retain(place, self._random.randrange(self._broker.starts.get(place, 0), end + 1))
+
+    def _lose_end(self) -> None:
+        self._lose(self._random.choice(sorted(self._places())))
 
     def _end_commits(self) -> None:
         self._raw.end_commits(self._random.choice([None, None, KafkaError.REQUEST_TIMED_OUT]))
@@ -344,16 +356,14 @@ class Story(Checks):
             self._grow: 1, self._expire: 1,
         }  # fmt: skip
         if self._ahead:
+            steps[self._lose_end] = 3 if self._loses_ends else 0
             del steps[self._crash]  # what is lost is excused: stories without are worth more
         if self._plain:
             del steps[self._loop], steps[self._batch], steps[self._table]
             steps[self._receive] = 30
         if self._at_end and self._ahead:
-            steps |= {
-                self._rebalance: 20,
-                self._more: 12,
-                self._trouble: 1,
-            }  # it moves before it has read anything
+            # It moves before it has read anything.
+            steps |= {self._rebalance: 20, self._more: 12, self._trouble: 1}
         elif self._at_end:
             steps |= {self._close: 6, self._more: 12, self._trouble: 12}  # it begins often
         if self._by_key:

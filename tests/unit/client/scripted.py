@@ -94,8 +94,11 @@ class Broker:
     committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     starts: dict[Where, int] = field(default_factory=dict)  # what retention has left begins there
+    made_again: set[str] = field(default_factory=set)  # topics that have another id
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
+    on_delete: Callable[[Where, int], None] = lambda _place, _before: None
+    on_offsets: Callable[[], None] = lambda: None  # asked for offsets, it has answered: others go on writing
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     # The next message to each is taken, and nobody is told.
     forget_answer: list[str] = field(default_factory=list)
@@ -146,7 +149,8 @@ class RawConsumer:
         self._times: dict[Where, int] = {}  # how often each came or went: commits from before are refused
         self.closed = False
         self.rebalancing = ""  # which callback runs
-        self.on_begin: Callable[[Where, int], None] = lambda _place, _offset: None  # first asked for
+        # First asked for, by time or not; gives whether that is where it begins.
+        self.on_begin: Callable[[Where, int, bool], bool] = lambda _place, _offset, _by_time: False
         self.begun: set[Where] = set()
 
     def _step(self, call: str, done: bool) -> None:
@@ -239,11 +243,11 @@ class RawConsumer:
         return None
 
     def _reset(self, place: Where, at: int) -> int:
-        """Where retention has overtaken a position, librdkafka goes by its setting."""
-        if at >= self._broker.starts.get(place, 0):
+        """Where there is no such offset (retention, or a log that lost its end) librdkafka goes by its setting."""
+        if self._broker.starts.get(place, 0) <= at <= len(self._broker.logs[place]):
             return at
         latest = self._settings.get("auto.offset.reset") == "latest"
-        return len(self._broker.logs[place]) if latest else self._broker.starts[place]
+        return len(self._broker.logs[place]) if latest else self._broker.starts.get(place, 0)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         del timeout
@@ -326,19 +330,18 @@ class RawConsumer:
     ) -> list[TopicPartition]:
         del timeout
         self._step("offsets_for_times", False)
-        return [TopicPartition(one.topic, one.partition, self._at_time(one)) for one in partitions]
+        found = [TopicPartition(one.topic, one.partition, self._at_time(one)) for one in partitions]
+        self._broker.on_offsets()
+        return found
 
     def _at_time(self, one: TopicPartition) -> int:
         """OFFSET_END where nothing is that late; asked for, it is a number."""
         log = self._broker.logs[_place(one)]
-        if one.offset == OFFSET_END:
-            at = len(log)
-        else:
-            at = next((stored.number for stored in log if stored.at_ms >= one.offset), OFFSET_END)
-        if at != OFFSET_END and _place(one) not in self.begun:
+        by_time = one.offset != OFFSET_END
+        at = next((stored.number for stored in log if by_time and stored.at_ms >= one.offset), len(log))
+        if _place(one) not in self.begun and self.on_begin(_place(one), at, by_time):
             self.begun.add(_place(one))
-            self.on_begin(_place(one), at)
-        return at
+        return OFFSET_END if by_time and at == len(log) else at
 
     def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         del timeout
@@ -361,7 +364,15 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
     package = "penstock.client"
     for module in ("reader", "retry_ordered"):
         patch(f"{package}.{module}.RawConsumer", lambda settings: RawConsumer(broker, settings))
-    for module in ("retry_flow", "retry_ordered", "retry_topics", "retry_retiring", "admin"):
+    for module in (
+        "retry_flow",
+        "retry_ordered",
+        "retry_topics",
+        "retry_retiring",
+        "admin",
+        "lost_ends",
+        "retry_sweep",
+    ):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.reader.reach", lambda _: None)
     patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
@@ -374,7 +385,7 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry_ordered",
         "retry_topics",
         "retry_retiring",
-        "retry_retiring",
+        "retry_sweep",
         "gathering",
     ):
         patch(f"{package}.{module}.time", broker.clock)

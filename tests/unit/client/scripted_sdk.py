@@ -1,5 +1,6 @@
 """The SDK's own producer and admin client over the broker of scripted.py, as far as consumers use them."""
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError
@@ -66,6 +67,9 @@ class Admin:
     def partition_indexes(self, topic: str) -> list[int]:
         return self._broker.partitions(topic)
 
+    def topic_id(self, topic: str) -> str:
+        return f"{topic} made again" if topic in self._broker.made_again else topic
+
     def create(self, topic: str, *, partitions: int, configs: dict[str, str]) -> None:
         if (topic, 0) in self._broker.logs:
             raise ClientError("exists", KafkaError.TOPIC_ALREADY_EXISTS)
@@ -82,7 +86,18 @@ class Admin:
         self._broker.configs.setdefault(topic, {})["penstock.retire.to"] = str(staying)
 
     def delete_records(self, topic: str, before: dict[int, int]) -> None:
-        self._broker.starts |= {(topic, index): at for index, at in before.items()}
+        for index, at in before.items():
+            self._broker.on_delete((topic, index), at)
+            self._broker.starts[topic, index] = at
+
+    def earliest(self, topic: str, indexes: list[int]) -> dict[int, int]:
+        return {index: self._broker.starts.get((topic, index), 0) for index in indexes}
+
+    def committed(self, _: str) -> dict[tuple[str, int], int]:
+        return {place: offset for place, (offset, _) in self._broker.committed.items()}
+
+    def topics(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name=name) for name in sorted({topic for topic, _ in self._broker.logs})]
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         self._broker.make(topic, partitions)

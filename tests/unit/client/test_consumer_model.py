@@ -2,11 +2,11 @@
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
 from tests.unit.client.consumer_checks import Violation
 from tests.unit.client.consumer_story import Story
 from tests.unit.client.scripted import Broker, install
@@ -17,12 +17,14 @@ from penstock.client.commits import Commits
 from penstock.client.consumer import Consumer
 from penstock.client.holding import Holding, _partitions
 from penstock.client.intake import Intake
+from penstock.client.lost_ends import LostEnds
 from penstock.client.message import Message
 from penstock.client.reader import Reader
 from penstock.client.retry_flow import RetryFlow
 from penstock.client.retry_ordered import OrderedRetryFlow
-from penstock.client.starting import begin_at
-from penstock.client.window import Where, Window
+from penstock.client.retry_sweep import Sweep
+from penstock.client.starting import _ends, _found, begin_at
+from penstock.client.window import Where, Window, place_of
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
 _PLANTED_SEEDS = (
@@ -138,9 +140,9 @@ def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
 def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Intake.poll
 
-    def careless(intake: Intake, most: int, wait: float) -> None:
+    def careless(intake: Intake, most: int, wait: float) -> bool:
         try:
-            honest(intake, most, wait)
+            return honest(intake, most, wait)
         except KafkaException:
             intake.cut_short = False
             raise
@@ -175,9 +177,36 @@ def pass_messages_of_new_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Beginning, "_skips", property(lambda beginning: beginning._start in at_the_end))
 
 
+def ask_for_the_end_behind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes between the two is handed to nobody."""
+
+    def careless(raw: Any, start: Any, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        if not isinstance(start, datetime | timedelta):
+            return begin_at(raw, start, partitions)
+        since = start if isinstance(start, datetime) else datetime.now(UTC) - start
+        begun = _found(raw, round(since.timestamp() * 1000), partitions)
+        ends = _ends(raw, partitions)
+        return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
+
+    monkeypatch.setattr("penstock.client.beginning.begin_at", careless)
+
+
+def sweep_what_is_not_worked_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(sweep: Sweep, admin: Any) -> None:
+        for name in sweep._sources:
+            indexes = admin.partition_indexes(name)
+            admin.delete_records(name, {index: len(admin._broker.logs[name, index]) for index in indexes})
+
+    monkeypatch.setattr(Sweep, "_run", careless)
+
+
 def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found where growth and a restart meet."""
     monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
+
+
+def read_logs_again_that_lost_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LostEnds, "note", lambda _: None)
 
 
 def go_to_the_end_where_retention_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,8 +245,12 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (begin_new_partitions_at_the_end, "at-least-once"),
     (pass_messages_of_new_partitions, "at-least-once"),
     (pass_messages_of_new_partitions, "at-most-once"),
+    (ask_for_the_end_behind_the_time, "at-least-once"),
+    (ask_for_the_end_behind_the_time, "at-most-once"),
+    (sweep_what_is_not_worked_off, "at-least-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
+    (read_logs_again_that_lost_their_ends, "at-most-once"),
     (pass_what_is_to_be_read_again, "at-least-once"),
     (go_by_what_callbacks_noted, "at-least-once"),
     (go_by_what_callbacks_noted, "at-most-once"),

@@ -57,7 +57,9 @@ def values(consumer: Consumer, rounds: int = 20) -> list[bytes]:
     return [one for one in found if one is not None]
 
 
-def raising(call: str, when_done: bool, error: type[BaseException]) -> Callable[[str, bool], None]:
+def raising(
+    call: str, when_done: bool, error: type[BaseException] | BaseException
+) -> Callable[[str, bool], None]:
     """Once."""
     left = [error]
 
@@ -238,6 +240,7 @@ def test_a_late_failure_of_an_old_commit_does_not_set_the_next_owner_back(broker
     assert values(consumer) == [b"1", b"2"]  # the commit is under way
     raw(broker).queue.append((how, [SOURCE]))
     values(consumer)
+    send(broker, *[b"another member's"] * 47)
     broker.commit(SOURCE, 50, "")  # another member's
     own(broker, SOURCE)
     raw(broker).end_commits(KafkaError.REQUEST_TIMED_OUT)

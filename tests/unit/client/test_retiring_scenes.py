@@ -1,5 +1,7 @@
 """Ordered retries while the source is made smaller."""
 
+from typing import Any
+
 import pytest
 from tests.unit.client.scripted import Broker
 from tests.unit.client.test_consumer_scenes import GROUP, RETRY, TOPIC, own, raw, values
@@ -13,8 +15,9 @@ from penstock.client.retry_retiring import _targets
 ORDERED = Retry(attempts=3, backoff="60s", ordered_by_key=True)
 
 
-def opened(broker: Broker) -> Consumer:
-    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=ORDERED, commit_every=1)
+def opened(broker: Broker, **options: Any) -> Consumer:
+    options = {"retry": ORDERED, "commit_every": 1, **options}
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), **options)
     own(broker, *(place for place in broker.logs if place[0] in raw(broker).topics))
     return consumer
 
@@ -79,10 +82,62 @@ def test_what_waits_for_partitions_that_are_gone_is_read_and_then_the_retry_topi
     assert broker.starts[RETRY, 2] == 1
 
 
+WAITS = [("penstock-failures", b"1"), ("penstock-due", b"0")]
+
+
+@pytest.mark.parametrize("worked_off", [False, True])
+def test_what_waits_for_another_group_in_the_same_retry_topic_is_kept(
+    broker: Broker, worked_off: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Names may hold dots: `orders` read by `eu.billing`, and `orders.eu` read by `billing`."""
+    shared = "orders.eu.billing.retry"
+    broker.make("orders.eu", 1)
+    broker.make(shared, 3)
+    broker.append((shared, 1), b"foreign", b"k", [*WAITS, ("penstock-origin", b"orders/1/7")])
+    broker.append((shared, 2), b"own", b"k", [*WAITS, ("penstock-origin", b"orders.eu/2/7")])
+    if worked_off:
+        broker.commit((shared, 1), 1, "")
+    consumer = Consumer("scripted", "orders.eu", group=GROUP, stop_on=(), retry=ORDERED, commit_every=1)
+    own(broker, *(place for place in broker.logs if place[0] in raw(broker).topics))
+    broker.append(("orders.eu", 0), b"1", b"k", [])
+    assert step(broker, consumer) + step(broker, consumer) == [b"own", b"1"]
+    assert broker.starts == {}
+    assert "penstock.retire.to" not in broker.configs.get(shared, {})
+    said = [one for one in caplog.records if "messages of another group" in one.getMessage()]
+    assert len(said) == 1
+
+
+def test_at_most_once_what_waits_for_its_next_try_is_not_deleted(broker: Broker) -> None:
+    """It was committed before it was tried."""
+    broker.make(RETRY, 2)
+    broker.append((RETRY, 1), b"1", b"k", [*WAITS, ("penstock-origin", b"orders/1/7")])
+    consumer = opened(broker, delivery="at-most-once")
+    fail(consumer)
+    assert step(broker, consumer) == []
+    assert broker.starts == {}
+    broker.clock.now += 100
+    assert step(broker, consumer) == [b"1"]
+    assert step(broker, consumer) == []
+    assert broker.starts == {(RETRY, 1): 1}
+
+
+def test_what_another_member_owns_is_left_to_it(broker: Broker) -> None:
+    """At-most-once it has committed what it still works on."""
+    broker.make(RETRY, 3)
+    for index in (1, 2):
+        broker.append((RETRY, index), b"1", b"k", [*WAITS, ("penstock-origin", b"orders/1/7")])
+        broker.commit((RETRY, index), 1, "")
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=ORDERED, delivery="at-most-once")
+    own(broker, (TOPIC, 0), (RETRY, 0), (RETRY, 1))
+    assert step(broker, consumer) == []
+    assert broker.configs[RETRY]["penstock.retire.to"] == "1"
+    assert broker.starts == {(RETRY, 1): 1}
+
+
 def test_where_a_retry_topic_cannot_be_made_smaller_it_is_said(broker: Broker) -> None:
     broker.retires = False
     broker.make(RETRY, 4)
-    with pytest.raises(ClientError, match=r"orders has 1 partitions and orders\.billing\.retry has 4"):
+    with pytest.raises(ClientError, match=r"orders has 1 partitions and orders\.billing\.retry has more"):
         values(opened(broker))
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.raising import SLIPS
 from tests.unit.client.scripted import Broker
 from tests.unit.client.test_consumer_scenes import (
@@ -215,6 +216,24 @@ def test_a_key_whose_dead_letter_was_refused_waits(broker: Broker, attempts: int
     assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
 
 
+def test_a_message_whose_dead_letter_could_not_be_sent_at_once_has_ended(broker: Broker) -> None:
+    """It goes with the next commit; its partition must not wait for ever."""
+    consumer = ordered(broker, Retry(attempts=2, backoff="1s", ordered_by_key=True))
+    send(broker, b"m1")
+    fail(consumer)
+    broker.clock.now += 100
+    message = consumer.receive(0.1)
+    assert message is not None
+    broker.fault = raising("partitions", False, KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    with pytest.raises(ClientError), consumer.handling(message):
+        raise ValueError("no")
+    send(broker, b"m2")
+    assert values(consumer) == [b"m2"]
+    consumer.close()
+    assert broker.committed[RETRY, 0][0] == 1
+    assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
+
+
 @pytest.mark.parametrize("by_key", [False, True])
 def test_a_message_knows_which_try_it_is(broker: Broker, by_key: bool) -> None:
     retry = Retry(attempts=4, backoff="1s", ordered_by_key=by_key)
@@ -271,6 +290,70 @@ def test_a_retry_topic_that_keeps_or_takes_too_little_is_told(
     said = [one.getMessage() for one in caplog.records]
     assert len(said) == len(told)
     assert all(f"{RETRY} has {setting}" in text for setting, text in zip(told, said, strict=True))
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_was_worked_off_is_not_tried_again_when_commits_have_expired(
+    broker: Broker, by_key: bool, closed: bool
+) -> None:
+    def opened() -> Consumer:
+        retry = Retry(attempts=3, backoff="1s", ordered_by_key=by_key)
+        consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, start="latest")
+        own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+        return consumer
+
+    consumer = opened()
+    values(consumer)
+    for value in (b"1", b"2"):
+        broker.append(SOURCE, value, value, [])
+    fail(consumer)
+    fail(consumer)
+    broker.clock.now += 10
+    assert values(consumer) == [b"1", b"2"]
+    send(broker, b"3")
+    fail(consumer)  # and waits
+    if closed:
+        consumer.close()
+    else:
+        broker.clock.now += 0.5
+        consumer.commit()
+        broker.clock.now += 100
+        consumer.receive(0.1)
+    broker.committed.clear()
+    broker.clock.now += 100
+    assert values(opened()) == [b"3"]
+
+
+def test_what_may_be_another_groups_is_not_swept(broker: Broker) -> None:
+    """There is a topic whose retries of a group with a dotted name would lie in the same one."""
+    broker.make("orders.eu", 1)
+    shared = "orders.eu.billing.retry"
+    retry = Retry(attempts=2, backoff="1s")
+    consumer = Consumer("scripted", "orders.eu", group="billing", stop_on=(), retry=retry, commit_every=1000)
+    broker.append((shared, 0), b"foreign", b"k", [("penstock-origin", b"orders/0/7")])
+    broker.append((shared, 0), b"own", b"k", [("penstock-origin", b"orders.eu/0/7")])
+    own(broker, ("orders.eu", 0), (shared, 0))
+    assert values(consumer) == [b"own"]
+    consumer.close()
+    assert broker.committed[shared, 0][0] == 2
+    assert broker.starts == {}
+
+
+def test_at_most_once_nothing_is_swept(broker: Broker) -> None:
+    """Commits say nothing of what is still worked on, here or by other members."""
+    retry = Retry(attempts=3, backoff="1s")
+    consumer = Consumer(
+        "scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once", batch_messages=9
+    )
+    for value in (b"1", b"2"):
+        broker.append((RETRY, 0), value, b"k", [("penstock-origin", b"orders/0/7")])
+    own(broker, SOURCE, (RETRY, 0))
+    assert values(consumer, 1) == [b"1"]
+    broker.clock.now += 100
+    consumer.receive(0.1)
+    consumer.close()
+    assert broker.starts == {}
 
 
 @pytest.mark.parametrize(("by_key", "batches"), [(False, False), (False, True), (True, False)])

@@ -22,6 +22,22 @@ def test_it_says_the_leader_epoch_of_the_last_archived_record_where_it_is_known(
     assert ArchiveProgress.parse(str(progress)) == progress
 
 
+def test_it_says_which_lake_has_it_where_that_is_known() -> None:
+    progress = ArchiveProgress(ID, {0: 1000}, {0: 3}, "4f1c")
+    assert str(progress) == f"{TEXT}/4f1c 0:1000:3"
+    assert ArchiveProgress.parse(str(progress)) == progress
+    assert progress.lowered({0: (5, 1)}).lake == "4f1c"
+    assert progress.may_be_of("4f1c")
+    assert not progress.may_be_of("other")
+    assert ArchiveProgress(ID, {0: 1000}).may_be_of("4f1c")
+
+
+def test_what_another_lake_has_of_other_partitions_does_not_count() -> None:
+    stored = ArchiveProgress(ID, {0: 10, 1: 20}, lake="a")
+    assert ArchiveProgress(ID, {0: 11}, lake="a").with_others(stored, [1]).next_offsets == {0: 11, 1: 20}
+    assert ArchiveProgress(ID, {0: 11}, lake="b").with_others(stored, [1]).next_offsets == {0: 11}
+
+
 def test_the_empty_text_is_no_progress() -> None:
     assert ArchiveProgress.parse("") is None
 
@@ -34,6 +50,9 @@ def test_the_empty_text_is_no_progress() -> None:
         (f"{TEXT[:-1]}x 0:1", "is not a topic id"),  # the same bytes, spelt otherwise
         (TEXT, "'' is not <partition>:<next offset>"),
         (f"{TEXT} ", "'' is not"),
+        (f"{TEXT}/ 0:1", "'' is not the id of a lake"),
+        (f"{TEXT}/a/b 0:1", "'a/b' is not the id of a lake"),
+        (f"{TEXT}/{'a' * 65} 0:1", "is not the id of a lake"),
         (f"{TEXT}  0:1", "' 0:1' is not"),
         (f"{TEXT} 0:1,", "'' is not"),
         (f"{TEXT} 0:1, 1:2", "' 1:2' is not"),

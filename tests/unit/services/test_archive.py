@@ -69,6 +69,29 @@ async def test_retention_follows_the_progress_and_keeps_everything_without_one()
         assert await start_after_retention(asked) == 4
 
 
+async def test_retention_waits_for_one_lake() -> None:
+    """What another one has, be it a look at the topic, lets nothing go that this one lacks."""
+    async with Machine().broker() as asked:
+        await asked.create("t", EXPIRES)
+        fill(asked, 4)
+
+        async def tell(offset: int, lake: str) -> tuple[int, str | None]:
+            text = str(ArchiveProgress(topic_id(asked), {0: offset}, lake=lake))
+            return await change(asked, TOPIC, "t", (PROGRESS, SET, text))
+
+        assert (await tell(1, ""))[0] == 0  # as versions before told it
+        assert (await tell(2, "production"))[0] == 0
+        for other in ("look", ""):
+            code, why = await tell(4, other)
+            assert code == ErrorCode.INVALID_CONFIG
+            assert "is not of the lake production" in (why or "")
+        assert await start_after_retention(asked) == 2
+        assert (await tell(3, "production"))[0] == 0
+        assert (await change(asked, TOPIC, "t", (PROGRESS, SET, "")))[0] == 0
+        assert (await tell(4, "look"))[0] == 0
+        assert await start_after_retention(asked) == 4
+
+
 async def test_progress_that_goes_back_or_goes_away_keeps_more() -> None:
     async with Machine().broker() as asked:
         await asked.create("t", EXPIRES)

@@ -33,6 +33,7 @@ def archive(
     compact_files: int | None = FILES_MAX,
     round_bytes: int = ROUND_BYTES,
     round_rows: int = ROUND_ROWS,
+    take_over: bool = False,
     listener: "Listener | None" = None,
     stop: threading.Event | None = None,
 ) -> "Summary":
@@ -41,6 +42,7 @@ def archive(
     Without `every_s` it ends when everything is archived that was there when it began; with it, it looks again every
     so many seconds until `stop` is set. `spark`: a session to use, which stays open; otherwise one is made for
     `master`. `compact_files`: how many small files an hour of a topic may have; None turns compaction off.
+    `take_over`: let the retention of topics that wait for another lake wait for this one from now on.
     """
     # Here, not above: whoever imports the package for another pipeline has no use for librdkafka and the rest.
     from penstock.spark.pipelines.archive.run import Job, run  # noqa: PLC0415
@@ -59,5 +61,6 @@ def archive(
         compact_files=compact_files,
         round_bytes=round_bytes,
         round_rows=round_rows,
+        take_over=take_over,
     )
     return run(job, spark=spark, listener=listener, stop=stop)

@@ -13,6 +13,7 @@ from penstock.spark.pipelines.archive.compaction import compact
 from penstock.spark.pipelines.archive.errors import ArchiveError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
 from penstock.spark.pipelines.archive.lake import local_folder, open_lake
+from penstock.spark.pipelines.archive.lake_id import lake_id
 from penstock.spark.pipelines.archive.lock import Lock
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Bounds
@@ -78,6 +79,7 @@ class Job:
     compact_files: int | None
     round_bytes: int
     round_rows: int
+    take_over: bool = False
 
     def check(self) -> None:
         """What can be said before anything is started."""
@@ -115,6 +117,7 @@ def run(
         if lake is None or lock is None:
             lake = open_lake(job.to, session)
             lock = closing_all.enter_context(Lock(lake))
+        source.archive_to(lake_id(lake), take_over=job.take_over)
         what = ", ".join(job.topics) if job.topics else f"/{job.pattern}/"
         status = StatusFile("archive", f"{what} to {job.to}", bootstrap=job.bootstrap, topics=job.topics)
         closing_all.enter_context(status)

@@ -26,6 +26,7 @@ from penstock.spark.cluster import firsts
 from penstock.spark.pipelines.archive.entries import NO_ID, Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
+from penstock.spark.pipelines.archive.lake_id import LAKE_FILE
 from penstock.spark.pipelines.archive.standing import Log
 from penstock.spark.planning import Range
 
@@ -63,6 +64,13 @@ class Source:
         self._client = RawClient(bootstrap, options)
         self._sampler = RawClient(bootstrap, replace(options, fetch_bytes=SAMPLE_BYTES))
         self._admin: Admin | None = None
+        self._lake = ""
+        self._takes_over = False
+
+    def archive_to(self, lake: str, *, take_over: bool = False) -> None:
+        """The id of the lake; `take_over`: retention waits for it from now on, whichever it has waited for."""
+        self._lake = lake
+        self._takes_over = take_over
 
     def close(self) -> None:
         self._client.close()
@@ -175,7 +183,9 @@ class Source:
                     f"the broker does not say how far {topic} is archived: {error}"
                 ) from error
             stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
-            if configs.get(REQUIRED) == "true" and stored and stored.topic_id == uuid.UUID(topic_id).bytes:
+            if stored is None or not stored.may_be_of(self._lake):
+                continue
+            if configs.get(REQUIRED) == "true" and stored.topic_id == uuid.UUID(topic_id).bytes:
                 found |= {TopicPartition(topic, at): offset for at, offset in stored.next_offsets.items()}
         return found
 
@@ -200,17 +210,31 @@ class Source:
                 continue
             of_topic = {at: (epochs or {}).get(TopicPartition(topic, at)) for at in next_offsets}
             known = {at: epoch for at, epoch in of_topic.items() if epoch is not None}
-            made = ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known)
+            made = ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known, self._lake)
             try:
-                configs = self._configs(topic)
-                stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
-                progress = str(made.with_others(stored, [at.partition for at in unled if at.topic == topic]))
-                if configs.get(REQUIRED) == "true" and configs.get(PROGRESS) != progress:
-                    assert self._admin is not None
-                    self._admin.alter_configs(topic, {PROGRESS: progress})
+                trouble = self._tell(topic, made, [at.partition for at in unled if at.topic == topic])
+                troubles += [trouble] if trouble else []
             except ClientError as error:
                 troubles.append(f"the broker does not know yet how far {topic} is archived: {error}")
         return troubles
+
+    def _tell(self, topic: str, made: ArchiveProgress, unled: Collection[int]) -> str:
+        configs = self._configs(topic)
+        if configs.get(REQUIRED) != "true":
+            return ""
+        assert self._admin is not None
+        stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
+        if stored is not None and stored.topic_id == made.topic_id and not stored.may_be_of(self._lake):
+            if not self._takes_over:
+                return (
+                    f"retention of {topic} waits for the lake {stored.lake} (the id in its {LAKE_FILE}), not for this "
+                    "one: --take-over lets it wait for this one from now on"
+                )
+            self._admin.alter_configs(topic, {PROGRESS: ""})
+        progress = str(made.with_others(stored, unled))
+        if configs.get(PROGRESS) != progress:
+            self._admin.alter_configs(topic, {PROGRESS: progress})
+        return ""
 
 
 def id_of(info: TopicInfo) -> str:
