@@ -61,7 +61,7 @@ RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 TURN_BYTES_MAX = 1024 * 1024
 # Items of a long list (partitions, names) that are dealt with before others get their turn: about 1 ms.
 TURN_ITEMS_MAX = 100
-# The same by the time that was spent, where some of them make files.
+# The same by the time that was spent: where some of them make files, and between requests that a client sends at once.
 TURN_SECONDS_MAX = 0.002
 # Entries of all lists in a request that is not small: a full garbage collection walks through them while all others
 # wait. Fewer where it is carried out as a whole, in some 100 ms (`frontends.kafka.portions`).

@@ -27,6 +27,7 @@ from penstock.core.limits import (
     SEND_BUFFER_BYTES,
     SMALL_TALK_BYTES_MAX,
     TURN_HELD_BYTES,
+    TURN_SECONDS_MAX,
 )
 from penstock.server.owing import Dispatcher, Host, Listening, Outcome, Reply
 from penstock.server.stream import Stream
@@ -68,6 +69,7 @@ class KafkaConnection(Stream):
         observe = self._host.requests.observe
         self._began = stopwatch()
         wanted, held_max = 4, self._held_bytes + TURN_HELD_BYTES
+        turn_ends, is_over = 0.0, False
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(view, start)
@@ -78,6 +80,8 @@ class KafkaConnection(Stream):
                 if behind > end:
                     wanted = size + 4
                     break
+                if behind < end and not turn_ends:
+                    turn_ends = self.loop.time() + TURN_SECONDS_MAX
                 frame = view[begin:behind]
                 self._start = start = behind
                 self._api_key = frame[0] << 8 | frame[1]
@@ -100,6 +104,9 @@ class KafkaConnection(Stream):
                     break
                 if self._lent >= FETCH_SLICES_MAX:
                     break
+                # Few bytes may ask for much work: an incremental fetch of a large session, say.
+                if is_over := self.loop.time() >= turn_ends:
+                    break
             if not self._busy:
                 self._make_room(wanted)
         except ProtocolError as error:
@@ -114,7 +121,7 @@ class KafkaConnection(Stream):
         # By whole requests: the last read of a large one may be small.
         self._in_conversation = start - first <= SMALL_TALK_BYTES_MAX
         self._flush()
-        if self._held_bytes > held_max:
+        if is_over or self._held_bytes > held_max:
             self._queue_up()
         self._regulate_reading()
 
