@@ -21,6 +21,7 @@ COMPRESSED_RECORDS_MAX = 15_000_000
 # Batches that are opened at once in threads (`compression.type`, compacted topics, offsets by time), and what each of
 # them may unpack to and hold; a larger one waits for the single place for large ones (`DECOMPRESSED_BYTES_MAX`).
 BATCHES_OPENED_MAX = 4
+LOOKUPS_OPENED_MAX = 2  # of them, for offsets by time: the others are for who produces
 OPENED_BYTES_MAX = 8 * 1024 * 1024
 OPENED_RECORDS_MAX = 10_000  # some 20 ms of work
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
