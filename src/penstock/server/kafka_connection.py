@@ -69,7 +69,7 @@ class KafkaConnection(Stream):
         observe = self._host.requests.observe
         self._began = stopwatch()
         wanted, held_max = 4, self._held_bytes + TURN_HELD_BYTES
-        turn_ends, is_over = 0.0, False
+        is_over = False
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(view, start)
@@ -80,8 +80,6 @@ class KafkaConnection(Stream):
                 if behind > end:
                     wanted = size + 4
                     break
-                if behind < end and not turn_ends:
-                    turn_ends = self.loop.time() + TURN_SECONDS_MAX
                 frame = view[begin:behind]
                 self._start = start = behind
                 self._api_key = frame[0] << 8 | frame[1]
@@ -105,7 +103,7 @@ class KafkaConnection(Stream):
                 if self._lent >= FETCH_SLICES_MAX:
                     break
                 # Few bytes may ask for much work: an incremental fetch of a large session, say.
-                if is_over := self.loop.time() >= turn_ends:
+                if is_over := self.loop.time() - self.last_active >= TURN_SECONDS_MAX:
                     break
             if not self._busy:
                 self._make_room(wanted)
