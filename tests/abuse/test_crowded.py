@@ -18,6 +18,7 @@ _WHOLE, _IN_PORTIONS = (most - 10 for most in (REQUEST_ENTRIES_WHOLE_MAX, REQUES
 # Of the short form: those that held up everybody for seconds.
 _WORST = (
     "DescribeGroupsRequest-groups",
+    "FetchSnapshotRequest-topics.partitions",
     "FindCoordinatorRequest-coordinator_keys",
     "OffsetFetchRequest-topics",
 )

@@ -1,7 +1,9 @@
 """Little that is asked, and much to tell: others have their turn meanwhile, and what is large is told once."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,9 +11,11 @@ from tests.unit.frontends.group_requests import join, machine, prepared
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
 from penstock.frontends.kafka.answer_size import has_more_entries
+from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.handlers import fetch_snapshot
+from penstock.frontends.kafka.registry import Api
 from penstock.storage.producer_snapshot import decode_producers
 from penstock.storage.producers import NO_MORE, AppendedBatch, ProducerCopy
 from penstock.wire.kafka.api_keys import ApiKey
@@ -70,6 +74,28 @@ def test_entries_are_counted_as_far_as_needed() -> None:
     answer = describe_groups.DescribeGroupsResponse(groups=groups)
     assert has_more_entries(answer, 17)
     assert not has_more_entries(answer, 18)
+
+
+@pytest.mark.parametrize("number", [1, 2 * LARGE_ANSWER_ENTRIES])
+async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
+    wait: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    threads: list[str] = []
+
+    class Codec:
+        FLEXIBLE_SINCE = 99
+
+        def encode_response(self, response: Any, version: int) -> bytes:
+            threads.append(threading.current_thread().name)
+            return bytes(len(response.groups))
+
+    async with Machine().broker() as asked:
+        dispatcher = KafkaDispatcher(asked.services, SimpleNamespace(settle=None))  # type: ignore[arg-type]
+        api = Api(ApiKey.DESCRIBE_GROUPS, 0, 0, Codec(), None)  # type: ignore[arg-type]
+        groups = [describe_groups.DescribedGroup() for _ in range(number)]
+        wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))
+        (answer,) = await dispatcher._awaited(api, 7, 0, wait)
+    assert answer == (number + 4).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(number)
+    assert (threads == [threading.current_thread().name]) is (number == 1)
 
 
 def snapshot_of(*positions: int, max_bytes: int = 1 << 30) -> snapshot.FetchSnapshotRequest:
