@@ -22,6 +22,7 @@ _FOR_EVER_MS = 1 << 30
 # Of the short form: those that held up everybody for seconds.
 _WORST = (
     "DescribeGroupsRequest-groups",
+    "FetchSnapshotRequest-topics.partitions",
     "FindCoordinatorRequest-coordinator_keys",
     "OffsetFetchRequest-topics",
 )

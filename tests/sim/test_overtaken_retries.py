@@ -144,5 +144,5 @@ def test_who_was_overtaken_and_leads_knows_what_it_never_had(seed: int) -> None:
 def test_the_checkers_find_replicas_that_begin_anew_and_know_nobody(
     first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProducerState, "copy_below", lambda *given: [])
+    monkeypatch.setattr(ProducerState, "copy_below", lambda *given: ([], -1))
     assert any(goes_wrong(run_story, seed) for seed in range(first, first + 10, 2))

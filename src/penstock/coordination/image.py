@@ -83,10 +83,17 @@ class ClusterImage:
         self.controller = NOBODY
         self.broker_configs: dict[int, dict[str, str]] = {}
         self.default_broker_configs: dict[str, str] = {}
+        self._names: tuple[int, list[str]] = (0, [])  # of topics in their order, and as of which change
         # Raw material and freshness, by path.
         self._records: dict[str, TopicRecord] = {}
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
         self._modified: dict[str, int] = {}
+
+    def topic_names(self) -> list[str]:
+        """In their order. Not to be changed: it is the same list until the image changes."""
+        if self._names[0] != self.changes:
+            self._names = self.changes, sorted(self.topics)
+        return self._names[1]
 
     def check_cluster(self, snapshot: Snapshot) -> None:
         """MetadataError for one of another cluster: what that does not know of would be deleted here."""

@@ -21,6 +21,7 @@ COMPRESSED_RECORDS_MAX = 15_000_000
 # Batches that are opened at once in threads (`compression.type`, compacted topics, offsets by time), and what each of
 # them may unpack to and hold; a larger one waits for the single place for large ones (`DECOMPRESSED_BYTES_MAX`).
 BATCHES_OPENED_MAX = 4
+LOOKUPS_OPENED_MAX = 2  # of them, for offsets by time: the others are for who produces
 OPENED_BYTES_MAX = 8 * 1024 * 1024
 OPENED_RECORDS_MAX = 10_000  # some 20 ms of work
 # Responses a connection may owe before we stop reading from it: pipelining clients use far fewer.
@@ -65,7 +66,7 @@ RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 TURN_BYTES_MAX = 1024 * 1024
 # Items of a long list (partitions, names) that are dealt with before others get their turn: about 1 ms.
 TURN_ITEMS_MAX = 100
-# The same by the time that was spent, where some of them make files.
+# The same by the time that was spent: where some of them make files, and between requests that a client sends at once.
 TURN_SECONDS_MAX = 0.002
 # Entries of all lists in a request that is not small: a full garbage collection walks through them while all others
 # wait. Fewer where it is carried out as a whole, in some 100 ms (`frontends.kafka.portions`).
@@ -84,6 +85,8 @@ PORTIONED_REQUESTS_MAX = 4
 PORTIONED_REQUESTS_OF_BROKERS_MAX = 2
 # Bytes of such requests that give up their place while they wait for something else. They are kept, taken apart.
 PORTIONED_WAITING_BYTES_MAX = 8 * 1024 * 1024
+# An answer with more entries in its lists is encoded in a thread.
+LARGE_ANSWER_ENTRIES = 1000
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.
@@ -96,6 +99,8 @@ RESPONSE_BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024
 # What the members of one group may tell of themselves (names, and metadata of all protocols they know), in sizes of the
 # record that must hold a part of it (`max.message.bytes` of `__consumer_offsets`). Who would exceed it is turned away.
 GROUP_MEMBERS_RECORDS_MAX = 4
+# About what each takes besides: so there are some 7,000 of them at most, and all are described in some 10 ms.
+GROUP_MEMBER_BYTES = 500
 # The same of all groups of a broker; past it only members that say little are let in.
 GROUPS_MEMBERS_BYTES_MAX = 128 * 1024 * 1024
 MEMBER_BYTES_SMALL_MAX = 4 * 1024
@@ -106,7 +111,6 @@ GROUPS_BYTES_MAX = 128 * 1024 * 1024
 GROUPS_RESERVE_BYTES = GROUPS_BYTES_MAX // 4
 # About what each takes, as measured, without what its client chose.
 GROUP_BYTES = 1500
-GROUP_MEMBER_BYTES = 500
 GROUP_OFFSET_BYTES = 200
 # Topics that a group's members may name before nobody looks which they are: the group counts as reading any.
 SUBSCRIBED_TOPICS_MAX = 20_000
@@ -117,6 +121,13 @@ LOG_MESSAGE_CHARS_MAX = 2000
 # Records one relay may ever move: what 15 bits of an epoch and 31 of a sequence can count, two years at a million a
 # second.
 RELAYED_DISTANCE_MAX = (1 << 46) - 1
+# Idempotent producers that a partition remembers: some 30 MB. Past half of it those that were quiet for so long are
+# forgotten before `producer.id.expiration.ms`: twice as long as Kafka's clients try a batch again by default, since a
+# repeat of a forgotten producer's batch would be stored twice. At the bound new producers are refused.
+PRODUCERS_MAX = 50_000
+PRODUCER_QUIET_MS_MIN = 5 * 60 * 1000
+# Producers that a leader tells a follower of in one answer.
+PRODUCERS_TOLD_MAX = 1000
 # Operations of one write to the coordination store: planned and taken in on the loop, in some 10 ms.
 MULTI_OPERATIONS_MAX = 2500
 # Descriptors of the process (RLIMIT_NOFILE) that are for neither segments nor Kafka clients: the console's connections,

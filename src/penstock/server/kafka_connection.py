@@ -27,6 +27,7 @@ from penstock.core.limits import (
     SEND_BUFFER_BYTES,
     SMALL_TALK_BYTES_MAX,
     TURN_HELD_BYTES,
+    TURN_SECONDS_MAX,
 )
 from penstock.server.owing import Dispatcher, Host, Listening, Outcome, Reply
 from penstock.server.stream import Stream
@@ -101,6 +102,8 @@ class KafkaConnection(Stream):
                     or len(self._owed) >= RESPONSES_OWED_MAX
                     or self._held_bytes > held_max
                     or self._lent >= FETCH_SLICES_MAX
+                    # Few bytes may ask for much work: an incremental fetch of a large session, say.
+                    or self.loop.time() - self.last_active >= TURN_SECONDS_MAX
                 ):
                     stopped = True
                     break

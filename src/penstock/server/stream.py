@@ -52,7 +52,7 @@ class Stream(asyncio.BufferedProtocol):
             0  # slices of files in answers that have not gone: counted for all connections together, too
         )
         self._turn_bytes = 0  # received since it last gave way to others
-        self.last_active = loop.time()
+        self.last_active = loop.time()  # when it last sent something, or had its turn
 
     @property
     def peer(self) -> str:
@@ -150,6 +150,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def take_turn(self) -> None:
         self._queued = False
+        self.last_active = self.loop.time()
         self._go_on()
 
     def mute(self, until: float) -> None:

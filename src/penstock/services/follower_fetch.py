@@ -16,6 +16,11 @@ from penstock.storage.segment import Slice
 from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
 
 
+def check_replica(partition: Partition, replica: int) -> None:
+    if partition.leading is None or replica not in partition.leading.progress:
+        raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is no replica of this one
+
+
 class FollowerReads:
     def __init__(
         self, image: ClusterImage, keeper: IsrKeeper, throttle: LeaderThrottle, now: Callable[[], float]
@@ -24,10 +29,6 @@ class FollowerReads:
         self._keeper = keeper
         self._now = now
         self.throttle = throttle
-
-    def check(self, partition: Partition, replica: int) -> None:
-        if partition.leading is None or replica not in partition.leading.progress:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # it is no replica of this one
 
     def note(self, partition: Partition, request: FetchRequest, wanted: FetchPartition) -> None:
         """A follower asks for an offset: it has everything before, from where its log starts.
@@ -106,7 +107,7 @@ class FollowerFetch:
         self, partition: Partition, one: FetchPartition, size_max: int, *, at_least_one: bool
     ) -> Slice | PartitionAnswer:
         followers, request, log = self._followers, self._request, partition.log
-        followers.check(partition, request.replica_id)
+        check_replica(partition, request.replica_id)
         partition.check_leader_epoch(one.leader_epoch)
         if (answer := parted(one, partition, self.aborted)) is not None:
             return answer

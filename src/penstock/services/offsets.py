@@ -66,7 +66,7 @@ class OffsetService:
             return NOTHING  # nothing is ever tiered here
         search = log.lookup(limit)
         at_time = partial(search.first_at_or_after, timestamp)
-        found = await self._openings.run(search.latest if timestamp == Spec.MAX_TIMESTAMP else at_time)
+        found = await self._openings.look_up(search.latest if timestamp == Spec.MAX_TIMESTAMP else at_time)
         if found is None and not known:
             # There may be something of that time in what it cannot show yet: told "nothing", a reader passes it over.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -3,6 +3,9 @@
 What a batch unpacks to is known when it is unpacked. So each is tried as a small one first; one that turns out to be
 larger gives its place to others, and waits for the single place there is for large ones. All together hold no more than
 the small places and the large one, and ordinary batches never wait for a bomb.
+
+Lookups by time have places of their own within these, fewer than there are: any number of clients may ask for any
+number of them, and who produces waits for no more than those that are under way.
 """
 
 import asyncio
@@ -10,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from penstock.core.limits import BATCHES_OPENED_MAX, OPENED_BYTES_MAX, OPENED_RECORDS_MAX
+from penstock.core.limits import BATCHES_OPENED_MAX, LOOKUPS_OPENED_MAX, OPENED_BYTES_MAX, OPENED_RECORDS_MAX
 from penstock.records.compression import WHOLE, OpeningLimit, UnpacksToMore
 
 T = TypeVar("T")
@@ -25,13 +28,29 @@ class Openings:
         self._executor = executor
         self._small = asyncio.Semaphore(BATCHES_OPENED_MAX)
         self._large = asyncio.Semaphore(1)
+        self._small_lookups = asyncio.Semaphore(LOOKUPS_OPENED_MAX)
+        self._large_lookups = asyncio.Semaphore(1)
 
     async def run(self, work: Callable[[OpeningLimit], T]) -> T:
         """Do `work`, which opens batches and changes nothing, in a thread; perhaps twice."""
         try:
-            async with self._small:
-                return await self._loop.run_in_executor(self._executor, work, SMALL)
+            return await self._run(work, SMALL, self._small)
         except UnpacksToMore:
             pass  # and forgotten before the next step: it knows all that was unpacked
-        async with self._large:
-            return await self._loop.run_in_executor(self._executor, work, WHOLE)
+        return await self._run(work, WHOLE, self._large)
+
+    async def look_up(self, work: Callable[[OpeningLimit], T]) -> T:
+        """The same for who only reads."""
+        try:
+            async with self._small_lookups:
+                return await self._run(work, SMALL, self._small)
+        except UnpacksToMore:
+            pass
+        async with self._large_lookups:
+            return await self._run(work, WHOLE, self._large)
+
+    async def _run(
+        self, work: Callable[[OpeningLimit], T], limit: OpeningLimit, places: asyncio.Semaphore
+    ) -> T:
+        async with places:
+            return await self._loop.run_in_executor(self._executor, work, limit)

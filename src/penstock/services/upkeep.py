@@ -125,7 +125,16 @@ class Upkeep:
         """
         now_ms = self._clock.now_ms()
         relays = [source for source, into in topic.relays.items() if into == partition.index]
-        partition.log.producers.expire(now_ms, self.config.producer_id_expiration_ms, relays)
+        producers = partition.log.producers
+        if producers.refused:
+            log.error(
+                "%s-%d: %d batches of new idempotent producers were refused: it remembers %d, many of them of late",
+                partition.topic,
+                partition.index,
+                producers.refused,
+                len(producers),
+            )
+        producers.expire(now_ms, self.config.producer_id_expiration_ms, relays)
         for segment in partition.log.unknown_times():
             await self._jobs.run(segment.load_times)
         if partition.log.failed or (hold := partition.lease.take(Work.DELETE)) is None:

@@ -4,17 +4,20 @@ Per producer id: its epoch and the last five batches (sequences and offsets), si
 in flight. A repeat of one of them is answered with the offset it got the first time. The state is a function of the
 log, rebuilt from batch headers; a snapshot (`storage.producer_snapshot`) spares reading the log from its start.
 
+How many ids a log remembers is bounded: anybody can make them up. Past half of the bound those that were quiet for some
+minutes, longer than a client tries a batch again, are forgotten early; past the bound new ones are refused.
+
 Relays (`records.relay`) are producers of another kind: one place in the source's log says all, it is never forgotten
 while the source is there, and only the broker itself writes as one.
 """
 
-import sys
 from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import PRODUCER_QUIET_MS_MIN, PRODUCERS_MAX
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import (
     RELAY_IDS,
@@ -26,7 +29,10 @@ from penstock.records.relay import (
 )
 
 BATCHES_KEPT = 5  # max.in.flight.requests.per.connection of idempotent clients
+_KEPT_BEFORE = 1 - BATCHES_KEPT  # from there on, when one more comes
 EPOCHS_KEPT = 8  # of a relay's source: as many uncleanly elected leaders may have parted from each other
+_new_tuple = tuple.__new__  # half as dear as calling a named tuple's class
+NO_MORE = -1  # where a list of producers would go on
 _SEQUENCE_MAX = 0x7FFFFFFF
 
 
@@ -43,22 +49,14 @@ _NOTHING_MOVED = RelayPlace(-1, -1)
 
 
 class ProducerCopy(NamedTuple):
+    """What is known of a producer. Replaced, never changed: so a copy of all of them is a list, made at once."""
+
     producer_id: int
     epoch: int
     last_timestamp: int
     batches: tuple[AppendedBatch, ...]
 
-
-class ProducerEntry:
-    __slots__ = ("batches", "epoch", "last_timestamp", "quiet_since_ms")
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-        self.batches: list[AppendedBatch] = []
-        self.last_timestamp = -1
-        self.quiet_since_ms = -1  # when it was first noticed that nothing more had come
-
-    def lacks(self, known: ProducerCopy) -> bool:
+    def lacks(self, known: "ProducerCopy") -> bool:
         """Whether that is more than it has; where only a coordinator wrote for it in its epoch, it has no batches."""
         if self.batches:
             return self.batches[-1].last_offset < known.batches[-1].last_offset
@@ -107,10 +105,13 @@ class RelayWord:
 
 
 class ProducerState:
-    __slots__ = ("_entries", "relays")
+    __slots__ = ("_entries", "_quiet", "refused", "relays")
 
     def __init__(self) -> None:
-        self._entries: dict[int, ProducerEntry] = {}
+        self._entries: dict[int, ProducerCopy] = {}
+        # Since when nothing more has come, and what was known then; noticed by `expire`.
+        self._quiet: dict[int, tuple[int, ProducerCopy]] = {}
+        self.refused = 0  # new producers, since `expire` looked
         self.relays: dict[int, RelayWord] = {}  # by the source's partition
 
     def __len__(self) -> int:
@@ -125,6 +126,12 @@ class ProducerState:
                 raise ApiError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     f"producer id {header.producer_id} is not for clients: ask for one with InitProducerId",
+                )
+            if len(self._entries) >= PRODUCERS_MAX:
+                self.refused += 1
+                raise ApiError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"the partition remembers {PRODUCERS_MAX} idempotent producers: no new one for some minutes",
                 )
             # A producer we never heard of, or forgot: whatever it says is its beginning, as in Kafka.
             return None
@@ -166,30 +173,30 @@ class ProducerState:
 
     def record(self, header: BatchHeader, first_offset: int) -> None:
         """The batch was written at `first_offset`."""
-        entry = self._entries.get(header.producer_id)
+        producer_id = header.producer_id
+        entry = self._entries.get(producer_id)
         if entry is None:
-            if header.producer_id >= RELAY_IDS:
+            if producer_id >= RELAY_IDS:
                 self._record_relayed(header, first_offset)
                 return
-            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_epoch)
-        elif header.producer_epoch != entry.epoch:
-            entry.epoch = header.producer_epoch
-            entry.batches.clear()
-        entry.last_timestamp = header.max_timestamp
-        entry.quiet_since_ms = -1
-        if header.base_sequence < 0:
-            return  # written for it by a coordinator: says nothing of what it sends next
-        entry.batches.append(
-            AppendedBatch(
+            batches: tuple[AppendedBatch, ...] = ()
+        else:
+            batches = entry.batches if header.producer_epoch == entry.epoch else ()
+        if (
+            header.base_sequence >= 0
+        ):  # else written for it by a coordinator: says nothing of what it sends next
+            fields = (
                 header.base_sequence,
                 header.last_sequence,
                 first_offset,
                 first_offset + header.last_offset_delta,
                 header.max_timestamp,
             )
+            batch: AppendedBatch = _new_tuple(AppendedBatch, fields)
+            batches = batches[_KEPT_BEFORE:] + (batch,)  # noqa: RUF005 - unpacking takes twice as long
+        self._entries[producer_id] = _new_tuple(
+            ProducerCopy, (producer_id, header.producer_epoch, header.max_timestamp, batches)
         )
-        if len(entry.batches) > BATCHES_KEPT:
-            del entry.batches[0]
 
     def _record_relayed(self, header: BatchHeader, first_offset: int) -> None:
         moved = relayed_by(header)
@@ -213,11 +220,15 @@ class ProducerState:
         By the clock of this broker, from the first look after their last batch. By the batches' own time, as in
         Kafka, one that writes records of last year would be forgotten at once, and its repeats stored twice.
         """
-        for producer_id, entry in list(self._entries.items()):
-            if entry.quiet_since_ms < 0:
-                entry.quiet_since_ms = now_ms
-            elif now_ms - entry.quiet_since_ms >= quiet_ms_max:
-                del self._entries[producer_id]
+        before, self._quiet, self.refused = self._quiet, {}, 0
+        for producer_id, entry in self._entries.items():
+            known = before.get(producer_id)
+            self._quiet[producer_id] = (now_ms, entry) if known is None or known[1] is not entry else known
+        self._forget([one for one, (since, _) in self._quiet.items() if now_ms - since >= quiet_ms_max])
+        if (crowd := len(self._entries) - PRODUCERS_MAX // 2) > 0:
+            silent = ((since, one) for one, (since, _) in self._quiet.items())
+            early = nsmallest(crowd, (one for one in silent if now_ms - one[0] >= PRODUCER_QUIET_MS_MIN))
+            self._forget([producer_id for _, producer_id in early])
         for source, word in list(self.relays.items()):
             if source in relays:
                 word.quiet_since_ms = -1
@@ -226,12 +237,17 @@ class ProducerState:
             elif now_ms - word.quiet_since_ms >= quiet_ms_max:
                 del self.relays[source]
 
+    def _forget(self, producer_ids: Iterable[int]) -> None:
+        for producer_id in producer_ids:
+            del self._entries[producer_id], self._quiet[producer_id]
+
     def forget_clients(self) -> None:
         """All but relays: whatever a producer says next is its beginning."""
         self._entries.clear()
+        self._quiet.clear()
 
     def clear(self) -> None:
-        self._entries.clear()
+        self.forget_clients()
         self.relays.clear()
 
     def copy(self) -> list[ProducerCopy]:
@@ -239,59 +255,58 @@ class ProducerState:
 
         Relays look like producers of one batch, one for each of the source's leader epochs, the latest of them last.
         """
-        copies = [
-            ProducerCopy(producer_id, entry.epoch, entry.last_timestamp, tuple(entry.batches))
-            for producer_id, entry in self._entries.items()
-        ]
+        return [*self._entries.values(), *self._relay_copies()]
+
+    def _relay_copies(self) -> Iterator[ProducerCopy]:
         for source, word in self.relays.items():
             for place in (*word.earlier, word.place):
                 producer_id, epoch, last = producer_fields(source, *place)
                 batch = word.batch if place is word.place else _NOWHERE
                 batch = batch._replace(last_sequence=last)
-                copies.append(ProducerCopy(producer_id, epoch, batch.timestamp, (batch,)))
-        return copies
+                yield ProducerCopy(producer_id, epoch, batch.timestamp, (batch,))
 
-    def copy_below(self, offset: int, first_id: int, count: int) -> list[ProducerCopy]:
+    def copy_below(self, offset: int, first_id: int, count: int) -> tuple[list[ProducerCopy], int]:
         """Up to so many, from an id on, by what they wrote below `offset`: whoever reads on from there knows them all.
 
-        What is forgotten of that, because five batches came after it, would be forgotten there as well.
+        With the id to go on from, -1 when there are no more. What is forgotten of that, because five batches came after
+        it, would be forgotten there as well.
         """
-        found = _below(self.copy(), offset)
-        return nsmallest(count, (one for one in found if one.producer_id >= first_id))
+        ids = nsmallest(count, (one for one in self._entries if one >= first_id))
+        found = [self._entries[one] for one in ids]
+        if len(ids) == count:
+            return list(_below(found, offset)), ids[-1] + 1
+        found += sorted(one for one in self._relay_copies() if one.producer_id >= first_id)
+        return list(_below(found, offset)), NO_MORE
 
     def below(self, offset: int) -> "ProducerState":
         """As it would be if nothing had been written from `offset` on."""
-        return ProducerState.of(self.copy_below(offset, _FIRST_ID, sys.maxsize))
+        return ProducerState.of(sorted(_below(self.copy(), offset)))
 
     def recall(self, known: Iterable[ProducerCopy], offset: int) -> None:
         """What clients are known to have done below `offset`, where the log does not tell any more."""
         for one in _below(known, offset):
-            entry, batches = self._entries.get(one.producer_id), one.batches
+            entry = self._entries.get(one.producer_id)
             if one.producer_id >= RELAY_IDS or (entry is not None and not entry.lacks(one)):
                 continue
-            entry = self._entries[one.producer_id] = ProducerEntry(one.epoch)
-            entry.batches, entry.last_timestamp = list(batches), one.last_timestamp
+            self._entries[one.producer_id] = one
 
     def add(self, producers: Iterable[ProducerCopy]) -> None:
         """What `copy` made."""
-        for producer_id, epoch, last_timestamp, batches in producers:
+        for one in producers:
+            producer_id, epoch, _, batches = one
             if producer_id >= RELAY_IDS:
                 source, place = relay_place(producer_id, epoch, batches[-1].last_sequence)
                 before = self.relays.get(source)
                 earlier = () if before is None else (*before.earlier, before.place)
                 self.relays[source] = RelayWord(place, batches[-1], earlier=earlier)
                 continue
-            entry = self._entries[producer_id] = ProducerEntry(epoch)
-            entry.batches, entry.last_timestamp = list(batches), last_timestamp
+            self._entries[producer_id] = one
 
     @classmethod
     def of(cls, producers: Iterable[ProducerCopy]) -> "ProducerState":
         state = cls()
         state.add(producers)
         return state
-
-
-_FIRST_ID = -(2**63)
 
 
 def _below(producers: Iterable[ProducerCopy], offset: int) -> Iterator[ProducerCopy]:

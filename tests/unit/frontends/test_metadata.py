@@ -224,6 +224,17 @@ async def test_pages_cover_everything_once_and_in_order() -> None:
         assert pages == 3
 
 
+async def test_names_are_put_in_order_once_for_all_who_ask() -> None:
+    async with Machine().broker() as asked:
+        image = asked.services.image
+        await asked.create("b")
+        assert (await page(asked))[0] == [("b", 0, [0])]
+        names = image.topic_names()
+        assert image.topic_names() is names
+        await asked.create("a")
+        assert [name for name, *_ in (await page(asked))[0]] == ["a", "b"]
+
+
 async def test_pages_of_named_topics() -> None:
     async with Machine({"max.request.partition.size.limit": "3"}).broker() as asked:
         await asked.create("t", partitions=4)

@@ -3,7 +3,7 @@
 from tests.unit.groups.lab import RANGE, Lab
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import GROUP_MEMBERS_RECORDS_MAX, SUBSCRIBED_TOPICS_MAX
+from penstock.core.limits import GROUP_MEMBER_BYTES, GROUP_MEMBERS_RECORDS_MAX, SUBSCRIBED_TOPICS_MAX
 from penstock.groups.classic.subscription import subscribed_topics
 
 RECORD_BYTES = 10_000
@@ -19,6 +19,17 @@ def test_a_group_takes_members_until_they_told_too_much() -> None:
     # Somebody who says little still finds room.
     lab.ask(protocols=RANGE)
     assert len(lab.group.members) == GROUP_MEMBERS_RECORDS_MAX
+
+
+def test_members_that_tell_nothing_take_room_all_the_same() -> None:
+    lab = Lab(record_bytes_max=RECORD_BYTES)
+    tickets = [lab.ask(protocols=RANGE) for _ in range(100)]
+    refused = [ticket for ticket in tickets if ticket in lab.replies]
+    assert {lab.joined(ticket).error for ticket in refused} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
+    most = GROUP_MEMBERS_RECORDS_MAX * RECORD_BYTES // GROUP_MEMBER_BYTES
+    assert most / 2 < len(lab.group.members) <= most
+    one = next(iter(lab.group.members))
+    assert lab.ask(one, protocols=RANGE) not in lab.replies, "who is there may join again"
 
 
 def test_one_member_alone_may_not_tell_too_much() -> None:

@@ -1,4 +1,4 @@
-"""A client that sends many requests which have to wait: taken a few at a time, with turns for others in between."""
+"""A client that asks for much: taken a few requests at a time, with turns for others in between."""
 
 import asyncio
 from struct import pack
@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.server.unlistened import Unlistened, connections
 
-from penstock.core.limits import TURN_HELD_BYTES
+from penstock.core.limits import TURN_HELD_BYTES, TURN_SECONDS_MAX
 from penstock.server.connections import Connections
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.writer import Part
@@ -132,5 +132,38 @@ def test_a_request_without_an_answer_leaves_no_gap_in_the_row() -> None:
         for _ in range(2 * MANY):
             await asyncio.sleep(0)
         assert wire.written == b"answer"
+
+    asyncio.run(story())
+
+
+def test_a_turn_ends_by_time_however_few_bytes_were_asked_for() -> None:
+    """An incremental fetch of 50 bytes looks at thousands of partitions, and may be answered with nothing."""
+
+    class Slow(Waiters):
+        now = 0.0
+
+        def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part]:
+            self.seen.append(connection)
+            self.now += TURN_SECONDS_MAX / 2
+            return [b"answer"]
+
+    async def story() -> None:
+        slow = Slow()
+        loop = asyncio.get_running_loop()
+        loop.time = lambda: slow.now  # type: ignore[method-assign]
+        host = connections(loop)
+        (greedy, greedy_wire), (other, other_wire) = connected(host, slow), connected(host, slow)
+        receive(greedy, MANY)
+        assert len(slow.seen) <= 3
+        assert not greedy_wire.reading
+        receive(other, 1)
+        assert slow.seen[-1] is other
+        assert other_wire.reading
+        while slow.seen.count(greedy) < MANY:
+            before = len(slow.seen)
+            await asyncio.sleep(0)
+            assert 1 <= len(slow.seen) - before <= 3
+        assert greedy_wire.written == b"answer" * MANY
+        assert greedy_wire.reading
 
     asyncio.run(story())

@@ -3,8 +3,9 @@
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from penstock.core.limits import BATCHES_OPENED_MAX
+from penstock.core.limits import BATCHES_OPENED_MAX, LOOKUPS_OPENED_MAX
 from penstock.records.compression import WHOLE, OpeningLimit, UnpacksToMore
 from penstock.services.openings import SMALL, Openings
 
@@ -77,3 +78,53 @@ def test_ordinary_batches_do_not_wait_for_a_large_one() -> None:
             assert await bombs == ["large"] * SEVERAL
 
     asyncio.run(story())
+
+
+def test_who_produces_does_not_wait_for_lookups() -> None:
+    hold = threading.Event()
+    limits: list[OpeningLimit] = []
+
+    def lookup(limit: OpeningLimit) -> str:
+        limits.append(limit)
+        hold.wait(60)
+        return "found"
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(SEVERAL) as executor:
+            openings = Openings(loop, executor)
+            lookups = [asyncio.create_task(openings.look_up(lookup)) for _ in range(SEVERAL)]
+            while len(limits) < LOOKUPS_OPENED_MAX:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert await openings.run(lambda limit: "opened") == "opened"
+            assert len(limits) == LOOKUPS_OPENED_MAX
+            hold.set()
+            assert await asyncio.gather(*lookups) == ["found"] * SEVERAL
+
+    asyncio.run(story())
+
+
+def test_a_large_batch_does_not_wait_for_all_large_lookups() -> None:
+    tried, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def large(name: str, limit: OpeningLimit) -> None:
+        if limit is SMALL:
+            if name == "produced":
+                tried.set()
+            raise UnpacksToMore("a bomb")
+        go_on.wait(60)
+        done.append(name)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(2 * SEVERAL) as executor:
+            openings = Openings(loop, executor)
+            lookups = [loop.create_task(openings.look_up(partial(large, "lookup"))) for _ in range(SEVERAL)]
+            produced = loop.create_task(openings.run(partial(large, "produced")))
+            await loop.run_in_executor(executor, tried.wait, 60)
+            go_on.set()
+            await asyncio.gather(produced, *lookups)
+
+    asyncio.run(story())
+    assert done.index("produced") <= 3

@@ -3,7 +3,9 @@ from tests.unit.storage.logs import NOW_MS, a_batch
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.core.limits import PRODUCER_QUIET_MS_MIN
 from penstock.records.batch import BatchHeader, read_header
+from penstock.storage import producers
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
 
@@ -142,3 +144,62 @@ def test_it_survives_the_file_and_damage_is_noticed() -> None:
     for length in range(len(data)):
         with pytest.raises(StorageError):
             load_producers(data[:length])
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> ProducerState:
+    """As many as a partition remembers."""
+    monkeypatch.setattr(producers, "PRODUCERS_MAX", 10)
+    return state_after(*(header(0, pid=pid) for pid in range(10)))
+
+
+def test_of_too_many_new_ones_are_refused_and_known_ones_go_on(crowded: ProducerState) -> None:
+    assert refusal(crowded, header(0, pid=10)) == ErrorCode.POLICY_VIOLATION
+    assert crowded.refused == 1
+    assert crowded.check(header(1, pid=9)) is None
+    assert crowded.check(header(0, pid=9)) is not None, "a repeat"
+
+
+def test_of_many_those_that_were_quiet_for_longest_go_first_and_never_before_their_retries(
+    crowded: ProducerState,
+) -> None:
+    crowded.expire(0, DAY_MS)
+    for pid in range(3, 10):
+        crowded.record(header(1, pid=pid), 200 + pid)
+    crowded.expire(PRODUCER_QUIET_MS_MIN - 1, DAY_MS)
+    assert len(crowded) == 10, "any of them may send its last batch again"
+    crowded.expire(PRODUCER_QUIET_MS_MIN, DAY_MS)
+    assert [one.producer_id for one in crowded.copy()] == list(range(3, 10))
+    assert crowded.refused == 0
+    assert crowded.check(header(0, pid=10)) is None
+    crowded.expire(2 * PRODUCER_QUIET_MS_MIN, DAY_MS)
+    assert len(crowded) == 5, "room is made for half of them"
+
+
+def test_few_are_remembered_for_as_long_as_the_settings_say(crowded: ProducerState) -> None:
+    few = state_after(*(header(0, pid=pid) for pid in range(5)))
+    few.expire(0, DAY_MS)
+    few.expire(DAY_MS - 1, DAY_MS)
+    assert len(few) == 5
+    few.expire(DAY_MS, DAY_MS)
+    assert len(few) == 0
+
+
+def test_a_copy_stays_as_it_is_while_producers_go_on() -> None:
+    state = state_after(header(0), header(1))
+    copied = state.copy()
+    state.record(header(2), 102)
+    assert [batch.first_sequence for batch in copied[0].batches] == [0, 1]
+    assert [batch.first_sequence for batch in state.copy()[0].batches] == [0, 1, 2]
+
+
+def test_what_they_did_below_an_offset_is_told_a_few_at_a_time() -> None:
+    state = state_after(*(header(0, pid=pid) for pid in (7, 3, 9, 5)))  # at 100, 101, 102, 103
+    first, following = state.copy_below(103, 0, 2)
+    assert [one.producer_id for one in first] == [3]  # 5 wrote behind it
+    rest, end = state.copy_below(103, following, 3)
+    assert [one.producer_id for one in rest] == [7, 9]
+    assert end == producers.NO_MORE

@@ -4,12 +4,13 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from struct import Struct
+from struct import Struct as Layout
 from typing import Any
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import (
+    LARGE_ANSWER_ENTRIES,
     LARGE_REQUEST_BYTES,
     PLAIN_REQUEST_BYTES_MAX,
     PORTIONED_REQUEST_BYTES,
@@ -18,6 +19,7 @@ from penstock.core.limits import (
     REQUEST_ENTRIES_MAX,
     REQUEST_ENTRIES_WHOLE_MAX,
 )
+from penstock.frontends.kafka.answer_size import has_more_entries
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.places import Place, Places
@@ -31,12 +33,12 @@ from penstock.wire.kafka import offset_commit as commit_codec
 from penstock.wire.kafka import produce as produce_codec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import api_versions
-from penstock.wire.kafka.primitives import DecodeError, EncodeError, skip_tags
+from penstock.wire.kafka.primitives import DecodeError, EncodeError, Struct, skip_tags
 
-_HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
+_HEAD = Layout(">hhih")  # api key, version, correlation id, client id length
 # Of a response: size, correlation id, and in flexible versions no tagged fields.
-_HEAD_PLAIN = Struct(">ii")
-_HEAD_WITH_TAGS = Struct(">iib")
+_HEAD_PLAIN = Layout(">ii")
+_HEAD_WITH_TAGS = Layout(">iib")
 _COPIED_BYTES_MAX = 4096
 # As plain numbers: looking one up in its class takes longer than all that is done with it.
 _HEAD_BYTES = _HEAD.size
@@ -144,7 +146,7 @@ class KafkaDispatcher:
             response.subscribe(_Answer(connection, connection.defer(), api, correlation_id, version))
             return None
         if inspect.isawaitable(response):
-            connection.run(_awaited(api, correlation_id, version, response))
+            connection.run(self._awaited(connection, api, correlation_id, version, response))
             return None
         return [_encoded(api, correlation_id, version, response)]
 
@@ -223,6 +225,15 @@ class KafkaDispatcher:
         node = client_id[len(CLIENT_ID_PREFIX) :].partition("-")[0]
         return any(str(broker) == node for broker in self._services.image.brokers)
 
+    async def _awaited(
+        self, connection: Any, api: Api, correlation_id: int, version: int, answer: Awaitable[Any]
+    ) -> list[object]:
+        response = await answer
+        if isinstance(response, Struct) and has_more_entries(response, LARGE_ANSWER_ENTRIES):
+            async with Place(self._large, connection.peer, 0, connection.has_left):
+                return [await self._in_thread(_encoded, api, correlation_id, version, response)]
+        return [_encoded(api, correlation_id, version, response)]
+
     async def _taken_apart(
         self,
         api: Api,
@@ -276,10 +287,6 @@ async def _forwarded(
         assert api.handler is not None
         response = await api.handler(services, request, call)
     return [_encoded(api, correlation_id, call.version, response)]
-
-
-async def _awaited(api: Api, correlation_id: int, version: int, response: Awaitable[Any]) -> list[object]:
-    return [_encoded(api, correlation_id, version, await response)]
 
 
 def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> bytes:

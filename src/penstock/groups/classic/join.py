@@ -7,6 +7,7 @@ of the one before, which is fenced.
 """
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import GROUP_MEMBER_BYTES
 from penstock.groups.classic.group import ClassicGroup, Member
 from penstock.groups.classic.rebalance import (
     complete_join_if_all_came,
@@ -53,7 +54,10 @@ def _has_room(group: ClassicGroup, request: Join, settings: ClassicSettings) -> 
     # A static member that comes back under a new id takes no more room than it has.
     member = group.members.get(request.member_id or group.static_ids.get(request.instance_id or "", ""))
     told = request.size_bytes() - (member.size_bytes() if member is not None else 0)
-    if told > 0 and group.told_bytes + told > settings.members_bytes_max:
+    size = group.told_bytes + told
+    if member is None:  # else it takes this already
+        size += (len(group.members) + 1) * GROUP_MEMBER_BYTES
+    if told > 0 and size > settings.members_bytes_max:
         return False
     if group.state is EMPTY:
         return True

@@ -1,5 +1,6 @@
 """An answer that may not be there yet: less than a future, since nothing has to be scheduled for it."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,13 @@ class Later:
             subscriber(self.rendered())
         else:
             self._subscriber = subscriber
+
+
+async def arrival(later: Later) -> Any:
+    """The answer, for a coroutine that waits for it."""
+    arrived = asyncio.get_running_loop().create_future()
+    later.subscribe(lambda answer: None if arrived.done() else arrived.set_result(answer))
+    return await arrived
 
 
 class Gathered:

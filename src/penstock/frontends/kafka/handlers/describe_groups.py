@@ -4,15 +4,17 @@ v1 throttles, v3 tells what the client may do, v4 adds static members, v5 is fle
 group; before that such a group is Dead.
 """
 
-from functools import partial
+from collections.abc import Sequence
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.turns import Turn, give_way
 from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import without_repeats
 from penstock.groups.classic.states import GroupState
 from penstock.services.coordinator.group_admin import GroupDescription
-from penstock.services.coordinator.later import Gathered, Later
+from penstock.services.coordinator.later import Later, arrival
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_groups import (
@@ -26,44 +28,64 @@ _NOT_FOUND_SINCE = 6
 
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), portions=(("groups",),))
-def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> Later:
+async def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    whole = Later(_refusal, lambda groups: DescribeGroupsResponse(groups=groups))
-    parts = []
-    for group_id in without_repeats(request.groups, str):
-        later = Later(_refusal, partial(_render, group_id, operations, call.version))
+    turn = Turn(services.loop.time)
+    asked: dict[str, Later] = {}
+    for group_id in dict.fromkeys(request.groups):
+        await turn.give_way()
+        later = asked[group_id] = Later(_same, _same)
         services.group_admin.describe(group_id, later)
-        parts.append(later)
-    Gathered(whole, parts)
-    return whole
+    described: dict[str, DescribedGroup] = {}
+    for group_id, later in asked.items():
+        found = await arrival(later)
+        if isinstance(found, ErrorCode):
+            described[group_id] = _without_members(group_id, operations, call.version, found)
+        else:
+            described[group_id] = await _rendered(group_id, operations, found)
+    return DescribeGroupsResponse(groups=_as_often_as_named(request.groups, described))
 
 
-def _refusal(code: ErrorCode) -> ErrorCode:
-    return code
+def _as_often_as_named(named: Sequence[str], described: dict[str, DescribedGroup]) -> list[DescribedGroup]:
+    """But for large groups: each of those once."""
+    large = {one.group_id for one in described.values() if len(one.members) > TURN_ITEMS_MAX}
+    named = without_repeats(named, str)
+    return [
+        described[group_id]
+        for at, group_id in enumerate(named)
+        if group_id not in large or named.index(group_id) == at
+    ]
 
 
-def _render(
-    group_id: str, operations: int, version: int, found: ErrorCode | GroupDescription
-) -> DescribedGroup:
-    if not isinstance(found, ErrorCode):
-        return DescribedGroup(
-            group_id=group_id,
-            group_state=found.state,
-            protocol_type=found.protocol_type,
-            protocol_data=found.protocol,
-            members=[
-                DescribedGroupMember(
-                    member_id=one.id,
-                    group_instance_id=one.instance_id,
-                    client_id=one.client_id,
-                    client_host=one.client_host,
-                    member_metadata=one.metadata,
-                    member_assignment=one.assignment,
-                )
-                for one in found.members
-            ],
-            authorized_operations=operations,
+def _same(answer: ErrorCode | GroupDescription) -> ErrorCode | GroupDescription:
+    return answer
+
+
+async def _rendered(group_id: str, operations: int, found: GroupDescription) -> DescribedGroup:
+    members = []
+    for number, one in enumerate(found.members):
+        await give_way(number)
+        members.append(
+            DescribedGroupMember(
+                member_id=one.id,
+                group_instance_id=one.instance_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                member_metadata=one.metadata,
+                member_assignment=one.assignment,
+            )
         )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol,
+        members=members,
+        authorized_operations=operations,
+    )
+
+
+def _without_members(group_id: str, operations: int, version: int, found: ErrorCode) -> DescribedGroup:
     if found is not ErrorCode.GROUP_ID_NOT_FOUND:
         return DescribedGroup(group_id=group_id, error_code=found)
     dead = GroupState.DEAD.value

@@ -6,6 +6,8 @@ which is open since that batch: the source asks this way how far the target is, 
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.turns import give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.records.relay import RELAY_IDS
@@ -25,17 +27,25 @@ _NO_TRANSACTION = -1
 
 
 @api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), portions=(("topics", "partition_indexes"),))
-def handle(services: Services, request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:
+async def handle(
+    services: Services, request: DescribeProducersRequest, call: Call
+) -> DescribeProducersResponse:
+    del call
     wanted = partitions_without_repeats([(topic.name, topic.partition_indexes) for topic in request.topics])
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(name=name, partitions=[_partition(services, name, index) for index in indexes])
-            for name, indexes in wanted
-        ]
-    )
+    large: set[tuple[str, int]] = set()  # told once, however often they are named
+    topics = []
+    for name, indexes in wanted:
+        answers = []
+        for index in indexes:
+            if (name, index) not in large:
+                answers.append(answer := await _partition(services, name, index))
+                if len(answer.active_producers) > TURN_ITEMS_MAX:
+                    large.add((name, index))
+        topics.append(TopicResponse(name=name, partitions=answers))
+    return DescribeProducersResponse(topics=topics)
 
 
-def _partition(services: Services, topic: str, index: int) -> PartitionResponse:
+async def _partition(services: Services, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
         check_topic_name(topic)
@@ -43,26 +53,31 @@ def _partition(services: Services, topic: str, index: int) -> PartitionResponse:
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
             )
-        answer.active_producers = _producers(services, topic, index)
+        answer.active_producers = await _producers(services, topic, index)
     except ApiError as error:
         answer.error_code = error.code
         answer.error_message = error.message
     return answer
 
 
-def _producers(services: Services, topic: str, index: int) -> list[ProducerState]:
+async def _producers(services: Services, topic: str, index: int) -> list[ProducerState]:
     partition = services.table.find(topic, index)
-    return [
-        ProducerState(
-            producer_id=one.producer_id,
-            producer_epoch=one.epoch,
-            last_sequence=one.batches[-1].last_sequence if one.batches else -1,
-            last_timestamp=one.last_timestamp,
-            coordinator_epoch=_NO_TRANSACTION,
-            current_txn_start_offset=_open_since(one, partition.high_watermark),
+    # Before what is copied is told in turns: a relay's batch may be committed in between, and must not be said to be.
+    high_watermark, copied = partition.high_watermark, partition.log.producers.copy()
+    found = []
+    for number, one in enumerate(copied):
+        await give_way(number)
+        found.append(
+            ProducerState(
+                producer_id=one.producer_id,
+                producer_epoch=one.epoch,
+                last_sequence=one.batches[-1].last_sequence if one.batches else -1,
+                last_timestamp=one.last_timestamp,
+                coordinator_epoch=_NO_TRANSACTION,
+                current_txn_start_offset=_open_since(one, high_watermark),
+            )
         )
-        for one in partition.log.producers.copy()
-    ]
+    return found
 
 
 def _open_since(producer: ProducerCopy, high_watermark: int) -> int:

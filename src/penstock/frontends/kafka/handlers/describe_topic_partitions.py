@@ -4,6 +4,8 @@ An answer holds a limited number of partitions (the client's wish, at most `max.
 cursor to go on from. An empty list asks for all topics.
 """
 
+from bisect import bisect_left
+
 from penstock.coordination.image import Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import INTERNAL_TOPICS
@@ -27,8 +29,8 @@ def handle(
     services: Services, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
-    asked = {topic.name for topic in request.topics} if request.topics else set(services.image.topics)
-    names = sorted(name for name in asked if cursor is None or name >= cursor.topic_name)
+    every = sorted({topic.name for topic in request.topics}) or services.image.topic_names()
+    names = every if cursor is None else every[bisect_left(every, cursor.topic_name) :]
     error = _malformed(request, names)
     if error is not None:
         refused = [
@@ -62,7 +64,7 @@ def _malformed(request: DescribeTopicPartitionsRequest, names: list[str]) -> Err
         return ErrorCode.INVALID_REQUEST
     if cursor is not None and cursor.partition_index < 0:
         return ErrorCode.INVALID_REQUEST
-    return ErrorCode.UNKNOWN_SERVER_ERROR if "" in names else None
+    return ErrorCode.UNKNOWN_SERVER_ERROR if request.topics and "" in names else None
 
 
 def _page(

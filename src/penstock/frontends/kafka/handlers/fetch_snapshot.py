@@ -5,7 +5,10 @@ Kafka's controllers ask for metadata with it; here it is a follower whose log be
 """
 
 from penstock.core.errors import ApiError
+from penstock.core.limits import PRODUCERS_TOLD_MAX
+from penstock.core.turns import Turn
 from penstock.frontends.kafka.registry import Call, api
+from penstock.services.follower_fetch import check_replica
 from penstock.services.offsets import check_exact_epoch
 from penstock.services.services import Services
 from penstock.storage.producer_snapshot import encode_producers
@@ -18,33 +21,45 @@ from penstock.wire.kafka.generated.fetch_snapshot import (
     ResponseTopicSnapshot,
 )
 
-# In one answer: some 2 MB.
-_PRODUCERS_MAX = 10_000
-_NO_MORE = -1
+_PRODUCER_BYTES_MAX = 192  # with all its batches, rounded up
 
 
 @api(ApiKey.FETCH_SNAPSHOT, versions=(0, 0), internal=True)
-def handle(services: Services, request: FetchSnapshotRequest, call: Call) -> FetchSnapshotResponse:
+async def handle(services: Services, request: FetchSnapshotRequest, call: Call) -> FetchSnapshotResponse:
+    """For replicas of what they ask for, each partition once; clients have no business here."""
+    del call
+    turn = Turn(services.loop.time)
+    left = min(request.max_bytes // _PRODUCER_BYTES_MAX, PRODUCERS_TOLD_MAX)
+    answers: dict[str, dict[int, ResponsePartitionSnapshot]] = {}
+    for topic in request.topics:
+        partitions = answers.setdefault(topic.name, {})
+        for wanted in topic.partitions:
+            if wanted.partition not in partitions:
+                await turn.give_way()
+                answer, told = _answer(services, topic.name, wanted, request.replica_id, max(left, 1))
+                partitions[wanted.partition] = answer
+                left -= told
     return FetchSnapshotResponse(
         topics=[
-            ResponseTopicSnapshot(
-                name=topic.name,
-                partitions=[_answer(services, topic.name, wanted) for wanted in topic.partitions],
-            )
-            for topic in request.topics
+            ResponseTopicSnapshot(name=name, partitions=list(partitions.values()))
+            for name, partitions in answers.items()
         ]
     )
 
 
-def _answer(services: Services, topic: str, wanted: RequestPartitionSnapshot) -> ResponsePartitionSnapshot:
+def _answer(
+    services: Services, topic: str, wanted: RequestPartitionSnapshot, replica: int, count: int
+) -> tuple[ResponsePartitionSnapshot, int]:
+    """With how many producers it tells of."""
     answer = ResponsePartitionSnapshot(index=wanted.partition, snapshot_id=wanted.snapshot_id)
     try:
         partition = services.table.find(topic, wanted.partition)
+        check_replica(partition, replica)
         check_exact_epoch(partition, wanted.current_leader_epoch)
-        known = partition.log.producers
-        found = known.copy_below(wanted.snapshot_id.end_offset, wanted.position, _PRODUCERS_MAX)
-        answer.unaligned_records = encode_producers(found)
-        answer.position = found[-1].producer_id + 1 if len(found) == _PRODUCERS_MAX else _NO_MORE
     except ApiError as error:
         answer.error_code = error.code
-    return answer
+        return answer, 0
+    end, known = wanted.snapshot_id.end_offset, partition.log.producers
+    found, answer.position = known.copy_below(end, wanted.position, count)
+    answer.unaligned_records = encode_producers(found)
+    return answer, len(found)

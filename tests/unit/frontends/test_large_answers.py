@@ -1,0 +1,134 @@
+"""Little that is asked, and much to tell: others have their turn meanwhile, and what is large is told once."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.unit.frontends.group_requests import join, machine, prepared
+from tests.unit.frontends.in_memory import Asked, Machine
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
+from penstock.frontends.kafka.answer_size import has_more_entries
+from penstock.frontends.kafka.dispatcher import KafkaDispatcher
+from penstock.frontends.kafka.handlers import fetch_snapshot
+from penstock.frontends.kafka.registry import Api
+from penstock.storage.producer_snapshot import decode_producers
+from penstock.storage.producers import NO_MORE, AppendedBatch, ProducerCopy
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated import describe_groups, describe_producers
+from penstock.wire.kafka.generated import fetch_snapshot as snapshot
+
+MANY = 10 * TURN_ITEMS_MAX
+
+
+async def turns_during(work: Awaitable[Any]) -> tuple[Any, int]:
+    """What it gives, and how often others had their turn."""
+    task, turns = asyncio.ensure_future(work), 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    return task.result(), turns
+
+
+async def with_producers(asked: Asked, number: int) -> None:
+    await asked.create("t")
+    wrote = AppendedBatch(0, 0, 0, 0, 1)
+    asked.partition("t").log.producers.add(ProducerCopy(one, 0, 1, (wrote,)) for one in range(number))
+
+
+@pytest.mark.parametrize("number", [3, MANY])
+async def test_producers_are_described_in_turns(number: int) -> None:
+    async with Machine().broker() as asked:
+        await with_producers(asked, number)
+        topic = describe_producers.TopicRequest(name="t", partition_indexes=[0, 0])
+        request = describe_producers.DescribeProducersRequest(topics=[topic])
+        answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_PRODUCERS, request, 0))
+    told = [len(one.active_producers) for one in answer.topics[0].partitions]
+    assert told == ([number] if number == MANY else [number, number])
+    assert turns >= number / TURN_ITEMS_MAX
+
+
+async def test_members_are_described_in_turns() -> None:
+    async with machine().broker() as asked:
+        await prepared(asked)
+        joining = [asyncio.create_task(join(asked, 3)) for _ in range(MANY)]
+        request = describe_groups.DescribeGroupsRequest(groups=["g", "other", "g", "other"])
+        members = 0
+        while members < MANY:
+            answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_GROUPS, request, 6))
+            members = len(answer.groups[0].members)
+        assert [one.group_id for one in answer.groups] == ["g", "other", "other"]
+        assert turns >= MANY / TURN_ITEMS_MAX
+        for one in joining:
+            one.cancel()
+        await asyncio.wait(joining)
+
+
+def test_entries_are_counted_as_far_as_needed() -> None:
+    members = [describe_groups.DescribedGroupMember() for _ in range(5)]
+    groups = [describe_groups.DescribedGroup(members=members) for _ in range(3)]
+    answer = describe_groups.DescribeGroupsResponse(groups=groups)
+    assert has_more_entries(answer, 17)
+    assert not has_more_entries(answer, 18)
+
+
+@pytest.mark.parametrize("number", [1, 2 * LARGE_ANSWER_ENTRIES])
+async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
+    wait: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    threads: list[str] = []
+
+    class Codec:
+        FLEXIBLE_SINCE = 99
+
+        def encode_response(self, response: Any, version: int) -> bytes:
+            threads.append(threading.current_thread().name)
+            return bytes(len(response.groups))
+
+    async with Machine().broker() as asked:
+        dispatcher = KafkaDispatcher(asked.services, SimpleNamespace(settle=None))  # type: ignore[arg-type]
+        api = Api(ApiKey.DESCRIBE_GROUPS, 0, 0, Codec(), None)  # type: ignore[arg-type]
+        groups = [describe_groups.DescribedGroup() for _ in range(number)]
+        wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))
+        (answer,) = await dispatcher._awaited(api, 7, 0, wait)
+    assert answer == (number + 4).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(number)
+    assert (threads == [threading.current_thread().name]) is (number == 1)
+
+
+def snapshot_of(*positions: int, max_bytes: int = 1 << 30) -> snapshot.FetchSnapshotRequest:
+    wanted = [
+        snapshot.RequestPartitionSnapshot(
+            current_leader_epoch=-1, snapshot_id=snapshot.SnapshotId(end_offset=100), position=position
+        )
+        for position in positions
+    ]
+    topic = snapshot.RequestTopicSnapshot(name="t", partitions=wanted)
+    return snapshot.FetchSnapshotRequest(replica_id=2, max_bytes=max_bytes, topics=[topic])
+
+
+async def test_only_replicas_are_told_what_producers_did() -> None:
+    async with Machine().broker() as asked:
+        await with_producers(asked, 3)
+        answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(0), 0)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_replicas_are_told_once_and_no_more_than_they_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetch_snapshot, "check_replica", lambda *given: None)
+    async with Machine().broker() as asked:
+        await with_producers(asked, MANY)
+        answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(*range(-50, 0), max_bytes=2000), 0)
+        (told,) = answer.topics[0].partitions
+        assert len(told.unaligned_records) <= 2000
+        known = {one.producer_id for one in decode_producers(told.unaligned_records)}
+        assert known
+        while told.position != NO_MORE:
+            answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(told.position), 0)
+            (told,) = answer.topics[0].partitions
+            known.update(one.producer_id for one in decode_producers(told.unaligned_records))
+        assert known == set(range(MANY))
