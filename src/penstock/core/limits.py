@@ -31,8 +31,6 @@ FORWARDED_REQUESTS_MAX = 100
 # A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
 # and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
-# Names in a request up to which those that are repeated are answered as often; see `frontends.kafka.repeats`.
-REPEATS_ANSWERED_MAX = 10
 # Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
 # reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
@@ -53,6 +51,12 @@ ANSWER_GATHERED_BYTES_MAX = 16 * 1024
 SMALL_TALK_BYTES_MAX = 16 * 1024
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
+# Bytes of answers that all connections together hold in memory until they are read; past half of it memory is short.
+UNSENT_BYTES_MAX = 128 * 1024 * 1024
+# While it is short, a client with unread answers must read so many bytes (64 KB/s) from one check to the next, or its
+# connection is closed.
+SEND_CHECK_SECONDS = 5.0
+SEND_BYTES_PER_CHECK_MIN = 320 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.
 RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 # A response larger than this is a broken peer to our own client: brokers answer with far less than 100 MB.
@@ -125,6 +129,9 @@ FETCH_COLD_ROUNDS_MAX = 16
 # Large slices of files in one answer, and in all answers of one connection before we stop reading from it: each holds
 # its file open until the client has read it.
 FETCH_SLICES_MAX = 64
+# Bytes in smaller slices from which on an answer takes no further partition: they are copied where the client is slow
+# to read. The rest comes with the next fetch. Where memory for answers is short, 32 KB of them.
+FETCH_COPIED_BYTES_MAX = 1024 * 1024
 # Refused requests (client id and API) that are remembered, so that each is told once; and what of a client id is told.
 REFUSALS_REMEMBERED_MAX = 1000
 CLIENT_ID_LOGGED_CHARS_MAX = 100

@@ -9,6 +9,7 @@ from penstock.core.descriptors import Descriptors
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.receiving import ReceiveBudget
+from penstock.server.sending import SendBudget
 from penstock.server.stream import Stream
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class Connections:
         connections_per_ip_max: int,
         idle_ms_max: int,
         descriptors: Descriptors,
+        send_budget: SendBudget,
         awake_seconds: float = 0.0,
     ) -> None:
         self._loop = loop
@@ -45,6 +47,7 @@ class Connections:
         self.descriptors = descriptors
         self.requests = RequestStats()
         self.receive_budget = ReceiveBudget(loop, receiving_bytes_max)
+        self.send_budget = send_budget
         self.awake = Awake(loop, awake_seconds)
         self._all: dict[Stream, None] = {}
         self._per_ip: Counter[str] = Counter()

@@ -52,7 +52,7 @@ class KafkaConnection(Stream):
         self._held_bytes = (
             0  # of the requests behind `_owed` that are kept while they wait, and of answers there
         )
-        self._held_slices = 0  # of files, in those answers
+        self._held_slices = self._held_answers_bytes = 0  # of files in those answers, and what is in memory
         self._ready: list[Part] = []
         self._flush_soon = False
         self._api_key = 0  # of the request being dispatched, and since when
@@ -188,13 +188,17 @@ class KafkaConnection(Stream):
             self.abort()
         size = size_of([part for part in parts if not isinstance(part, Slice)])
         self._held_bytes += size - reply.held_bytes
-        reply.held_bytes, reply.slices = size, slices_in(parts)
-        if reply.slices:
-            self._held_slices += reply.slices
-            self._count_slices()
+        reply.held_bytes = reply.kept_bytes = size
+        reply.slices = slices_in(parts)
+        self._held_answers_bytes += size
+        self._held_slices += reply.slices
+        self._count_unsent()
 
     def _owed_slices(self) -> int:
         return self._held_slices
+
+    def _owed_bytes(self) -> int:
+        return self._held_answers_bytes
 
     def _may_gather(self, parts: list[Part]) -> bool:
         """Whether further requests may be answered before this answer has gone."""
@@ -212,8 +216,10 @@ class KafkaConnection(Stream):
             self._hold(reply, reply.parts)
             return
         while owed and (parts := owed[0].parts) is not None:
-            self._held_bytes -= owed[0].held_bytes
-            self._held_slices -= owed.popleft().slices
+            front = owed.popleft()
+            self._held_bytes -= front.held_bytes
+            self._held_answers_bytes -= front.kept_bytes
+            self._held_slices -= front.slices
             self._ready += parts
         if self._ready and not self._flush_soon:
             self._flush_soon = True
@@ -250,5 +256,5 @@ class KafkaConnection(Stream):
             if reply.abandoned is not None:
                 reply.abandoned()
         self._owed.clear()
-        self._held_slices = 0
+        self._held_slices = self._held_answers_bytes = 0
         self._ready.clear()

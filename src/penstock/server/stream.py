@@ -5,9 +5,9 @@ A protocol is a subclass. `_process` is called when bytes have come: it takes wh
 `_gone` are asked and told what their names say.
 
 Memory is bounded: a connection stops reading while its protocol owes too much, while too many bytes are unsent, and
-where the rest of a large request does not fit into what all connections may hold (`receiving`). So are the files that
-answers hold open: they are counted here. Nobody keeps the loop for long: a busy client gives way to others after
-`TURN_BYTES_MAX`.
+where the rest of a large request does not fit into what all connections may hold (`receiving`). So are the answers that
+wait in memory (`sending`), and the files that answers hold open: they are counted here. Nobody keeps the loop for long:
+a busy client gives way to others after `TURN_BYTES_MAX`.
 
 What writes is chosen by the listener (ADR 4): only it knows whether bytes may go past the transport.
 """
@@ -51,6 +51,7 @@ class Stream(asyncio.BufferedProtocol):
         self._lent = (
             0  # slices of files in answers that have not gone: counted for all connections together, too
         )
+        self._kept_bytes = 0  # of answers in memory, as they were counted last
         self._turn_bytes = 0  # received since it last gave way to others
         self.last_active = loop.time()
 
@@ -73,6 +74,10 @@ class Stream(asyncio.BufferedProtocol):
 
     def _owed_slices(self) -> int:
         """Of files, in answers that are there and wait for others."""
+        return 0
+
+    def _owed_bytes(self) -> int:
+        """In memory, of such answers."""
         return 0
 
     def _gone(self) -> None:
@@ -125,7 +130,7 @@ class Stream(asyncio.BufferedProtocol):
         self._use_buffer(bytearray())
         self._budget.release(self)
         self._gone()
-        self._count_slices()
+        self._count_unsent()
         self._host.closed(self)
 
     def pause_writing(self) -> None:
@@ -186,8 +191,8 @@ class Stream(asyncio.BufferedProtocol):
 
     def _drained(self) -> None:
         """The client took what it was owed: go on with what it sent meanwhile."""
-        if self._lent:
-            self._count_slices()
+        if self._lent or self._kept_bytes:
+            self._count_unsent()
         if self._transport is not None and not self._busy and self._may_read():
             self._process()
 
@@ -276,15 +281,25 @@ class Stream(asyncio.BufferedProtocol):
             size += part.size if isinstance(part, Slice) else len(part)
         self._host.bytes_out += size
         self._writer.send(parts)
-        if self._writer.unsent_slices or self._lent:
-            self._count_slices()
+        if self._writer.unsent_bytes or self._lent or self._kept_bytes:
+            self._count_unsent()
         if self._in_conversation and size <= SMALL_TALK_BYTES_MAX:
             self._host.awake.prolong()
 
-    def _count_slices(self) -> None:
+    def _count_unsent(self) -> None:
         unsent = 0 if self._writer is None else self._writer.unsent_slices
         lent, self._lent = self._lent, unsent + self._owed_slices()
         self._host.descriptors.lent += self._lent - lent
+        kept = self.kept_bytes()
+        if kept or self._kept_bytes:
+            self._kept_bytes = kept
+            self._host.send_budget.hold(self, kept)
+
+    def kept_bytes(self) -> int:
+        return self._owed_bytes() + (0 if self._writer is None else self._writer.kept_bytes)
+
+    def sent_bytes(self) -> int:
+        return 0 if self._writer is None else self._writer.sent_bytes
 
     def close(self) -> None:
         if self._transport is not None:

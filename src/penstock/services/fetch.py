@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
+from typing import Protocol
 
 from penstock.core import limits as bounds
 from penstock.core.descriptors import Descriptors
@@ -48,6 +49,15 @@ _Cold = tuple[Callable[[], object], list[PartitionAnswer], bytes, FetchPartition
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 
 
+class Unsent(Protocol):
+    """Answers that clients have not read."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether they take much of the memory there is for them."""
+        ...
+
+
 class FetchService:
     def __init__(
         self,
@@ -57,6 +67,7 @@ class FetchService:
         sessions: FetchSessions,
         response_bytes_max: int,
         descriptors: Descriptors,
+        unsent: Unsent,
         followers: FollowerReads,
         hints: LeaderHints,
         certainty: Certainty,
@@ -69,6 +80,7 @@ class FetchService:
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
         self._descriptors = descriptors
+        self._unsent = unsent
         self.followers = followers
         self.hints = hints
         self.certainty = certainty
@@ -111,13 +123,17 @@ class FetchService:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         return None if found is None else self.hints.leader_of(found.id, number)
 
-    def budget(self, request: FetchRequest) -> tuple[int, int]:
-        """How many bytes an answer may have, and how many large slices of files. Followers are never slow to read."""
+    def budget(self, request: FetchRequest) -> tuple[int, int, int]:
+        """How many bytes an answer may have, how many large slices of files, and how many bytes in small ones.
+
+        Followers are never slow to read.
+        """
         slices = bounds.FETCH_SLICES_MAX
         if request.replica_id < 0:
             slices = min(slices, self._descriptors.lendable)
         size = min(request.max_bytes, self._response_bytes_max)
-        return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices
+        small = bounds.SLICE_BYTES_MIN if self._unsent.is_short else bounds.FETCH_COPIED_BYTES_MAX
+        return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices, small
 
     def warm_then(self, cold: list[Callable[[], object]], again: Callable[[bool], None]) -> None:
         """Read in a thread (some of) what is not in memory, then try again, told whether it could be read."""
@@ -187,7 +203,7 @@ class _Fetch:
         if self._given_up:
             return
         request = self._request
-        left, slices_max = self._service.budget(request)
+        left, slices_max, small_left = self._service.budget(request)
         at_least_one = True
         total = slices = 0
         urgent = last or request.max_wait_ms <= 0 or not self._topics
@@ -215,6 +231,10 @@ class _Fetch:
                         answer = answer if slices_max else copied(answer)
                         slices += 1
                         left = left if slices < slices_max else 0
+                    else:
+                        small_left -= answer.size
+                        if small_left <= 0:  # more is never taken, however long it waits
+                            left, urgent = 0, True
                 elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
