@@ -31,6 +31,9 @@ FORWARDED_REQUESTS_MAX = 100
 # A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
 # and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
+# Bytes of requests without records, over 64 KB each, that are whole and not done. Who has most of them is turned away
+# then, and at twice as much everybody.
+PLAIN_REQUESTS_BYTES_MAX = 32 * 1024 * 1024
 # Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
 # reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024

@@ -35,6 +35,7 @@ from penstock.storage.segment import Slice
 from penstock.wire.kafka.api_keys import ApiKey
 
 _SIZE = Struct(">i")
+_PRODUCE = int(ApiKey.PRODUCE)
 _FRAME_BYTES_MIN = 8  # api key, version, correlation id
 # Their answers say little more than their requests do, or are made only as large as may be.
 _ANSWERED_SHORTLY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT)))
@@ -100,7 +101,7 @@ class KafkaConnection(Stream):
                     break
                 if self._lent >= FETCH_SLICES_MAX:
                     break
-            if not self._busy:
+            if not self._keeps_frame:
                 self._make_room(wanted)
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.peer, error)
@@ -132,6 +133,8 @@ class KafkaConnection(Stream):
     def run(self, work: Coroutine[object, object, Outcome]) -> None:
         """Answer the current request with what a coroutine returns (or who answers later); no other one meanwhile."""
         self._busy = True
+        # Batches stay where they are. All other requests are copied when they are taken.
+        self._keeps_frame = self._api_key == _PRODUCE
         reply = self.defer()
         self._host.run(self._run(work, reply))
 
@@ -145,7 +148,7 @@ class KafkaConnection(Stream):
         except Exception:
             log.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
-        self._busy = False
+        self._busy = self._keeps_frame = False
         if callable(parts):
             parts(reply)
         elif parts is not None:

@@ -45,6 +45,7 @@ class Stream(asyncio.BufferedProtocol):
         self._start = 0  # of the first byte not yet taken
         self._end = 0  # of the last byte received
         self._busy = False  # what was taken last is still worked on: nothing else is taken
+        self._keeps_frame = False  # and is still in the buffer
         self._queued = False  # waits for its turn: nothing is read meanwhile
         self._reading = True
         self._in_conversation = False  # small requests, as opposed to bulk
@@ -255,7 +256,7 @@ class Stream(asyncio.BufferedProtocol):
         return not self._starved
 
     def received_bytes(self) -> int:
-        return -1 if self._busy or self._start == self._end else self._end - self._start
+        return -1 if self._keeps_frame or self._start == self._end else self._end - self._start
 
     def go_on_receiving(self) -> None:
         if self._transport is None or self._busy:
@@ -268,7 +269,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def give_back_buffer(self) -> None:
         """The client is quiet: what its last burst needed is not kept for the next one."""
-        if self._start == self._end and not self._busy and len(self._buffer) > RECEIVE_BUFFER_BYTES:
+        if self._start == self._end and not self._keeps_frame and len(self._buffer) > RECEIVE_BUFFER_BYTES:
             self._shrink(RECEIVE_BUFFER_BYTES)
 
     # -- out -----------------------------------------------------------------------------------------------------

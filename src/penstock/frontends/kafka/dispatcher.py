@@ -20,6 +20,7 @@ from penstock.core.limits import (
 )
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
+from penstock.frontends.kafka.kept_requests import KeptRequests
 from penstock.frontends.kafka.portions import check_size, cut, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
@@ -36,7 +37,6 @@ _HEAD = Struct(">hhih")  # api key, version, correlation id, client id length
 # Of a response: size, correlation id, and in flexible versions no tagged fields.
 _HEAD_PLAIN = Struct(">ii")
 _HEAD_WITH_TAGS = Struct(">iib")
-_COPIED_BYTES_MAX = 4096
 # As plain numbers: looking one up in its class takes longer than all that is done with it.
 _HEAD_BYTES = _HEAD.size
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
@@ -58,6 +58,7 @@ class KafkaDispatcher:
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
         self._large = asyncio.Lock()
+        self._kept = KeptRequests()
         self._portioned = asyncio.Semaphore(PORTIONED_REQUESTS_MAX)
         self._in_thread = partial(services.loop.run_in_executor, services.executor)
         self.settle = hot.settle
@@ -113,19 +114,25 @@ class KafkaDispatcher:
             if api_key == ApiKey.API_VERSIONS:
                 return [_unsupported_api_versions(correlation_id)]
             raise self._not_served(connection, frame, position, api_key, version)
-        # Bytes are read quicker than a view of them, by more than copying a small request costs.
-        data = bytes(frame) if len(frame) <= _COPIED_BYTES_MAX else frame
+        # Bytes are read quicker than a view of them, and the buffer is free, however long this takes.
+        data = bytes(frame)
         client_id = _client_id(data, position)
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
         session = connection.session
         session.client_id = client_id
         call = Call(version, client_id, session)
+        if len(frame) > LARGE_REQUEST_BYTES:
+            self._kept.admit(connection.peer, len(frame))
+            work = (
+                self._in_portions(api, data, position, call, correlation_id)
+                if api.portions
+                else self._at_leisure(connection, api, data, position, call, correlation_id)
+            )
+            connection.run(self._kept.until_done(connection.peer, len(frame), work))
+            return None
         if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
             connection.run(self._in_portions(api, data, position, call, correlation_id))
-            return None
-        if len(frame) > LARGE_REQUEST_BYTES:
-            connection.run(self._at_leisure(connection, api, data, position, call, correlation_id))
             return None
         request, _ = api.codec.decode_request(data, position, version)
         if api.forwarded and not self._services.controller_client.is_here:
