@@ -41,6 +41,8 @@ REQUESTS_HELD_BYTES_MAX = 256 * 1024
 ANSWER_ASSUMED_BYTES = 4096
 # Smaller slices of files are read when they have to wait; larger ones go from the page cache to the socket.
 SLICE_BYTES_MIN = 32 * 1024
+# A fetch that would wait for longer is answered then, with what there is.
+FETCH_WAIT_SECONDS_MAX = 300.0
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
 # Fetches that one record wakes at once; the others follow in portions, so that whoever waits for something else is

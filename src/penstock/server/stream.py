@@ -182,6 +182,17 @@ class Stream(asyncio.BufferedProtocol):
             and self._may_take_more()
         )
 
+    def unwatched_fd(self) -> int:
+        """Of the socket, where it is not read from until something is done that may take for ever; else -1.
+
+        Not while a client is only kept waiting: what it sent before it left, as with acks=0, is taken first.
+        """
+        works_on = self._busy and not self._keeps_frame
+        if self._transport is None or self._reading or (self._may_take_more() and not works_on):
+            return -1
+        own = self._transport.get_extra_info("socket")
+        return -1 if own is None else int(own.fileno())
+
     def _regulate_reading(self) -> None:
         if self._transport is not None and self._may_read() is not self._reading:
             self._reading = not self._reading

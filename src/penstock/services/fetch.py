@@ -334,7 +334,8 @@ class _Fetch:
                 partition.limits.wait(self._reads.reader, self)
                 self._joined.append(partition)
         service.waiting += 1
-        self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
+        wait_s = min(self._request.max_wait_ms / 1000, bounds.FETCH_WAIT_SECONDS_MAX)
+        self._timer = service.call_later(wait_s, self._expired)
 
     def _expired(self) -> None:
         self.attempt(last=True)
