@@ -39,13 +39,10 @@ class SendBudget:
         self._loop = loop
         self._limit_bytes = limit_bytes
         self.used_bytes = 0
+        self.is_short = False
         self._held: dict[Holder, int] = {}
         self._marks: dict[Holder, int] = {}  # how much they had been sent at the last check
         self._checking: asyncio.TimerHandle | None = None
-
-    @property
-    def is_short(self) -> bool:
-        return self.used_bytes * 2 > self._limit_bytes
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
         """It has so many bytes in memory, all in all."""
@@ -60,6 +57,7 @@ class SendBudget:
 
     def _note(self, holder: Holder, size_bytes: int) -> None:
         self.used_bytes += size_bytes - self._held.get(holder, 0)
+        self.is_short = self.used_bytes * 2 > self._limit_bytes
         if size_bytes:
             self._held[holder] = size_bytes
         else:

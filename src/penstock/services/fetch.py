@@ -52,10 +52,7 @@ Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 class Unsent(Protocol):
     """Answers that clients have not read."""
 
-    @property
-    def is_short(self) -> bool:
-        """Whether they take much of the memory there is for them."""
-        ...
+    is_short: bool  # they take much of the memory there is for them
 
 
 class FetchService:
