@@ -37,6 +37,12 @@ PLAIN_REQUESTS_BYTES_MAX = 32 * 1024 * 1024
 # Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
 # reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
+# A client that waits for so many requests, and nothing is answered nor read for so long, is closed: whether it is still
+# there cannot be seen, for its end stands behind what was not read.
+OWED_TOO_MUCH_SECONDS_MAX = 20.0
+# What a fetch that waits counts as, at least: taken apart it takes a kilobyte and more, and every record written to its
+# partitions looks at it.
+FETCH_HELD_BYTES_MIN = 1024
 # An answer that is not there yet counts as so much of that: nobody knows what it will be when its request is taken.
 ANSWER_ASSUMED_BYTES = 4096
 # Smaller slices of files are read when they have to wait; larger ones go from the page cache to the socket.
@@ -82,7 +88,7 @@ PORTIONED_REQUEST_BYTES = 8 * 1024
 PORTIONED_REQUESTS_MAX = 4
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
-# Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.
+# Bytes of requests that have to wait, taken from one client before others get their turn: a fetch.
 TURN_HELD_BYTES = 1024
 # Large buffers of answers that our own client uses again: one with the caller, one being read, one in between.
 RESPONSE_BUFFERS_KEPT = 3

@@ -4,9 +4,10 @@ import asyncio
 import logging
 import select
 from collections import Counter, deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine
 
 from penstock.core.descriptors import Descriptors
+from penstock.core.limits import OWED_TOO_MUCH_SECONDS_MAX
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.receiving import ReceiveBudget
@@ -122,11 +123,19 @@ class Connections:
             if connection.last_active < oldest:
                 log.info("closing the connection of %s: idle for too long", connection.peer)
                 connection.close()
+            elif connection.last_active < now - OWED_TOO_MUCH_SECONDS_MAX and connection.owes_too_much():
+                log.info("closing the connection of %s: it waits for too many requests", connection.peer)
+                connection.abort()
             else:
                 connection.give_back_buffer()
-        for connection in _left({fd: one for one in self._all if (fd := one.unwatched_fd()) >= 0}):
-            connection.abort()
+        self._drop_next(_left({fd: one for one in self._all if (fd := one.unwatched_fd()) >= 0}))
         self.start_sweeping()
+
+    def _drop_next(self, connections: list[Stream]) -> None:
+        """One per turn of the loop: each may have thousands of requests that wait, and are given up."""
+        if connections:
+            connections.pop().abort()
+            self._loop.call_soon(self._drop_next, connections)
 
     @property
     def _sweep_seconds(self) -> float:
@@ -146,7 +155,7 @@ class Connections:
             await asyncio.wait(list(self._tasks), timeout=_CANCEL_SECONDS)
 
 
-def _left(connections: dict[int, Stream]) -> Iterable[Stream]:
+def _left(connections: dict[int, Stream]) -> list[Stream]:
     """Those whose clients have closed or lost the connection: reading would tell, but they are not read from."""
     poll = select.poll()
     for fd in connections:

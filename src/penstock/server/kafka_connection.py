@@ -126,6 +126,11 @@ class KafkaConnection(Stream):
             and self._lent < FETCH_SLICES_MAX
         )
 
+    def owes_too_much(self) -> bool:
+        return len(self._owed) >= RESPONSES_OWED_MAX or (
+            len(self._owed) > 1 and self._held_bytes > REQUESTS_HELD_BYTES_MAX
+        )
+
     def _admit(self, wanted: int) -> None:
         at = self._start + _SIZE.size
         self._dispatcher.admit(self._view[at] << 8 | self._view[at + 1], wanted - _SIZE.size)

@@ -70,6 +70,10 @@ class Stream(asyncio.BufferedProtocol):
         """Whether the client may ask for more, although not all is answered."""
         return True
 
+    def owes_too_much(self) -> bool:
+        """Whether nothing is read since its requests wait, and some stand behind others."""
+        return False
+
     def _admit(self, wanted: int) -> None:
         """A large request of `wanted` bytes has begun: ProtocolError where it would be refused for its size."""
 
@@ -183,12 +187,13 @@ class Stream(asyncio.BufferedProtocol):
         )
 
     def unwatched_fd(self) -> int:
-        """Of the socket, where it is not read from until something is done that may take for ever; else -1.
+        """Of the socket, where nobody would see that its client has left; else -1.
 
-        Not while a client is only kept waiting: what it sent before it left, as with acks=0, is taken first.
+        Not while a producer is only kept waiting: what it sent before it left, as with acks=0, is taken first.
         """
         works_on = self._busy and not self._keeps_frame
-        if self._transport is None or self._reading or (self._may_take_more() and not works_on):
+        waits = self._queued and not self.session.produces
+        if self._transport is None or self._reading or not (works_on or waits or not self._may_take_more()):
             return -1
         own = self._transport.get_extra_info("socket")
         return -1 if own is None else int(own.fileno())

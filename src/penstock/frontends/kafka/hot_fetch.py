@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import FETCH_HELD_BYTES_MIN
 from penstock.services.fetch_sessions import FetchSession
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka.leaders import EndpointOf, NodeEndpoint
@@ -43,7 +44,7 @@ class FetchOutcome:
 
     def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
         if self._parts is None:
-            self._reply = self._asker.defer(give_up, request_bytes)
+            self._reply = self._asker.defer(give_up, max(request_bytes, FETCH_HELD_BYTES_MIN))
         return self._parts
 
 
