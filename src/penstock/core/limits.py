@@ -32,15 +32,24 @@ FORWARDED_REQUESTS_MAX = 100
 # A request without records larger than this is refused: taken apart it would cost a hundred times its size in memory,
 # and hold up everybody for seconds. Metadata of 50,000 topics by name, or of a fetch from 100,000 partitions, fit.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
-# Names in a request up to which those that are repeated are answered as often; see `frontends.kafka.repeats`.
-REPEATS_ANSWERED_MAX = 10
+# Bytes of requests without records, over 64 KB each, that are whole and not done. Who has most of them is turned away
+# then, and at twice as much everybody.
+PLAIN_REQUESTS_BYTES_MAX = 32 * 1024 * 1024
 # Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
 # reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
+# A client that waits for so many requests, and nothing is answered nor read for so long, is closed: whether it is still
+# there cannot be seen, for its end stands behind what was not read.
+OWED_TOO_MUCH_SECONDS_MAX = 20.0
+# What a fetch that waits counts as, at least: taken apart it takes a kilobyte and more, and every record written to its
+# partitions looks at it.
+FETCH_HELD_BYTES_MIN = 1024
 # An answer that is not there yet counts as so much of that: nobody knows what it will be when its request is taken.
 ANSWER_ASSUMED_BYTES = 4096
 # Smaller slices of files are read when they have to wait; larger ones go from the page cache to the socket.
 SLICE_BYTES_MIN = 32 * 1024
+# A fetch that would wait for longer is answered then, with what there is.
+FETCH_WAIT_SECONDS_MAX = 300.0
 # Partitions that all fetch sessions together may remember: some 100 MB of memory.
 FETCH_SESSION_PARTITIONS_MAX = 200_000
 # Of an existing session that one request may change: in some 20 ms, and as a whole, for the next request builds on it.
@@ -58,6 +67,12 @@ ANSWER_GATHERED_BYTES_MAX = 16 * 1024
 SMALL_TALK_BYTES_MAX = 16 * 1024
 # Unsent response bytes a connection may hold before we stop reading its requests.
 SEND_BUFFER_BYTES = 1024 * 1024
+# Bytes of answers that all connections together hold in memory until they are read; past half of it memory is short.
+UNSENT_BYTES_MAX = 128 * 1024 * 1024
+# While it is short, a client with unread answers must read so many bytes (64 KB/s) from one check to the next, or its
+# connection is closed.
+SEND_CHECK_SECONDS = 5.0
+SEND_BYTES_PER_CHECK_MIN = 320 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.
 RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 # A response larger than this is a broken peer to our own client: brokers answer with far less than 100 MB.
@@ -89,7 +104,7 @@ PORTIONED_WAITING_BYTES_MAX = 8 * 1024 * 1024
 LARGE_ANSWER_ENTRIES = 1000
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
-# Bytes of requests that have to wait, taken from one client before others get their turn: some 10 small fetches.
+# Bytes of requests that have to wait, taken from one client before others get their turn: a fetch.
 TURN_HELD_BYTES = 1024
 # Large buffers of answers that our own client uses again: one with the caller, one being read, one in between.
 RESPONSE_BUFFERS_KEPT = 3
@@ -158,6 +173,9 @@ FETCH_COLD_ROUNDS_MAX = 16
 # Large slices of files in one answer, and in all answers of one connection before we stop reading from it: each holds
 # its file open until the client has read it.
 FETCH_SLICES_MAX = 64
+# Bytes in smaller slices from which on an answer takes no further partition: they are copied where the client is slow
+# to read. The rest comes with the next fetch. Where memory for answers is short, 32 KB of them.
+FETCH_COPIED_BYTES_MAX = 1024 * 1024
 # Refused requests (client id and API) that are remembered, so that each is told once; and what of a client id is told.
 REFUSALS_REMEMBERED_MAX = 1000
 CLIENT_ID_LOGGED_CHARS_MAX = 100

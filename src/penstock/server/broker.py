@@ -32,6 +32,7 @@ from penstock.server.listener import Listeners
 from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
 from penstock.server.seams import Seams
+from penstock.server.sending import SendBudget
 from penstock.services.archive import ArchiveProgressStore
 from penstock.services.certainty import Certainty
 from penstock.services.cleaner import Cleaner
@@ -85,6 +86,7 @@ class Broker:
         self._jobs = Jobs(self._loop, seams.executor)
         self._openings = Openings(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
+        self._send_budget = SendBudget(self._loop)
         self.cluster = ClusterMember(
             self._loop, seams, self.metadata, self.table, self._group_commit, self._jobs, config, connect
         )
@@ -199,6 +201,7 @@ class Broker:
             FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
             config.fetch_max_bytes,
             self._seams.files.descriptors,
+            self._send_budget,
             self.cluster.follower_reads,
             hints,
             Certainty(config.node_id, hints, partial(catch_up, self.metadata)),
@@ -215,6 +218,7 @@ class Broker:
             connections_per_ip_max=config.max_connections_per_ip,
             idle_ms_max=config.connections_max_idle_ms,
             descriptors=descriptors,
+            send_budget=self._send_budget,
             awake_seconds=config.penstock_idle_poll_us / 1e6,
         )
 

@@ -2,19 +2,25 @@
 
 import asyncio
 import logging
+import select
 from collections import Counter, deque
 from collections.abc import Coroutine
 
 from penstock.core.descriptors import Descriptors
+from penstock.core.limits import OWED_TOO_MUCH_SECONDS_MAX
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.receiving import ReceiveBudget
+from penstock.server.sending import SendBudget
 from penstock.server.stream import Stream
 
 log = logging.getLogger(__name__)
 
-# How often idle connections are looked for, at least; they may overstay by this much.
-_SWEEP_SECONDS = 10.0
+# How often connections are looked for that are idle, or whose clients went unnoticed; they may overstay by this much.
+_SWEEP_SECONDS = 2.0
+# How long requests under way may take when all is closed, and to end when they are told to.
+_FINISH_SECONDS = 5.0
+_CANCEL_SECONDS = 1.0
 # After this long without a request a connection keeps no more memory than a new one.
 _QUIET_SECONDS = 5.0
 
@@ -32,6 +38,7 @@ class Connections:
         connections_per_ip_max: int,
         idle_ms_max: int,
         descriptors: Descriptors,
+        send_budget: SendBudget,
         awake_seconds: float = 0.0,
     ) -> None:
         self._loop = loop
@@ -45,11 +52,12 @@ class Connections:
         self.descriptors = descriptors
         self.requests = RequestStats()
         self.receive_budget = ReceiveBudget(loop, receiving_bytes_max)
+        self.send_budget = send_budget
         self.awake = Awake(loop, awake_seconds)
         self._all: dict[Stream, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._queue: deque[Stream] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # for its order: the simulation repeats exactly
         self._sweeper: asyncio.TimerHandle | None = None
 
     @property
@@ -77,7 +85,7 @@ class Connections:
 
     def run(self, work: Coroutine[object, object, None]) -> None:
         task = self._loop.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
 
     def queue(self, connection: Stream) -> None:
@@ -95,7 +103,7 @@ class Connections:
                 self._loop.call_soon(self._next_turn)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a request failed unexpectedly", exc_info=error)
 
@@ -115,18 +123,41 @@ class Connections:
             if connection.last_active < oldest:
                 log.info("closing the connection of %s: idle for too long", connection.peer)
                 connection.close()
+            elif connection.last_active < now - OWED_TOO_MUCH_SECONDS_MAX and connection.owes_too_much():
+                log.info("closing the connection of %s: it waits for too many requests", connection.peer)
+                connection.abort()
             else:
                 connection.give_back_buffer()
+        self._drop_next(_left({fd: one for one in self._all if (fd := one.unwatched_fd()) >= 0}))
         self.start_sweeping()
+
+    def _drop_next(self, connections: list[Stream]) -> None:
+        """One per turn of the loop: each may have thousands of requests that wait, and are given up."""
+        if connections:
+            connections.pop().abort()
+            self._loop.call_soon(self._drop_next, connections)
 
     @property
     def _sweep_seconds(self) -> float:
         return min(_SWEEP_SECONDS, max(self.idle_ms_max / 1000, 0.1))
 
     async def close(self) -> None:
-        """Close every connection and wait for the requests under way."""
+        """Close every connection and wait for the requests under way; those that take too long are broken off."""
         self.stop_sweeping()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=5)
+            await asyncio.wait(list(self._tasks), timeout=_FINISH_SECONDS)
         for connection in list(self._all):
             connection.close()
+        # What they work with is about to go.
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=_CANCEL_SECONDS)
+
+
+def _left(connections: dict[int, Stream]) -> list[Stream]:
+    """Those whose clients have closed or lost the connection: reading would tell, but they are not read from."""
+    poll = select.poll()
+    for fd in connections:
+        poll.register(fd, select.POLLRDHUP)
+    return [connections[fd] for fd, _ in poll.poll(0)] if connections else []

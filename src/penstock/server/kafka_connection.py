@@ -36,6 +36,7 @@ from penstock.storage.segment import Slice
 from penstock.wire.kafka.api_keys import ApiKey
 
 _SIZE = Struct(">i")
+_PRODUCE = int(ApiKey.PRODUCE)
 _FRAME_BYTES_MIN = 8  # api key, version, correlation id
 # Their answers say little more than their requests do, or are made only as large as may be.
 _ANSWERED_SHORTLY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT)))
@@ -53,7 +54,7 @@ class KafkaConnection(Stream):
         self._held_bytes = (
             0  # of the requests behind `_owed` that are kept while they wait, and of answers there
         )
-        self._held_slices = 0  # of files, in those answers
+        self._held_slices = self._held_answers_bytes = 0  # of files in those answers, and what is in memory
         self._ready: list[Part] = []
         self._flush_soon = False
         self._api_key = 0  # of the request being dispatched, and since when
@@ -107,7 +108,7 @@ class KafkaConnection(Stream):
                 ):
                     stopped = True
                     break
-            if not self._busy:
+            if not self._keeps_frame:
                 self._make_room(wanted)
         except ProtocolError as error:
             log.info("closing the connection of %s: %s", self.peer, error)
@@ -134,6 +135,11 @@ class KafkaConnection(Stream):
             and self._lent < FETCH_SLICES_MAX
         )
 
+    def owes_too_much(self) -> bool:
+        return len(self._owed) >= RESPONSES_OWED_MAX or (
+            len(self._owed) > 1 and self._held_bytes > REQUESTS_HELD_BYTES_MAX
+        )
+
     def _admit(self, wanted: int) -> None:
         at = self._start + _SIZE.size
         self._dispatcher.admit(self._view[at] << 8 | self._view[at + 1], wanted - _SIZE.size)
@@ -144,6 +150,8 @@ class KafkaConnection(Stream):
         `held_bytes` of the request are kept for who answers later.
         """
         self._busy = True
+        # Batches stay where they are. All other requests are copied when they are taken.
+        self._keeps_frame = self._api_key == _PRODUCE
         reply = self.defer(None, held_bytes)
         self._host.run(self._run(work, reply))
 
@@ -157,7 +165,7 @@ class KafkaConnection(Stream):
         except Exception:
             log.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
-        self._busy = False
+        self._busy = self._keeps_frame = False
         if callable(parts):
             parts(reply)
             if self._transport is None and reply.abandoned is not None:
@@ -202,13 +210,17 @@ class KafkaConnection(Stream):
             self.abort()
         size = size_of([part for part in parts if not isinstance(part, Slice)])
         self._held_bytes += size - reply.held_bytes
-        reply.held_bytes, reply.slices = size, slices_in(parts)
-        if reply.slices:
-            self._held_slices += reply.slices
-            self._count_slices()
+        reply.held_bytes = reply.kept_bytes = size
+        reply.slices = slices_in(parts)
+        self._held_answers_bytes += size
+        self._held_slices += reply.slices
+        self._count_unsent()
 
     def _owed_slices(self) -> int:
         return self._held_slices
+
+    def _owed_bytes(self) -> int:
+        return self._held_answers_bytes
 
     def _may_gather(self, parts: list[Part]) -> bool:
         """Whether further requests may be answered before this answer has gone."""
@@ -226,8 +238,10 @@ class KafkaConnection(Stream):
             self._hold(reply, reply.parts)
             return
         while owed and (parts := owed[0].parts) is not None:
-            self._held_bytes -= owed[0].held_bytes
-            self._held_slices -= owed.popleft().slices
+            front = owed.popleft()
+            self._held_bytes -= front.held_bytes
+            self._held_answers_bytes -= front.kept_bytes
+            self._held_slices -= front.slices
             self._ready += parts
         if self._ready and not self._flush_soon:
             self._flush_soon = True
@@ -264,5 +278,5 @@ class KafkaConnection(Stream):
             if reply.abandoned is not None:
                 reply.abandoned()
         self._owed.clear()
-        self._held_slices = 0
+        self._held_slices = self._held_answers_bytes = 0
         self._ready.clear()

@@ -9,6 +9,7 @@ from penstock.core.session import Session
 from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.receiving import ReceiveBudget
+from penstock.server.sending import SendBudget
 from penstock.server.writer import Part, Writer
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Host(Protocol):
     requests: RequestStats
     awake: Awake
     receive_budget: ReceiveBudget
+    send_budget: SendBudget
     descriptors: Descriptors  # that answers share with segments
 
     def opened(self, connection: "Stream") -> bool: ...
@@ -61,7 +63,16 @@ class Listening(Protocol):
 class Reply:
     """A response that is owed."""
 
-    __slots__ = ("_api_key", "_began", "_connection", "abandoned", "held_bytes", "parts", "slices")
+    __slots__ = (
+        "_api_key",
+        "_began",
+        "_connection",
+        "abandoned",
+        "held_bytes",
+        "kept_bytes",
+        "parts",
+        "slices",
+    )
 
     def __init__(self, connection: "KafkaConnection", api_key: int, began: float) -> None:
         self._connection = connection
@@ -69,7 +80,7 @@ class Reply:
         self._began = began
         self.abandoned: Callable[[], None] | None = None  # to be called when the client is gone
         self.held_bytes = 0  # of the request while it waits, of the answer while others are waited for
-        self.slices = 0  # in that answer
+        self.kept_bytes = self.slices = 0  # of that answer, in memory and in files
         self.parts: list[Part] | None = None
 
     @property

@@ -5,9 +5,9 @@ A protocol is a subclass. `_process` is called when bytes have come: it takes wh
 `_gone` are asked and told what their names say.
 
 Memory is bounded: a connection stops reading while its protocol owes too much, while too many bytes are unsent, and
-where the rest of a large request does not fit into what all connections may hold (`receiving`). So are the files that
-answers hold open: they are counted here. Nobody keeps the loop for long: a busy client gives way to others after
-`TURN_BYTES_MAX`.
+where the rest of a large request does not fit into what all connections may hold (`receiving`). So are the answers that
+wait in memory (`sending`), and the files that answers hold open: they are counted here. Nobody keeps the loop for long:
+a busy client gives way to others after `TURN_BYTES_MAX`.
 
 What writes is chosen by the listener (ADR 4): only it knows whether bytes may go past the transport.
 """
@@ -45,12 +45,14 @@ class Stream(asyncio.BufferedProtocol):
         self._start = 0  # of the first byte not yet taken
         self._end = 0  # of the last byte received
         self._busy = False  # what was taken last is still worked on: nothing else is taken
+        self._keeps_frame = False  # and is still in the buffer
         self._queued = False  # waits for its turn: nothing is read meanwhile
         self._reading = True
         self._in_conversation = False  # small requests, as opposed to bulk
         self._lent = (
             0  # slices of files in answers that have not gone: counted for all connections together, too
         )
+        self._kept_bytes = 0  # of answers in memory, as they were counted last
         self._turn_bytes = 0  # received since it last gave way to others
         self.last_active = loop.time()  # when it last sent something, or had its turn
 
@@ -72,11 +74,19 @@ class Stream(asyncio.BufferedProtocol):
         """Whether the client may ask for more, although not all is answered."""
         return True
 
+    def owes_too_much(self) -> bool:
+        """Whether nothing is read since its requests wait, and some stand behind others."""
+        return False
+
     def _admit(self, wanted: int) -> None:
         """A large request of `wanted` bytes has begun: ProtocolError where it would be refused for its size."""
 
     def _owed_slices(self) -> int:
         """Of files, in answers that are there and wait for others."""
+        return 0
+
+    def _owed_bytes(self) -> int:
+        """In memory, of such answers."""
         return 0
 
     def _gone(self) -> None:
@@ -129,7 +139,7 @@ class Stream(asyncio.BufferedProtocol):
         self._use_buffer(bytearray())
         self._budget.release(self)
         self._gone()
-        self._count_slices()
+        self._count_unsent()
         self._host.closed(self)
 
     def pause_writing(self) -> None:
@@ -181,6 +191,18 @@ class Stream(asyncio.BufferedProtocol):
             and self._may_take_more()
         )
 
+    def unwatched_fd(self) -> int:
+        """Of the socket, where nobody would see that its client has left; else -1.
+
+        Not while a producer is only kept waiting: what it sent before it left, as with acks=0, is taken first.
+        """
+        works_on = self._busy and not self._keeps_frame
+        waits = self._queued and not self.session.produces
+        if self._transport is None or self._reading or not (works_on or waits or not self._may_take_more()):
+            return -1
+        own = self._transport.get_extra_info("socket")
+        return -1 if own is None else int(own.fileno())
+
     def _regulate_reading(self) -> None:
         if self._transport is not None and self._may_read() is not self._reading:
             self._reading = not self._reading
@@ -191,8 +213,8 @@ class Stream(asyncio.BufferedProtocol):
 
     def _drained(self) -> None:
         """The client took what it was owed: go on with what it sent meanwhile."""
-        if self._lent:
-            self._count_slices()
+        if self._lent or self._kept_bytes:
+            self._count_unsent()
         if self._transport is not None and not self._busy and self._may_read():
             self._process()
 
@@ -255,7 +277,7 @@ class Stream(asyncio.BufferedProtocol):
         return not self._starved
 
     def received_bytes(self) -> int:
-        return -1 if self._busy or self._start == self._end else self._end - self._start
+        return -1 if self._keeps_frame or self._start == self._end else self._end - self._start
 
     def go_on_receiving(self) -> None:
         if self._transport is None or self._busy:
@@ -268,7 +290,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def give_back_buffer(self) -> None:
         """The client is quiet: what its last burst needed is not kept for the next one."""
-        if self._start == self._end and not self._busy and len(self._buffer) > RECEIVE_BUFFER_BYTES:
+        if self._start == self._end and not self._keeps_frame and len(self._buffer) > RECEIVE_BUFFER_BYTES:
             self._shrink(RECEIVE_BUFFER_BYTES)
 
     # -- out -----------------------------------------------------------------------------------------------------
@@ -279,15 +301,25 @@ class Stream(asyncio.BufferedProtocol):
             return
         size = writer.send(parts)
         self._host.bytes_out += size
-        if writer.unsent_slices or self._lent:
-            self._count_slices()
+        if writer.unsent_bytes or self._lent or self._kept_bytes:
+            self._count_unsent()
         if self._in_conversation and size <= SMALL_TALK_BYTES_MAX:
             self._host.awake.prolong()
 
-    def _count_slices(self) -> None:
+    def _count_unsent(self) -> None:
         unsent = 0 if self._writer is None else self._writer.unsent_slices
         lent, self._lent = self._lent, unsent + self._owed_slices()
         self._host.descriptors.lent += self._lent - lent
+        kept = self.kept_bytes()
+        if kept or self._kept_bytes:
+            self._kept_bytes = kept
+            self._host.send_budget.hold(self, kept)
+
+    def kept_bytes(self) -> int:
+        return self._owed_bytes() + (0 if self._writer is None else self._writer.kept_bytes)
+
+    def sent_bytes(self) -> int:
+        return 0 if self._writer is None else self._writer.sent_bytes
 
     def close(self) -> None:
         if self._transport is not None:

@@ -54,6 +54,16 @@ class Writer(Protocol):
         """Of files that stay open until they have gone."""
         ...
 
+    @property
+    def kept_bytes(self) -> int:
+        """In memory. A piece of it counts whole until its last byte has gone: so long it is kept."""
+        ...
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of what had to wait, ever."""
+        ...
+
     def send(self, parts: list[Part]) -> int:
         """Now, or later what waits; returns how many bytes they are."""
         ...
@@ -76,11 +86,19 @@ class TransportWriter:
         self._transport = transport
         transport.set_write_buffer_limits(high=0)  # `resume` is called when everything has gone
         self._queue: deque[Part] = deque()
-        self._kept_bytes = 0
+        self._queued_bytes = self._queued_in_files = self._handed_bytes = 0
 
     @property
     def unsent_bytes(self) -> int:
-        return self._kept_bytes + self._transport.get_write_buffer_size()
+        return self._queued_bytes + self._transport.get_write_buffer_size()
+
+    @property
+    def kept_bytes(self) -> int:
+        return self.unsent_bytes - self._queued_in_files
+
+    @property
+    def sent_bytes(self) -> int:
+        return self._handed_bytes - self._transport.get_write_buffer_size()
 
     @property
     def unsent_slices(self) -> int:
@@ -88,7 +106,8 @@ class TransportWriter:
 
     def send(self, parts: list[Part]) -> int:
         size = size_of(parts)
-        self._kept_bytes += size
+        self._queued_bytes += size
+        self._queued_in_files += size_in_files(parts)
         self._queue.extend(parts)
         self.resume()
         return size
@@ -105,7 +124,9 @@ class TransportWriter:
                     if taken < size:
                         queue.appendleft(Slice(file, position + taken, size - taken))
                     part = _read(Slice(file, position, taken))
-                self._kept_bytes -= len(part)
+                    self._queued_in_files -= taken
+                self._queued_bytes -= len(part)
+                self._handed_bytes += len(part)
                 transport.write(part)
         except StorageError as error:
             _give_up(self, error)
@@ -116,7 +137,7 @@ class TransportWriter:
 
     def close(self) -> None:
         self._queue.clear()
-        self._kept_bytes = 0
+        self._queued_bytes = self._queued_in_files = 0
 
 
 class SocketWriter:
@@ -135,7 +156,7 @@ class SocketWriter:
         self._own: socket.socket | None = (
             None  # a second handle: the loop refuses to watch the transport's own
         )
-        self.unsent_bytes = self.unsent_slices = 0
+        self.unsent_bytes = self.unsent_slices = self.kept_bytes = self.sent_bytes = 0
 
     def resume(self) -> None:
         """Nothing: no byte goes through the transport."""
@@ -173,6 +194,7 @@ class SocketWriter:
         size = size_of(kept)
         self.unsent_bytes += size
         self.unsent_slices += slices_in(kept)
+        self.kept_bytes += sum(map(_memory_of, kept))
         self._queue.extend(kept)
         return size
 
@@ -200,10 +222,13 @@ class SocketWriter:
                 part = queue.popleft()
                 sent, rest = _send_one(own, part, more=bool(queue))
                 self.unsent_bytes -= sent
+                self.sent_bytes += sent
                 if rest is not None:
                     queue.appendleft(rest)
                 elif isinstance(part, Slice):
                     self.unsent_slices -= 1
+                else:
+                    self.kept_bytes -= _memory_of(part)
         except BlockingIOError:
             queue.appendleft(part)
             self._watch()
@@ -219,7 +244,7 @@ class SocketWriter:
 
     def close(self) -> None:
         self._queue.clear()
-        self.unsent_bytes = self.unsent_slices = 0
+        self.unsent_bytes = self.unsent_slices = self.kept_bytes = 0
         if self._own is not None:
             self._loop.remove_writer(self._own)
             self._own.close()
@@ -228,6 +253,17 @@ class SocketWriter:
 
 def size_of(parts: list[Part]) -> int:
     return sum(part.size if isinstance(part, Slice) else len(part) for part in parts)
+
+
+def size_in_files(parts: list[Part]) -> int:
+    return sum(part.size for part in parts if isinstance(part, Slice))
+
+
+def _memory_of(part: Part) -> int:
+    """Of a view all that is behind it: what has gone of it is not free before the rest."""
+    if isinstance(part, Slice):
+        return 0
+    return memoryview(part.obj).nbytes if isinstance(part, memoryview) else len(part)
 
 
 def slices_in(parts: Iterable[Part]) -> int:

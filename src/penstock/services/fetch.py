@@ -12,7 +12,7 @@ OFFSET_NOT_AVAILABLE: clients then turn to the leader, and their place is not in
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from penstock.core import limits as bounds
 from penstock.core.descriptors import Descriptors
@@ -35,6 +35,12 @@ from penstock.wire.kafka.leaders import Leader
 _Made = TypeVar("_Made")
 
 
+class Unsent(Protocol):
+    """Answers that clients have not read."""
+
+    is_short: bool  # they take much of the memory there is for them
+
+
 class FetchService:
     def __init__(
         self,
@@ -44,6 +50,7 @@ class FetchService:
         sessions: FetchSessions,
         response_bytes_max: int,
         descriptors: Descriptors,
+        unsent: Unsent,
         followers: FollowerReads,
         hints: LeaderHints,
         certainty: Certainty,
@@ -56,6 +63,7 @@ class FetchService:
         self.sessions = sessions
         self._response_bytes_max = response_bytes_max
         self._descriptors = descriptors
+        self._unsent = unsent
         self.followers = followers
         self.hints = hints
         self.certainty = certainty
@@ -112,13 +120,17 @@ class FetchService:
         found = (self._table.by_id if by_id else self._table.by_name).get(topic)
         return None if found is None else self.hints.leader_of(found.id, number)
 
-    def budget(self, request: FetchRequest) -> tuple[int, int]:
-        """How many bytes an answer may have, and how many large slices of files. Followers are never slow to read."""
+    def budget(self, request: FetchRequest) -> tuple[int, int, int]:
+        """How many bytes an answer may have, how many large slices of files, and how many bytes in small ones.
+
+        Followers are never slow to read.
+        """
         slices = bounds.FETCH_SLICES_MAX
         if request.replica_id < 0:
             slices = min(slices, self._descriptors.lendable)
         size = min(request.max_bytes, self._response_bytes_max)
-        return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices
+        small = bounds.SLICE_BYTES_MIN if self._unsent.is_short else bounds.FETCH_COPIED_BYTES_MAX
+        return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices, small
 
     def lend(self, slices: int) -> None:
         """So many more (or fewer) large ones are held by answers in the making."""

@@ -37,8 +37,9 @@ Wanted = list[tuple[bytes, list[FetchPartition]]]
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 # How to read it, and the answers that it is missing from.
 Cold = tuple[Callable[[], object], list[PartitionAnswer], bytes, FetchPartition]
-# Answers, their bytes and large slices, whether they cannot wait, what has to be read, whether some are in doubt.
-Look = tuple[list[TopicAnswer], int, int, bool, list[Cold], bool]
+# Answers, their bytes, large slices and bytes in small ones, whether they cannot wait, what has to be read, whether some
+# are in doubt.
+Look = tuple[list[TopicAnswer], int, int, int, bool, list[Cold], bool]
 
 
 class Fetch:
@@ -99,12 +100,14 @@ class Fetch:
         """Read what there is, and answer, wait for more, or have the disk read first."""
         if self._given_up:
             return
-        left, slices_max = self._service.budget(self._request)
-        self._conclude(self._look(self._topics, left, slices_max, at_least_one=True), last=last)
+        left, slices_max, small_max = self._service.budget(self._request)
+        self._conclude(self._look(self._topics, left, slices_max, small_max, at_least_one=True), last=last)
 
-    def _look(self, wanted_topics: Wanted, left: int, slices_max: int, *, at_least_one: bool) -> Look:
-        """What there is to be read now, in so many bytes and large slices."""
-        total = slices = 0
+    def _look(
+        self, wanted_topics: Wanted, left: int, slices_max: int, small_max: int, *, at_least_one: bool
+    ) -> Look:
+        """What there is to be read now, in so many bytes, large slices, and bytes in small ones."""
+        total = slices = small = 0
         urgent = in_doubt = False
         cold: list[Cold] = []
         topics: list[TopicAnswer] = []
@@ -129,15 +132,19 @@ class Fetch:
                         answer = answer if slices_max else copied(answer)
                         slices += 1
                         left = left if slices < slices_max else 0
+                    else:
+                        small += answer.size
+                        if small >= small_max:  # more is never taken, however long it waits
+                            left, urgent = 0, True
                 elif answer.error or self._is_urgent(topic, answer):
                     urgent = True
                 answers.append(answer)
             topics.append((topic, answers))
-        return topics, total, slices, urgent, cold, in_doubt
+        return topics, total, slices, small, urgent, cold, in_doubt
 
     def _conclude(self, look: Look, *, last: bool) -> None:
         request = self._request
-        topics, total, _, urgent, cold, in_doubt = look
+        topics, total, _, _, urgent, cold, in_doubt = look
         if cold and total and self._rounds >= bounds.FETCH_WARM_ROUNDS_MAX:
             self._put_off(cold)
             urgent, cold = True, []
@@ -237,7 +244,10 @@ class Fetch:
                 partition.limits.wait(self._reads.reader, self)
                 self._joined.append(partition)
         service.waiting += 1
-        self._timer = service.call_later(self._request.max_wait_ms / 1000, self._expired)
+        self._timer = service.call_later(self._wait_seconds(), self._expired)
+
+    def _wait_seconds(self) -> float:
+        return min(self._request.max_wait_ms / 1000, bounds.FETCH_WAIT_SECONDS_MAX)
 
     def _expired(self) -> None:
         self.attempt(last=True)

@@ -55,29 +55,32 @@ class LongFetch(Fetch):
     def _look_at_all(self) -> Iterator[None]:
         found: list[TopicAnswer] = []
         cold: list[Cold] = []
-        total, urgent, in_doubt = 0, False, False
+        total, small, urgent, in_doubt = 0, 0, False, False
         for portion in _portions(self._topics):
-            size_max, slices_max = self._service.budget(self._request)  # others have read meanwhile, too
+            # Others have read meanwhile, too.
+            size_max, slices_max, small_max = self._service.budget(self._request)
             slices_max = min(slices_max, FETCH_SLICES_MAX - self._lent)
-            left = max(0, size_max - total) if self._lent < FETCH_SLICES_MAX else 0
-            look = self._look(portion, left, slices_max, at_least_one=not total)
-            topics, size, slices, is_urgent, is_cold, is_in_doubt = look
+            is_full = self._lent >= FETCH_SLICES_MAX or small >= small_max
+            left = 0 if is_full else max(0, size_max - total)
+            look = self._look(portion, left, slices_max, small_max - small, at_least_one=not total)
+            topics, size, slices, in_small, is_urgent, is_cold, is_in_doubt = look
             self._lend(slices)
             found += topics
             cold += is_cold
             total += size
+            small += in_small
             urgent, in_doubt = urgent or is_urgent, in_doubt or is_in_doubt
             yield
             if self._given_up:
                 return
         self._is_looking = False
-        self._conclude((found, total, self._lent, urgent, cold, in_doubt), last=self._is_last)
+        self._conclude((found, total, self._lent, small, urgent, cold, in_doubt), last=self._is_last)
 
     def _wait(self) -> None:
         self._give_back()
         if self._timer is None:
             self._service.waiting += 1
-            self._timer = self._service.call_later(self._request.max_wait_ms / 1000, self._expired)
+            self._timer = self._service.call_later(self._wait_seconds(), self._expired)
         self._missing_bytes -= self._added_bytes
         if not self._is_joined:
             self._is_looking = self._is_joined = True

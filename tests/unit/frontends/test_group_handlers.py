@@ -207,13 +207,13 @@ async def test_describe(version: int) -> None:
             assert missing.authorized_operations == told
 
 
-async def test_describe_answers_as_often_as_it_is_asked_and_shows_what_members_had() -> None:
+async def test_describe_answers_once_of_each_and_shows_what_members_had() -> None:
     async with machine().broker() as asked:
         member_id = await stable(asked)
         await join(asked, member_id=member_id)
         request = describe_groups.DescribeGroupsRequest(groups=["g", "g"])
         found = (await asked.ask(ApiKey.DESCRIBE_GROUPS, request, 5)).groups
-        assert [one.group_state for one in found] == ["CompletingRebalance"] * 2
+        assert [one.group_state for one in found] == ["CompletingRebalance"]
         (member,) = found[0].members
         assert (member.member_metadata, member.member_assignment) == (b"", b"mine")
 

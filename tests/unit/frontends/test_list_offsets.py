@@ -6,6 +6,9 @@ from tests.unit.storage.logs import a_batch
 
 from penstock.controller.retirer import LIMIT
 from penstock.core.error_codes import ErrorCode
+from penstock.core.session import Session
+from penstock.frontends.kafka.handlers.list_offsets import handle
+from penstock.frontends.kafka.registry import Call
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
     ListOffsetsPartition,
@@ -82,6 +85,20 @@ async def test_a_partition_asked_twice_is_refused_once() -> None:
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=wanted)])
         answers = (await asked.ask(ApiKey.LIST_OFFSETS, request, NEWEST)).topics[0].partitions
         assert [(a.partition_index, a.error_code) for a in answers] == [(0, 42), (1, 0)]
+
+
+async def test_a_partition_asked_again_in_a_later_portion_is_refused_unseen() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch([1000, 2000]))
+        call = Call(NEWEST, "tester", Session(asked.listener, "127.0.0.1"))
+        codes = []
+        for timestamp in (1000, 2000):
+            wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+            request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
+            answer = await handle(asked.services, request, call)
+            codes.append(answer.topics[0].partitions[0].error_code)
+        assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
 
 
 async def test_an_unknown_isolation_level_is_an_error() -> None:

@@ -17,6 +17,7 @@ from penstock.core.stats import RequestStats
 from penstock.server.awake import Awake
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.receiving import ReceiveBudget
+from penstock.server.sending import SendBudget
 from penstock.server.writer import Part
 
 MEGABYTE = 1 << 20
@@ -72,6 +73,7 @@ class Server:
         self.awake = Awake(loop, 0)
         self.descriptors = Descriptors(Shares(100, 100))
         self.receive_budget = ReceiveBudget(loop, budget_bytes)
+        self.send_budget = SendBudget(loop)
         self.answered: list[int] = []
 
     def opened(self, connection: KafkaConnection) -> bool:

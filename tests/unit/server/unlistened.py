@@ -10,6 +10,7 @@ from penstock.server.connections import Connections
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.listener import Listener
 from penstock.server.owing import Dispatcher
+from penstock.server.sending import SendBudget
 from penstock.server.writer import TransportWriter, Writer
 
 
@@ -29,6 +30,7 @@ def connections(loop: asyncio.AbstractEventLoop, request_bytes_max: int = 1000) 
         connections_per_ip_max=10,
         idle_ms_max=600_000,
         descriptors=Descriptors(Shares(100, 100)),
+        send_budget=SendBudget(loop),
     )
 
 

@@ -22,6 +22,7 @@ from penstock.core.limits import (
 from penstock.frontends.kafka.answer_size import has_more_entries
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
+from penstock.frontends.kafka.kept_requests import KeptRequests
 from penstock.frontends.kafka.places import Place, Places
 from penstock.frontends.kafka.portions import check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
@@ -39,7 +40,6 @@ _HEAD = Layout(">hhih")  # api key, version, correlation id, client id length
 # Of a response: size, correlation id, and in flexible versions no tagged fields.
 _HEAD_PLAIN = Layout(">ii")
 _HEAD_WITH_TAGS = Layout(">iib")
-_COPIED_BYTES_MAX = 4096
 # As plain numbers: looking one up in its class takes longer than all that is done with it.
 _HEAD_BYTES = _HEAD.size
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
@@ -61,6 +61,7 @@ class KafkaDispatcher:
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
         self._large = Places(1)
+        self._kept = KeptRequests()
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = partial(services.loop.run_in_executor, services.executor)
@@ -90,8 +91,10 @@ class KafkaDispatcher:
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             if size > LARGE_REQUEST_BYTES:
-                work = self._fetch_at_leisure(connection, frame, position, version, correlation_id)
-                connection.run(work, size)
+                data = memoryview(bytes(frame))  # the buffer is free, however long this takes
+                self._kept.admit(connection.peer, size)
+                work = self._fetch_at_leisure(connection, data, position, version, correlation_id)
+                connection.run(self._kept.until_done(connection.peer, size, work), size)
                 return None
             return self._hot.fetch(connection, frame, position, version, correlation_id)
         if api_key == _OFFSET_COMMIT and _COMMITS_SINCE <= version <= self._commits_max:
@@ -121,19 +124,25 @@ class KafkaDispatcher:
             if api_key == ApiKey.API_VERSIONS:
                 return [_unsupported_api_versions(correlation_id)]
             raise self._not_served(connection, frame, position, api_key, version)
-        # Bytes are read quicker than a view of them, by more than copying a small request costs.
-        data = bytes(frame) if len(frame) <= _COPIED_BYTES_MAX else frame
+        # Bytes are read quicker than a view of them, and the buffer is free, however long this takes.
+        data = bytes(frame)
         client_id = _client_id(data, position)
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
         session = connection.session
         session.client_id = client_id
         call = Call(version, client_id, session)
+        if len(frame) > LARGE_REQUEST_BYTES:
+            self._kept.admit(connection.peer, len(frame))
+            work = (
+                self._in_portions(connection, api, data, position, call, correlation_id)
+                if api.portions
+                else self._at_leisure(connection, api, data, position, call, correlation_id)
+            )
+            connection.run(self._kept.until_done(connection.peer, len(frame), work))
+            return None
         if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
             connection.run(self._in_portions(connection, api, data, position, call, correlation_id))
-            return None
-        if len(frame) > LARGE_REQUEST_BYTES:
-            connection.run(self._at_leisure(connection, api, data, position, call, correlation_id))
             return None
         request, _ = api.codec.decode_request(data, position, version)
         if api.forwarded and not self._services.controller_client.is_here:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import SLICE_BYTES_MIN
+from penstock.core.limits import FETCH_HELD_BYTES_MIN, SLICE_BYTES_MIN
 from penstock.services.fetch import FetchService
 from penstock.services.fetch_answers import distinct
 from penstock.services.fetch_sessions import FetchSession, Remembered, remembered
@@ -59,7 +59,7 @@ class FetchOutcome:
 
     def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
         if self._parts is None:
-            self._reply = self._asker.defer(give_up, request_bytes)
+            self._reply = self._asker.defer(give_up, max(request_bytes, FETCH_HELD_BYTES_MIN))
         return self._parts
 
     def result_behind(self, give_up: Callable[[], None]) -> "list[object] | Callable[[Reply], None]":

@@ -22,6 +22,7 @@ class Call:
     version: int
     client_id: str | None
     session: Session
+    named: set[object] | None = None  # in portions that were answered before (`portions`), where that matters
 
 
 Handler = Callable[[Services, Any, Call], Any]

@@ -6,6 +6,9 @@ here), v11 the earliest offset still to be tiered (-6). Asking for one too early
 
 The controller asks leaders of retired partitions the same way, under numbers of its own (`controller.retirer`); one of
 them is for everybody, as is one that any broker answers from the metadata.
+
+A partition is looked at once in a request, as in Kafka: finding a time may mean to open a batch of 100,000 records, and
+a request has room for 100,000 times.
 """
 
 from penstock.controller.retirer import LEFT, LIMIT
@@ -41,11 +44,12 @@ _ISOLATION_LEVELS = (0, 1)
 @api(ApiKey.LIST_OFFSETS, versions=(1, 11), portions=(("topics", "partitions"),))
 async def handle(services: Services, request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    named = call.named = call.named or set()
     for topic in request.topics:
         partitions = answers.setdefault(topic.name, {})
         for wanted in topic.partitions:
             index = wanted.partition_index
-            if index in partitions:
+            if (topic.name, index) in named:
                 answer = _refused(index, ErrorCode.INVALID_REQUEST)
             elif request.isolation_level not in _ISOLATION_LEVELS:
                 answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -56,6 +60,7 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
             else:
                 reader = Reader(request.isolation_level)
                 answer = await _answer(services, topic.name, wanted, reader, call.version)
+            named.add((topic.name, index))
             partitions[index] = answer
     return ListOffsetsResponse(
         topics=[
