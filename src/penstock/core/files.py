@@ -13,7 +13,6 @@ lose, tear, fill up, fail and slow down on command. The rules callers rely on, i
 
 import ctypes
 import errno
-import fcntl
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from typing import Protocol, TypeVar
 
 from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.errors import DiskFailedError, PenstockError, TooManyFilesError
+from penstock.core.file_lock import OsLock, locked
 from penstock.core.os_errors import KINDS, mapped, os_errors_mapped
 
 T = TypeVar("T")
@@ -37,7 +37,6 @@ _WARM_STEP_BYTES = 1024 * 1024
 _SAMPLE_EVERY_BYTES = 256 * 1024
 _READ_AT_ONCE_BYTES = 64 * 1024
 _ONE_BYTE = [bytearray(1)]
-_LOOKS_MAX = 10_000  # at a lock, of microseconds each
 
 
 class LockedError(PenstockError):
@@ -97,8 +96,8 @@ class Files(Protocol):
     def write_atomically(self, path: Path, data: bytes) -> None:
         """Replace the file's content durably: after a crash it is the old or the new, whole.
 
-        When it raises, either may be in force, now and after a power cut: its name may have been given, and only the
-        sync of that have failed. Whoever goes on then goes by what holds for both, or writes again first.
+        When it raises, either may be in force, now and after a power cut: perhaps only the sync of its new name failed.
+        Whoever goes on then goes by what holds for both, or writes again first.
         """
         ...
 
@@ -251,14 +250,6 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-class OsLock:
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-
-    def release(self) -> None:
-        os.close(self._fd)
-
-
 class OsFiles:
     """The operating system's files."""
 
@@ -389,14 +380,6 @@ class OsFiles:
     def lock(self, path: Path) -> OsLock:
         with os_errors_mapped(path):
             fd = self._open(path, os.O_RDWR | os.O_CREAT)
-        # `doctor` and `verify` look whether it is held, which shares it for a moment; who holds it does not share.
-        for _ in range(_LOOKS_MAX):
-            with suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return OsLock(fd)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except OSError:
-                break
-        os.close(fd)
-        raise LockedError(f"{path} is held by another process")
+        if (lock := locked(fd)) is None:
+            raise LockedError(f"{path} is held by another process")
+        return lock

@@ -37,8 +37,8 @@ Wanted = list[tuple[bytes, list[FetchPartition]]]
 Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
 # How to read it, and the answers that it is missing from.
 Cold = tuple[Callable[[], object], list[PartitionAnswer], bytes, FetchPartition]
-# Answers, their bytes, large slices and bytes in small ones, whether they cannot wait, what has to be read, whether some
-# are in doubt.
+# Answers, their bytes, large slices and bytes in small ones, whether they cannot wait, what has to be read, whether
+# some are in doubt.
 Look = tuple[list[TopicAnswer], int, int, int, bool, list[Cold], bool]
 
 

@@ -48,7 +48,7 @@ async def test_producers_are_described_in_turns(number: int) -> None:
         request = describe_producers.DescribeProducersRequest(topics=[topic])
         answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_PRODUCERS, request, 0))
     told = [len(one.active_producers) for one in answer.topics[0].partitions]
-    assert told == ([number] if number == MANY else [number, number])
+    assert told == [number]
     assert turns >= number / TURN_ITEMS_MAX
 
 
@@ -61,7 +61,7 @@ async def test_members_are_described_in_turns() -> None:
         while members < MANY:
             answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_GROUPS, request, 6))
             members = len(answer.groups[0].members)
-        assert [one.group_id for one in answer.groups] == ["g", "other", "other"]
+        assert [one.group_id for one in answer.groups] == ["g", "other"]
         assert turns >= MANY / TURN_ITEMS_MAX
         for one in joining:
             one.cancel()
@@ -93,7 +93,8 @@ async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
         api = Api(ApiKey.DESCRIBE_GROUPS, 0, 0, Codec(), None)  # type: ignore[arg-type]
         groups = [describe_groups.DescribedGroup() for _ in range(number)]
         wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))
-        (answer,) = await dispatcher._awaited(api, 7, 0, wait)
+        asker = SimpleNamespace(peer="here", has_left=lambda: False)
+        (answer,) = await dispatcher._awaited(asker, api, 7, 0, wait)
     assert answer == (number + 4).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(number)
     assert (threads == [threading.current_thread().name]) is (number == 1)
 

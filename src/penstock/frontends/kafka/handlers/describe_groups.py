@@ -4,10 +4,7 @@ v1 throttles, v3 tells what the client may do, v4 adds static members, v5 is fle
 group; before that such a group is Dead.
 """
 
-from collections.abc import Sequence
-
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.turns import Turn, give_way
 from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
 from penstock.frontends.kafka.registry import Call, api
@@ -32,29 +29,18 @@ async def handle(services: Services, request: DescribeGroupsRequest, call: Call)
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     turn = Turn(services.loop.time)
     asked: dict[str, Later] = {}
-    for group_id in dict.fromkeys(request.groups):
+    for group_id in without_repeats(request.groups, str):
         await turn.give_way()
         later = asked[group_id] = Later(_same, _same)
         services.group_admin.describe(group_id, later)
-    described: dict[str, DescribedGroup] = {}
+    described = []
     for group_id, later in asked.items():
         found = await arrival(later)
         if isinstance(found, ErrorCode):
-            described[group_id] = _without_members(group_id, operations, call.version, found)
+            described.append(_without_members(group_id, operations, call.version, found))
         else:
-            described[group_id] = await _rendered(group_id, operations, found)
-    return DescribeGroupsResponse(groups=_as_often_as_named(request.groups, described))
-
-
-def _as_often_as_named(named: Sequence[str], described: dict[str, DescribedGroup]) -> list[DescribedGroup]:
-    """But for large groups: each of those once."""
-    large = {one.group_id for one in described.values() if len(one.members) > TURN_ITEMS_MAX}
-    named = without_repeats(named, str)
-    return [
-        described[group_id]
-        for at, group_id in enumerate(named)
-        if group_id not in large or named.index(group_id) == at
-    ]
+            described.append(await _rendered(group_id, operations, found))
+    return DescribeGroupsResponse(groups=described)
 
 
 def _same(answer: ErrorCode | GroupDescription) -> ErrorCode | GroupDescription:

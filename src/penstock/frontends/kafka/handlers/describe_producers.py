@@ -6,7 +6,6 @@ which is open since that batch: the source asks this way how far the target is, 
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
@@ -32,15 +31,9 @@ async def handle(
 ) -> DescribeProducersResponse:
     del call
     wanted = partitions_without_repeats([(topic.name, topic.partition_indexes) for topic in request.topics])
-    large: set[tuple[str, int]] = set()  # told once, however often they are named
     topics = []
     for name, indexes in wanted:
-        answers = []
-        for index in indexes:
-            if (name, index) not in large:
-                answers.append(answer := await _partition(services, name, index))
-                if len(answer.active_producers) > TURN_ITEMS_MAX:
-                    large.add((name, index))
+        answers = [await _partition(services, name, index) for index in indexes]
         topics.append(TopicResponse(name=name, partitions=answers))
     return DescribeProducersResponse(topics=topics)
 
