@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from penstock.records.columns import decode
-from penstock.records.columns_encode import encode, partition_of
+from penstock.records.columns.decode import decode
+from penstock.records.columns.encode import encode, partition_of
 from penstock.records.reader import iter_batches
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.client.raw import LATEST, RawClient, TopicPartition
-from penstock.records.columns_encode import encode
+from penstock.records.columns.encode import encode
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

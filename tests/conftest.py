@@ -22,8 +22,8 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from penstock.testing.zookeeper import ZooKeeperStartError
-from penstock.testing.zookeeper import zookeeper as running_zookeeper
+from penstock.coordination.zookeeper.server_process import ZooKeeperStartError
+from penstock.coordination.zookeeper.server_process import zookeeper as running_zookeeper
 
 settings.register_profile("no time limits", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=15)  # for `make quick`

@@ -9,7 +9,7 @@ QUICK_SIM := \
 	tests/sim/test_compaction.py::test_each_key_keeps_its_latest_value
 QUICK_PROCESSES := \
 	tests/integration/test_admin_topics.py::test_confluent_kafka_creates_grows_describes_and_deletes \
-	tests/integration/test_cli_messages.py::test_lines_come_back_in_order \
+	tests/integration/cli/test_messages.py::test_lines_come_back_in_order \
 	tests/integration/test_compaction.py::test_what_was_compacted_survives_kill_and_restart \
 	tests/integration/test_retention.py::test_what_exceeds_retention_bytes_goes_and_the_rest_stays \
 	tests/integration/test_release_fixtures.py::test_a_node_opens_what_a_release_left \

@@ -26,6 +26,17 @@ ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("core/distribution.py", "files", "asks for the package's own metadata, on the way to an error"),
     ("server/*", "files sockets threads processes random clock", "composition root: makes the real ones"),
     ("cli/*", "files sockets threads processes random clock", "runs as a user's command, never simulated"),
+    (
+        "diagnosis/*",
+        "files sockets threads processes random clock",
+        "asked by a user's command, never simulated",
+    ),
+    ("core/child_process.py", "files sockets threads processes random clock", "real processes"),
+    (
+        "coordination/zookeeper/server_process.py",
+        "files sockets threads processes random clock",
+        "a real ZooKeeper",
+    ),
     ("client/*", "files sockets threads processes random clock", "runs in the user's process, on librdkafka"),
     ("spark/*", "files sockets threads processes random clock", "runs inside Spark, never simulated"),
     (
@@ -51,8 +62,8 @@ OWNED: dict[tuple[str, str], str] = {
     ): "`_written` takes its end; the next write and `close` wait",
     ("coordination/zookeeper/link.py", "Link._begin_to_close"): "whoever closes waits for it",
     ("replication/group_commit.py", "GroupCommit._start"): "`_done` tells the partition; `idle` waits",
-    ("services/fetch.py", "FetchService.warm_then"): "its fetch goes on with what it did",
-    ("services/fetch.py", "FetchService.in_thread"): "`done` takes what it made",
+    ("services/fetching/service.py", "FetchService.warm_then"): "its fetch goes on with what it did",
+    ("services/fetching/service.py", "FetchService.in_thread"): "`done` takes what it made",
     ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
     ("replication/fetchers.py", "Fetcher._told"): "waited for right there",
     ("server/connections.py", "Connections.run"): "`_ended` says what went wrong; answers its client itself",
@@ -60,7 +71,7 @@ OWNED: dict[tuple[str, str], str] = {
     ("server/run.py", "_first_of"): "waited for right there",
     ("server/supervisor.py", "Supervisor.run"): "waited for at the end",
     ("server/supervisor.py", "Supervisor._keep"): "waited for right there",
-    ("services/topics.py", "TopicService._within"): "`_finished` says what went wrong",
+    ("services/topics/service.py", "TopicService._within"): "`_finished` says what went wrong",
 }
 
 # A trailing dot means everything below that module.

@@ -10,30 +10,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin, Shift
+    from penstock.client.admin.admin import Admin, Shift
     from penstock.client.aio import AsyncConsumer, AsyncProducer
-    from penstock.client.consumer import Consumer
+    from penstock.client.consuming.consumer import Consumer
     from penstock.client.delivery import Sent
     from penstock.client.encryption import Encryption, StaticKeys
     from penstock.client.errors import ClientError
     from penstock.client.message import Message
     from penstock.client.producer import Producer
-    from penstock.client.retry import Retry
+    from penstock.client.retry.policy import Retry
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Admin": "penstock.client.admin",
+    "Admin": "penstock.client.admin.admin",
     "AsyncConsumer": "penstock.client.aio",
     "AsyncProducer": "penstock.client.aio",
     "ClientError": "penstock.client.errors",
-    "Consumer": "penstock.client.consumer",
+    "Consumer": "penstock.client.consuming.consumer",
     "Encryption": "penstock.client.encryption",
     "Message": "penstock.client.message",
     "Producer": "penstock.client.producer",
-    "Retry": "penstock.client.retry",
+    "Retry": "penstock.client.retry.policy",
     "Sent": "penstock.client.delivery",
-    "Shift": "penstock.client.admin",
+    "Shift": "penstock.client.admin.admin",
     "StaticKeys": "penstock.client.encryption",
 }
 

@@ -16,7 +16,7 @@ from tests.integration.commands import penstock
 from tests.integration.raw import wait_until
 from tests.integration.retiring.keyed import GroupReader, KeyedLoad, ProgramLoad, Writing, ends
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.testing import BrokerProcess, broker
 
 if TYPE_CHECKING:

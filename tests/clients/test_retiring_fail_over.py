@@ -11,7 +11,7 @@ from tests.integration.commands import penstock
 from tests.integration.raw import wait_until
 from tests.integration.retiring.keyed import GroupReader, ends
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.testing import ClusterProcesses, cluster
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from tests.integration.commands import COMMAND, environment
 from tests.integration.pages import ROOT
 
 from penstock.cli.main import app
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.config.broker import BrokerConfig
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.sources import from_toml, load_broker_config, unknown_variables
-from penstock.testing.zookeeper import ZooKeeperProcess
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 
 PACKAGING = ROOT / "packaging"
 TOML = PACKAGING / "penstock.toml"

@@ -17,10 +17,10 @@ from tests.fixtures.story import (
     Story,
 )
 
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.testing import BrokerProcess, ClusterProcesses
-from penstock.testing.zookeeper import ZooKeeperProcess
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RELEASES = sorted(path.name for path in FIXTURES.iterdir() if (path / "one-node.tar.xz").exists())

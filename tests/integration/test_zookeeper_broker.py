@@ -18,10 +18,10 @@ from tests.integration.raw import wait_until
 from penstock.coordination.nodes import broker_path
 from penstock.coordination.tree import Change
 from penstock.coordination.zookeeper import Address, ZooKeeperStore
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
+from penstock.coordination.zookeeper.server_process import zookeeper as running_zookeeper
 from penstock.testing import BrokerProcess
 from penstock.testing.process import BrokerStartError
-from penstock.testing.zookeeper import ZooKeeperProcess
-from penstock.testing.zookeeper import zookeeper as running_zookeeper
 
 # One that a test waits for, and one that must not end however busy the machine is.
 SHORT_SESSION_MS = 2500

@@ -22,7 +22,7 @@ from tests.unit.storage.logs import NOW_MS, Settings, opened
 from penstock.core.errors import ApiError, ShortageError, StorageError, TooManyFilesError
 from penstock.records.batch import stamp
 from penstock.replication.epoch_starts import save_starts
-from penstock.storage.cleaner_checkpoint import Cleaned, CleanedNote
+from penstock.storage.compaction.checkpoint import Cleaned, CleanedNote
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
@@ -215,7 +215,7 @@ class Story:
     def check_producers(self, stored: list[Stored]) -> None:
         known = {each.producer_id: each.batches[-1].last_offset for each in self.log.producers.copy()}
         assert all(self.begun <= last < self.log.end_offset for last in known.values())
-        # Later ones may have been compacted away, for the sake of others that are cut.
+        # PendingReply ones may have been compacted away, for the sake of others that are cut.
         assert all(known[one.producer] >= one.last for one in stored if one.producer >= 0)
 
     def lasts(self) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from penstock.records.batch import HEADER_BYTES, InvalidBatch, stamp_crc, validate_batch
 from penstock.records.builder import BatchOptions, build_batch
-from penstock.records.columns import HEADERS_TYPE, Columns, CorruptBatchError, decode, decode_in_parts
-from penstock.records.columns_encode import encode, partition_of
+from penstock.records.columns.decode import HEADERS_TYPE, Columns, CorruptBatchError, decode, decode_in_parts
+from penstock.records.columns.encode import encode, partition_of
 from penstock.records.compression import Codec
 from penstock.records.partitioner import partition_for
 from penstock.records.reader import Record, read_all, read_records, verify_records

@@ -11,7 +11,7 @@ from penstock.core.errors import StorageError
 from penstock.core.files import Files
 from penstock.storage import recovery
 from penstock.storage.checkpoint import SyncJob
-from penstock.storage.cleaner_checkpoint import Cleaned, CleanedNote, load_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, CleanedNote, load_cleaned
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
 from penstock.storage.truncation import Truncation

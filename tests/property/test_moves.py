@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from penstock.controller.care import Fleet, fill, loads_of, stranded, vacate
 from penstock.controller.election import NOBODY, Rules, World, react, with_isr
+from penstock.controller.healing import Fleet, fill, loads_of, stranded, vacate
 from penstock.controller.moves import (
     begin,
     cancel,
@@ -18,7 +18,7 @@ from penstock.controller.moves import (
     is_moving,
     prefer,
 )
-from penstock.controller.placement import Place, place
+from penstock.controller.placement import BrokerLocation, place
 from penstock.coordination.nodes import PartitionState
 from penstock.core.errors import ApiError
 
@@ -30,17 +30,17 @@ replica_rows = st.lists(st.sampled_from(BROKERS), min_size=1, max_size=4, unique
 
 
 @st.composite
-def racked(draw: st.DrawFn) -> tuple[list[int], dict[int, Place]]:
+def racked(draw: st.DrawFn) -> tuple[list[int], dict[int, BrokerLocation]]:
     """Racks of equal size, some with several brokers on one machine."""
     racks, in_each = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     brokers = list(range(1, racks * in_each + 1))
     shuffled = draw(st.permutations(brokers))
-    return brokers, {one: Place(rack=f"r{number % racks}") for number, one in enumerate(shuffled)}
+    return brokers, {one: BrokerLocation(rack=f"r{number % racks}") for number, one in enumerate(shuffled)}
 
 
 @given(racked(), st.integers(1, 5), st.integers(0, 20), st.integers(1, 3))
 def test_placement_is_as_even_as_kafkas(
-    cluster: tuple[list[int], dict[int, Place]], factor: int, start: int, rounds: int
+    cluster: tuple[list[int], dict[int, BrokerLocation]], factor: int, start: int, rounds: int
 ) -> None:
     brokers, places = cluster
     assume(factor <= len(brokers))
@@ -61,7 +61,7 @@ def test_placement_is_as_even_as_kafkas(
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 9))
 def test_replicas_never_share_a_machine(sizes: list[int], factor: int, start: int) -> None:
     machines = [f"m{number}" for number, size in enumerate(sizes) for _ in range(size)]
-    places = {number: Place(machine=machine) for number, machine in enumerate(machines, 1)}
+    places = {number: BrokerLocation(machine=machine) for number, machine in enumerate(machines, 1)}
     try:
         placed = place(7, factor, sorted(places), start=start, places=places)
     except ApiError:
@@ -259,7 +259,13 @@ def test_new_brokers_get_their_share_and_nobody_is_left_with_more(
 
 @given(st.integers(2, 12))
 def test_filling_keeps_replicas_in_their_racks(partitions: int) -> None:
-    places = {1: Place("a"), 2: Place("b"), 3: Place("a"), 4: Place("b"), 5: Place("a")}
+    places = {
+        1: BrokerLocation("a"),
+        2: BrokerLocation("b"),
+        3: BrokerLocation("a"),
+        4: BrokerLocation("b"),
+        5: BrokerLocation("a"),
+    }
     states = states_of(place(partitions, 2, [1, 2, 3, 4], start=0, places=places))
     for target in fill(states, [5], Fleet([1, 2, 3, 4, 5], places)).values():
         assert {places[one].rack for one in target} == {"a", "b"}

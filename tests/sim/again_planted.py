@@ -4,8 +4,8 @@ import pytest
 
 from penstock.core.errors import StorageError
 from penstock.replication.table import Topic
-from penstock.services.hosting import Hosting
-from penstock.services.upkeep import Upkeep
+from penstock.services.hosting.hosting import Hosting
+from penstock.services.maintenance.upkeep import Upkeep
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.names import DirectoryNames
 

@@ -8,9 +8,9 @@ from tests.sim.cluster_clients import Violation, create_topic, follow, write
 from tests.sim.cluster_story import Story, bytes_below
 from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, PRODUCERS, TOPIC
 
-from penstock.controller.care import REPLICAS_TO
-from penstock.controller.caretaker import Outlook
-from penstock.controller.sight import DRAINING
+from penstock.controller.healer import Outlook
+from penstock.controller.healing import REPLICAS_TO
+from penstock.controller.image_queries import DRAINING
 from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import PartitionState

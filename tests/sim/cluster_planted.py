@@ -12,7 +12,7 @@ from penstock.replication.fetchers import Fetcher
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
-from penstock.services.roles import Roles
+from penstock.services.hosting.roles import Roles
 from penstock.storage.replicated import truncate
 from penstock.testing.sim_loop import SimulationError
 

@@ -125,7 +125,7 @@ class ReopeningStory(Story):
         self.loop.slow_down(leader.name, 1)
 
     def _one_log_fails_after_the_other(self) -> None:
-        """The second one is back in sync by then. Later all others go away for a moment."""
+        """The second one is back in sync by then. PendingReply all others go away for a moment."""
         machine = self.rng.choice(self.machines)
         number = self.machines.index(machine) + 1
         registered = self._registration(machine)

@@ -13,7 +13,7 @@ from tests.sim.cluster_clients import ClusterClient, Violation, read_partition
 from tests.sim.cluster_story import Story
 from tests.sim.messages import NETWORK_TROUBLE, PRODUCERS, TOPIC
 
-from penstock.coordination.nodes import InletState
+from penstock.coordination.nodes import RetirementState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.following import Follower
 from penstock.replication.partition import Partition
@@ -75,7 +75,7 @@ class RetiringStory(Story):
         return -1 if replica is None else replica.log.end_offset
 
     def is_retired(self) -> bool:
-        return self._state(RETIRED).inlet is not None
+        return self._state(RETIRED).retirement is not None
 
     def is_hidden(self) -> bool:
         return self._state(RETIRED).hidden
@@ -135,14 +135,14 @@ class RetiringStory(Story):
                 _expect(stored, index, offset, value)
 
     @property
-    def inlet(self) -> InletState:
-        inlet = self._state(RETIRED).inlet
-        assert inlet is not None
-        return inlet
+    def retirement(self) -> RetirementState:
+        retirement = self._state(RETIRED).retirement
+        assert retirement is not None
+        return retirement
 
     @property
     def limit(self) -> int:
-        return self.inlet.offset
+        return self.retirement.offset
 
     def check_moved(self, target: list[bytes], source: list[bytes]) -> None:
         if len(source) > self.limit:

@@ -7,9 +7,9 @@ from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
-from penstock.services.certainty import Certainty
-from penstock.services.nearest import LEADER, RackAwareSelector
-from penstock.services.roles import Roles
+from penstock.services.fetching.certainty import Certainty
+from penstock.services.fetching.replica_selector import LEADER, RackAwareSelector
+from penstock.services.hosting.roles import Roles
 from penstock.storage.segment import Slice
 
 

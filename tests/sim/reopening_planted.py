@@ -10,8 +10,8 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
 from penstock.server.broker import Broker
 from penstock.server.membership import Membership
-from penstock.services.hosting import Hosting
-from penstock.services.roles import Roles
+from penstock.services.hosting.hosting import Hosting
+from penstock.services.hosting.roles import Roles
 from penstock.storage.log import Log
 
 

@@ -15,13 +15,14 @@ from penstock.records.batch import BatchHeader
 from penstock.records.relay import RelayPlace, place_batch, relayed_by
 from penstock.replication import retirement
 from penstock.replication.partition import Partition
-from penstock.services import opening, retiring
+from penstock.services import retiring
+from penstock.services.hosting import log_opening as opening
 from penstock.services.relay import pump
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.routes import Route
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
-from penstock.storage.producers import AppendedBatch, ProducerState, RelayWord
+from penstock.storage.producers import AppendedBatch, ProducerState, RelayPosition
 from penstock.storage.recovered import Recovered
 
 # Of simulated time.
@@ -75,7 +76,7 @@ def each_leader_chooses_its_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     def retire(partition: Partition, limit: int, epoch: int | None, written_ms: int) -> None:
         honest(partition, max(limit, partition.high_watermark), epoch, written_ms)
 
-    monkeypatch.setattr("penstock.services.roles.retire", retire)
+    monkeypatch.setattr("penstock.services.hosting.roles.retire", retire)
 
 
 def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +97,7 @@ def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target tells of what it has appended, and may still lose; the source's retention takes that for moved."""
-    monkeypatch.setattr(RelayWord, "is_committed", lambda word, high_watermark: True)
+    monkeypatch.setattr(RelayPosition, "is_committed", lambda word, high_watermark: True)
     monkeypatch.setattr(describe_producers, "_open_since", lambda producer, high_watermark: -1)
 
 
@@ -146,15 +147,15 @@ def believes_any_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def as_told(topic: TopicImage, number: int, end: int) -> Removed:
         state = topic.partitions[number]
-        assert state.inlet is not None
-        return Removed(state.inlet.offset, end, state.leader_epoch + 1)
+        assert state.retirement is not None
+        return Removed(state.retirement.offset, end, state.leader_epoch + 1)
 
     monkeypatch.setattr(retirer, "removed", as_told)
     honest = opening.first_offset
     monkeypatch.setattr(
         opening,
         "first_offset",
-        lambda image, index: honest(image, index) if image.partitions[index].inlet is None else 0,
+        lambda image, index: honest(image, index) if image.partitions[index].retirement is None else 0,
     )
 
 

@@ -27,10 +27,10 @@ from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record, read_all
 from penstock.server.broker import Broker
 from penstock.server.seams import Seams
-from penstock.services.opening import first_epoch
-from penstock.services.topic_deletions import TopicReference
-from penstock.services.topic_plans import WantedTopic
-from penstock.services.topics import MorePartitions
+from penstock.services.hosting.log_opening import first_epoch
+from penstock.services.topics.deletions import TopicReference
+from penstock.services.topics.plans import WantedTopic
+from penstock.services.topics.service import MorePartitions
 from penstock.storage.layout import LOG, partition_dir
 from penstock.testing.mem_disk import Disk
 from penstock.testing.mem_files import MemFiles

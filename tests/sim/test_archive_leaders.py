@@ -17,7 +17,8 @@ from penstock.core.archive_progress import ArchiveProgress
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
 from penstock.server.metrics import BrokerCollector
-from penstock.services import archive, configs
+from penstock.services import configs
+from penstock.services.maintenance import archive_progress as archive
 from penstock.storage.log import Log
 from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient

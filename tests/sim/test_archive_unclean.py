@@ -15,7 +15,8 @@ from tests.sim.regrown import CONFIGS, RegrownStory
 
 from penstock.coordination.image import Topic as TopicImage
 from penstock.replication.table import Topic
-from penstock.services import archive, hosting
+from penstock.services.hosting import hosting
+from penstock.services.maintenance import archive_progress as archive
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 

@@ -5,7 +5,7 @@ from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
 from penstock.server.broker import Broker
-from penstock.services.hosting import Hosting
+from penstock.services.hosting.hosting import Hosting
 from penstock.testing.sim_loop import SimLoop
 
 AT_ONCE_SECONDS = 1.0

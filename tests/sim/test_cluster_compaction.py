@@ -18,10 +18,11 @@ from penstock.core.files import Files
 from penstock.records.builder import build_batch
 from penstock.records.reader import Record, read_all
 from penstock.replication import following
-from penstock.replication.leading import Course, Leading
+from penstock.replication.leading import FetchVerdict, Leading
 from penstock.replication.partition import Partition
-from penstock.storage import cleaner_checkpoint, recovery
-from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
+from penstock.storage import recovery
+from penstock.storage.compaction import checkpoint as cleaner_checkpoint
+from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned
 from penstock.storage.log import Log
 from penstock.storage.recovery import open_log
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
@@ -174,7 +175,7 @@ def has_no_gap(log: Log) -> bool:
 
 def keeps_what_tombstones_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower that missed tombstones goes on where it was."""
-    monkeypatch.setattr(Leading, "course", lambda *_: Course.GO_ON)
+    monkeypatch.setattr(Leading, "verdict", lambda *_: FetchVerdict.GO_ON)
 
 
 def cleans_from_another_logs_mark(monkeypatch: pytest.MonkeyPatch) -> None:

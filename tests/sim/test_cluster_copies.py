@@ -9,7 +9,7 @@ from tests.sim.test_cluster_deletions import delete, read
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
-from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.storage.compaction.checkpoint import Cleaned
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 

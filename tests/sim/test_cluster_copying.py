@@ -7,9 +7,9 @@ from tests.sim.cluster_copying import CopyingStory
 from tests.sim.cluster_planted import Plant, goes_wrong
 
 from penstock.replication import following
-from penstock.replication.leading import Course, Leading
+from penstock.replication.leading import FetchVerdict, Leading
 from penstock.storage import scan
-from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.storage.compaction.checkpoint import Cleaned
 from penstock.testing.sim_loop import SimLoop
 
 SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "300")) // 30, 1)
@@ -30,12 +30,14 @@ def test_what_is_acknowledged_stays_however_replicas_are_copied(seed: int) -> No
 
 def believes_an_empty_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower without any batch goes on from wherever it is."""
-    honest = Leading.course
+    honest = Leading.verdict
 
-    def trusting(one: Leading, replica: int, offset: int, epoch: int, own: range, tombstones: int) -> Course:
+    def trusting(
+        one: Leading, replica: int, offset: int, epoch: int, own: range, tombstones: int
+    ) -> FetchVerdict:
         return honest(one, replica, offset, max(epoch, 0), own, tombstones)
 
-    monkeypatch.setattr(Leading, "course", trusting)
+    monkeypatch.setattr(Leading, "verdict", trusting)
 
 
 def takes_the_first_batch_for_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from tests.property import copies_planted
 from tests.sim.cluster_dark import tell
 from tests.sim.cluster_planted import Plant, goes_wrong
 
-from penstock.controller import controller, sight
+from penstock.controller import controller
+from penstock.controller import image_queries as sight
 from penstock.replication.partition import Partition
 
 SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "300")) // 15, 1)

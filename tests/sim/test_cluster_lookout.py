@@ -12,7 +12,7 @@ from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration, broker_path
 from penstock.coordination.tree import Change, ConnectionLostError, Operation
-from penstock.server.lookout import Lookout
+from penstock.server.failure_detector import FailureDetector
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker
 from penstock.testing.sim_loop import SimLoop
 
@@ -140,9 +140,9 @@ def test_a_broker_whose_registration_went_through_unheard_registers_once_more(
 def test_an_address_that_is_none_ends_no_lookout() -> None:
     async def watch() -> None:
         store = MetadataStore(await MemoryStore().connect(), Random(1))
-        lookout = Lookout(1, store)
+        failure_detector = FailureDetector(1, store)
         for host in ("bad..host", "x" * 64):
-            watching = asyncio.create_task(lookout._watch(BrokerRegistration(2, "b", host, 9092)))
+            watching = asyncio.create_task(failure_detector._watch(BrokerRegistration(2, "b", host, 9092)))
             done, _ = await asyncio.wait([watching], timeout=0.05)
             assert not done
             watching.cancel()

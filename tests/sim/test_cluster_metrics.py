@@ -111,9 +111,9 @@ def test_relays_tell_what_they_moved_and_what_is_left() -> None:
         source = story.leader(RETIRED)
         assert source is not None
         moved = story.read(source)["relay_moved_records_total"]
-        inlet = story.replica(source, RETIRED)
-        assert inlet is not None
-        assert moved == story.total("relay_moved_records_total") == inlet.log.end_offset - story.limit
+        retirement = story.replica(source, RETIRED)
+        assert retirement is not None
+        assert moved == story.total("relay_moved_records_total") == retirement.log.end_offset - story.limit
         assert story.total("relay_moved_bytes_total") == len(
-            bytes_below(inlet, inlet.log.end_offset, story.limit)
+            bytes_below(retirement, retirement.log.end_offset, story.limit)
         )

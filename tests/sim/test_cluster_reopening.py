@@ -19,7 +19,7 @@ from penstock.records.reader import Record
 from penstock.replication.partition import Partition
 from penstock.replication.peer import PeerError
 from penstock.services import alter_partition
-from penstock.services.hosting import Hosting
+from penstock.services.hosting.hosting import Hosting
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop

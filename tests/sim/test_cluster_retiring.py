@@ -72,9 +72,9 @@ def test_followers_hear_that_a_retired_partition_is_still_written_to() -> None:
         story.configure({"penstock.retire.grace.ms": "1000"})
         story.begin_to_retire()
         loop.run_until(story.is_retired)
-        retired_ms = story.inlet.written_ms
+        retired_ms = story.retirement.written_ms
         story.let_pass(3)
-        noted = story.inlet.written_ms
+        noted = story.retirement.written_ms
         assert noted > retired_ms
         replicas = [story.replica(machine, RETIRED) for machine in story.machines]
         assert all(one is not None and retirement_of(one).written_ms >= noted for one in replicas)
@@ -112,10 +112,10 @@ def test_an_election_does_not_begin_the_grace_anew(monkeypatch: pytest.MonkeyPat
             loop.crash(f"producer-{number}")
         story.until_moved()
         story.let_pass(15)
-        noted = story.inlet.written_ms
+        noted = story.retirement.written_ms
         leader = story.leader(RETIRED)
         assert leader is not None
         leader.stop()
         story.let_pass(10)
         assert story.leader(RETIRED) not in (None, leader)
-        assert story.inlet.written_ms == noted
+        assert story.retirement.written_ms == noted

@@ -11,7 +11,7 @@ from penstock.coordination.memory import Fault
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import DiskFailedError
 from penstock.replication.fetchers import Fetcher, Fetchers
-from penstock.services import hosting
+from penstock.services.hosting import hosting
 from penstock.storage.checkpoint import LogEnd
 from penstock.storage.log import Log
 from penstock.testing.sim_loop import SimLoop

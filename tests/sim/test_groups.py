@@ -52,7 +52,7 @@ from penstock.groups.classic.requests import SyncReply
 from penstock.groups.offsets.commit import Committer
 from penstock.services.coordinator import group_kind, group_offsets
 from penstock.services.coordinator import shard as shards
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Shard
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
@@ -255,7 +255,7 @@ def test_the_checker_finds_a_commit_of_a_past_generation(monkeypatch: pytest.Mon
 def test_the_checker_finds_a_plan_handed_out_before_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     patient = Shard.answer
 
-    def hasty(shard: Shard, later: Later, reply: object) -> None:
+    def hasty(shard: Shard, later: PendingReply, reply: object) -> None:
         if isinstance(reply, SyncReply):
             later.fill(reply)
         else:

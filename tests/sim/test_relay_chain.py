@@ -19,8 +19,8 @@ from tests.sim.test_relay_commits import FAR, CommitStory
 from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import Retirement, is_drained
-from penstock.services import upkeep
-from penstock.services.relay import words
+from penstock.services.maintenance import upkeep
+from penstock.services.relay import positions as words
 from penstock.testing.sim_loop import SimLoop
 
 SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 15, 1)
@@ -91,8 +91,8 @@ class ChainStory(CommitStory):
             self.spawn(name, self._write(index, self.loop.random(name)))
 
     def _limit(self, index: int) -> int | None:
-        inlet = self._state(index).inlet
-        return None if inlet is None else inlet.offset
+        retirement = self._state(index).retirement
+        return None if retirement is None else retirement.offset
 
     def misfortune(self) -> None:
         leader = self.leader(self.rng.choice([FIRST, SECOND, THIRD]))

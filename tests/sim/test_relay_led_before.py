@@ -15,7 +15,7 @@ from tests.sim.test_relay_commits import FAR, CommitStory
 
 from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
-from penstock.services import roles
+from penstock.services.hosting import roles
 from penstock.testing.sim_broker import SimBroker
 from penstock.testing.sim_loop import SimLoop
 

@@ -25,7 +25,7 @@ from penstock.replication import retirement
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.services.relay.routes import Route
-from penstock.storage.producers import RelayWord
+from penstock.storage.producers import RelayPosition
 from penstock.testing.sim_broker import SimBroker
 from penstock.testing.sim_loop import SimLoop
 
@@ -217,7 +217,7 @@ def writes_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def goes_by_the_latest_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the target has of a leader that is gone, what lies before it in the log counts as moved."""
-    monkeypatch.setattr(RelayWord, "places", lambda word: (word.place,))
+    monkeypatch.setattr(RelayPosition, "places", lambda word: (word.place,))
     honest = Route.places
 
     async def latest(route: Route) -> tuple[RelayPlace, ...]:

@@ -9,7 +9,7 @@ from tests.sim.messages import PRODUCERS, TOPIC
 from penstock.core.error_codes import ErrorCode
 from penstock.records.relay import RelayPlace
 from penstock.replication.partition import Partition
-from penstock.services import deletions
+from penstock.services import delete_records as deletions
 from penstock.storage.producers import ProducerState
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker

@@ -14,7 +14,8 @@ from tests.sim.journal_store import JournalStore
 from tests.sim.start_fuse import Fuse
 from tests.sim.start_story import COMPACTED, ROBBED, WIDE, Prepared, StartStory
 
-from penstock.services import hosting, opening
+from penstock.services.hosting import hosting
+from penstock.services.hosting import log_opening as opening
 from penstock.storage import recovery
 from penstock.storage.data_dir import DataDir
 from penstock.testing.mem_files import MemFiles

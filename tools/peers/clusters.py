@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
 from penstock.coordination.nodes import broker_path
-from penstock.testing.zookeeper import ZooKeeperProcess
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 from tools.peers.apache_kafka import ApacheKafka
 from tools.peers.penstock import COMMAND, PenstockPeer
 from tools.peers.process import HOST, BrokerProcess, PeerError, PeerProcess, free_ports

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.command import Session, command
-from penstock.cli.output import print_json, print_table, size_text
+from penstock.cli.output import print_json, print_table
 from penstock.cli.produce import Acks, check_acks
+from penstock.core.text import size_text
 
 if TYPE_CHECKING:
     from penstock.client.quick_bench import Rate
@@ -42,7 +43,7 @@ def bench(
     One Python client on librdkafka does all the work, so this is what such a client gets. The comparison with
     Apache Kafka, with C clients and many runs, is `make bench`.
     """
-    from penstock.client.admin import Admin
+    from penstock.client.admin.admin import Admin
     from penstock.client.quick_bench import QuickBench
 
     check_acks(acks)

@@ -7,11 +7,13 @@ import typer
 
 from penstock.cli.command import Session, command
 from penstock.cli.errors import INTERRUPTED, CommandError
-from penstock.cli.output import count_text, print_json, print_table, size_text
+from penstock.cli.output import print_json, print_table
+from penstock.core.text import count_text, size_text
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_admin import ClusterAdmin
-    from penstock.client.cluster_info import BrokerInfo, ClusterInfo, Place
+    from penstock.client.admin.brokers import ClusterAdmin
+    from penstock.client.admin.cluster_info import BrokerInfo, ClusterInfo
+    from penstock.client.raw.model import TopicPartition
 
 _POLL_SECONDS = 0.5
 # Nothing moves, and the controller says why: long enough that it means this drain.
@@ -200,7 +202,7 @@ def _spread(admin: "ClusterAdmin", broker: int) -> None:
         found = admin.look()
     if any(broker in one.adding for one in found.moving.values()):
         return
-    targets: dict[Place, tuple[int, ...]] = share_for(found, broker)
+    targets: dict[TopicPartition, tuple[int, ...]] = share_for(found, broker)
     if targets:
         refused = admin.reassign(targets)
         if len(refused) == len(targets):
@@ -258,13 +260,13 @@ def _say_drained(session: Session, found: "ClusterInfo", broker: int, *, done: b
 
 
 def _is_leaving(one: "BrokerInfo") -> bool:
-    from penstock.client.cluster_info import BrokerState
+    from penstock.client.admin.cluster_info import BrokerState
 
     return one.state in (BrokerState.DRAINING, BrokerState.DRAINED)
 
 
 def _is_silent(found: "ClusterInfo", broker: int) -> bool:
-    from penstock.client.cluster_info import BrokerState
+    from penstock.client.admin.cluster_info import BrokerState
 
     one = found.brokers.get(broker)
     return one is not None and one.state is BrokerState.SILENT
@@ -287,7 +289,7 @@ def _known(found: "ClusterInfo", broker: int) -> "BrokerInfo":
 
 
 def _admin(session: Session) -> "ClusterAdmin":
-    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.connect import reach
 
     reach(session.bootstrap)

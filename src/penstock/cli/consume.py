@@ -20,8 +20,8 @@ from penstock.cli.options import parse_time
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.client.console_reader import ConsoleReader
-    from penstock.client.console_row import ConsoleRow
+    from penstock.client.console.reader import ConsoleReader
+    from penstock.client.console.row import ConsoleRow
 
 _EXAMPLES = (
     "penstock consume greetings --from-beginning",
@@ -157,11 +157,11 @@ def _live(
     *,
     follow: bool,
 ) -> "_LiveRows":
-    from penstock.client.admin import Admin
-    from penstock.client.console_reader import ConsoleReader, Place, ranges
+    from penstock.client.admin.admin import Admin
+    from penstock.client.console.reader import ConsoleReader, StartPosition, ranges
 
     since_ms = None if since is None else parse_time(since, time.time_ns() // 1_000_000)
-    place = Place(from_beginning, offset, since_ms)
+    place = StartPosition(from_beginning, offset, since_ms)
     wanted = ranges(Admin(session.bootstrap, debug=session.debug), topic, partition, place)
     return _LiveRows(ConsoleReader(session.bootstrap, topic, wanted, follow=follow, debug=session.debug))
 
@@ -184,7 +184,7 @@ class _LiveRows:
     """The broker alone."""
 
     def __init__(self, reader: "ConsoleReader") -> None:
-        from penstock.client.console_row import ConsoleRow
+        from penstock.client.console.row import ConsoleRow
 
         self._reader = reader
         self._row = ConsoleRow.of

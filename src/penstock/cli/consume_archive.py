@@ -55,7 +55,7 @@ def _opened(session: Session, uri: str) -> "Iterator[tuple[Lake, Rows]]":
         lake = open_lake(uri)
         yield lake, LocalRows(lake)
         return
-    from penstock.cli.pipeline_spark import SparkUser
+    from penstock.cli.pipeline.spark_user import SparkUser
     from penstock.spark.pipelines.archive.tables import own_session
     from penstock.spark.session import session as make_session
 

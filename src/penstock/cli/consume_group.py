@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
-from penstock.client.admin import Admin
-from penstock.client.console_row import ConsoleRow
-from penstock.client.consumer import Consumer
+from penstock.client.admin.admin import Admin
+from penstock.client.console.row import ConsoleRow
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import unreachable
 
 if TYPE_CHECKING:
     from penstock.cli.command import Session
-    from penstock.client.starting import Start
+    from penstock.client.consuming.starting import Start
 
 _TAKEN_AT_ONCE = 1000
 # Time for others to give up what a new member is to have.

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.command import Session, command
-from penstock.cli.output import count_text, print_json, print_table
-from penstock.cli.retries import due_text, retries_text
+from penstock.cli.output import print_json, print_table
+from penstock.core.text import count_text
+from penstock.diagnosis.retries import due_text, retries_text
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Retries
-    from penstock.client.dead_letters import DeadLetterBox
+    from penstock.client.admin.admin import Retries
     from penstock.client.message import Message
+    from penstock.client.retry.dead_letters import DeadLetterBox
 
 Topic = Annotated[str, typer.Argument(help="The topic they were first sent to.", metavar="TOPIC")]
 Group = Annotated[str, typer.Option("--group", metavar="GROUP", help="The group that gave them up.")]
@@ -105,13 +106,13 @@ def _retrying(retries: "Retries | None") -> tuple[int, str | None]:
 
 
 def _box(session: Session) -> "DeadLetterBox":
-    from penstock.client.dead_letters import DeadLetterBox
+    from penstock.client.retry.dead_letters import DeadLetterBox
 
     return DeadLetterBox(session.bootstrap)
 
 
 def _error(message: "Message") -> str:
-    from penstock.client import retry_headers
+    from penstock.client.retry import headers as retry_headers
 
     return retry_headers.error(message.headers)
 
@@ -123,7 +124,7 @@ def _short(data: bytes | None) -> str:
 
 def _as_json(message: "Message") -> dict[str, Any]:
     from penstock.cli.consume import as_text
-    from penstock.client import retry_headers
+    from penstock.client.retry import headers as retry_headers
 
     origin = message.origin
     return {

@@ -38,13 +38,14 @@ def doctor(
 
     Changes nothing; a running broker is not disturbed. The exit code is 1 when something would not work.
     """
-    from penstock.cli.check_archive import archive_findings
-    from penstock.cli.check_data import data_findings
-    from penstock.cli.check_ports import console_port as check_console_port
-    from penstock.cli.check_ports import kafka_port
-    from penstock.cli.check_system import system_findings
-    from penstock.cli.findings import Level, print_findings
+    from penstock.cli.findings import print_findings
     from penstock.client.connect import addresses
+    from penstock.diagnosis.archive import archive_findings
+    from penstock.diagnosis.data_dir import data_findings
+    from penstock.diagnosis.findings import Level
+    from penstock.diagnosis.ports import console_port as check_console_port
+    from penstock.diagnosis.ports import kafka_port
+    from penstock.diagnosis.system import system_findings
 
     named = addresses(session.bootstrap)[0]
     host, port = host or named[0], port or named[1]

@@ -1,45 +1,11 @@
-"""What `penstock doctor` and `penstock why` found, and what to do about it."""
+"""What `doctor` and `why` found, on the screen."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+
+from penstock.diagnosis.findings import Finding
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-
-
-class Level(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    check: str
-    level: Level
-    found: str
-    advice: str = ""
-
-    def as_json(self) -> dict[str, str | None]:
-        return {
-            "check": self.check,
-            "level": str(self.level),
-            "found": self.found,
-            "advice": self.advice or None,
-        }
-
-
-def ok(check: str, found: str) -> Finding:
-    return Finding(check, Level.OK, found)
-
-
-def warn(check: str, found: str, advice: str) -> Finding:
-    return Finding(check, Level.WARN, found, advice)
-
-
-def fail(check: str, found: str, advice: str) -> Finding:
-    return Finding(check, Level.FAIL, found, advice)
 
 
 def print_findings(findings: Sequence[Finding]) -> None:

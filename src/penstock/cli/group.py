@@ -6,11 +6,12 @@ import typer
 
 from penstock.cli import group_reset
 from penstock.cli.command import Session, command
-from penstock.cli.output import Cell, count_text, print_json, print_table
-from penstock.cli.retries import retries_json, retries_text
+from penstock.cli.output import Cell, print_json, print_table
+from penstock.core.text import count_text
+from penstock.diagnosis.retries import retries_json, retries_text
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin, GroupInfo
+    from penstock.client.admin.admin import Admin, GroupInfo
 
 Group = Annotated[str, typer.Argument(help="The group's name.", metavar="GROUP")]
 
@@ -131,7 +132,7 @@ def state_text(state: str) -> str:
 
 
 def _admin(session: Session) -> "Admin":
-    from penstock.client.admin import Admin
+    from penstock.client.admin.admin import Admin
 
     return Admin(session.bootstrap, debug=session.debug)
 

@@ -9,10 +9,11 @@ import typer
 from penstock.cli.command import Session, command
 from penstock.cli.errors import CommandError, WrongUseError
 from penstock.cli.options import parse_time
-from penstock.cli.output import count_text, print_json, print_table
+from penstock.cli.output import print_json, print_table
+from penstock.core.text import count_text
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin, Move, ResetTo
+    from penstock.client.admin.admin import Admin, Move, ResetTo
 
 _WHERE = "Where to (one of these)"
 _EXAMPLES = (
@@ -73,7 +74,7 @@ def reset(
     taken back.
     """
     to = _place(to_earliest, to_latest, to_offset, to_time, shift_by)
-    from penstock.client.admin import Admin
+    from penstock.client.admin.admin import Admin
 
     admin = Admin(session.bootstrap, debug=session.debug)
     topics = list(dict.fromkeys(topic)) if topic else _topics_of(admin, group)
@@ -112,7 +113,7 @@ def _place(
         except (OverflowError, ValueError, OSError) as error:
             raise WrongUseError(f"--to-time {to_time!r} is not a time that a clock shows") from error
     if shift_by is not None:
-        from penstock.client.admin import Shift
+        from penstock.client.admin.admin import Shift
 
         return Shift(shift_by)
     assert to_offset is not None
@@ -121,7 +122,7 @@ def _place(
 
 def _topics_of(admin: "Admin", group: str) -> list[str]:
     """Not its retry topics: what waits there has failed, and is nowhere else."""
-    from penstock.client.retry import retry_topic
+    from penstock.client.retry.policy import retry_topic
 
     found = admin.describe_group(group)
     read = {one.topic for one in found.offsets if one.committed is not None}

@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.command import AsJson, Bootstrap, Debug, RootOptions, is_usage_error, say_error
 from penstock.cli.errors import INTERRUPTED, WRONG_USE
-from penstock.cli.streams import open_closed_streams
+from penstock.cli.running.streams import open_closed_streams
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -52,22 +52,20 @@ def _register() -> None:
     """Each module adds its commands to the app it is given."""
     from penstock.cli import (
         bench,
-        broker,
         broker_admin,
-        cluster,
         consume,
         dlq,
         doctor,
         group,
-        pipeline,
         plan,
         produce,
         status,
         topic,
-        up,
         verify,
         why,
     )
+    from penstock.cli.pipeline import commands as pipeline
+    from penstock.cli.running import broker, cluster, up
 
     for module in (
         up,

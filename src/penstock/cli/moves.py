@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.client.cluster_info import Place, Progress
+from penstock.client.admin.cluster_info import Progress
+from penstock.client.raw.model import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_info import ClusterInfo
+    from penstock.client.admin.cluster_info import ClusterInfo
 
 # A replica without any bytes is work, too.
 _REPLICA_BYTES_MIN = 1
@@ -16,7 +17,7 @@ class Emptying:
 
     def __init__(self, broker: int) -> None:
         self._broker = broker
-        self._sizes: dict[Place, int] = {}
+        self._sizes: dict[TopicPartition, int] = {}
 
     def progress(self, found: "ClusterInfo") -> Progress:
         held = set(found.on(self._broker))
@@ -35,21 +36,21 @@ class Emptying:
         return Progress(done, sum(self._sizes.values()))
 
 
-def share_for(found: "ClusterInfo", broker: int) -> dict[Place, tuple[int, ...]]:
+def share_for(found: "ClusterInfo", broker: int) -> dict[TopicPartition, tuple[int, ...]]:
     """Where replicas should go so that this broker has its share; empty when it has, or nobody can give."""
-    from penstock.client.cluster_info import BrokerState
-    from penstock.controller.care import Fleet, fill
-    from penstock.controller.placement import Place as Stand
+    from penstock.client.admin.cluster_info import BrokerState
+    from penstock.controller.healing import Fleet, fill
+    from penstock.controller.placement import BrokerLocation
     from penstock.coordination.nodes import PartitionState
 
     takers = [
         one.id for one in found.brokers.values() if one.state is BrokerState.IN_SERVICE or one.id == broker
     ]
-    places = {one.id: Stand(one.rack, one.machine) for one in found.brokers.values()}
+    places = {one.id: BrokerLocation(one.rack, one.machine) for one in found.brokers.values()}
     states = {
         (place.topic.encode(), place.partition): PartitionState(one.replicas, one.in_sync, one.leader)
         for place, one in found.partitions.items()
         if not one.is_moving
     }
     wanted = fill(states, [broker], Fleet(takers, places))
-    return {Place(topic.decode(), number): target for (topic, number), target in wanted.items()}
+    return {TopicPartition(topic.decode(), number): target for (topic, number), target in wanted.items()}

@@ -6,7 +6,8 @@ import typer
 
 from penstock.cli.command import Session, command
 from penstock.cli.options import parse_count, parse_duration, parse_size
-from penstock.cli.output import count_text, print_json, print_table, size_text
+from penstock.cli.output import print_json, print_table
+from penstock.core.text import count_text, size_text
 
 if TYPE_CHECKING:
     from penstock.cli.sizing import Machine, Plan

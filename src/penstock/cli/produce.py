@@ -11,7 +11,8 @@ import typer
 from penstock.cli.command import Session, command, hush_stdout, say, say_error
 from penstock.cli.errors import FAILED, INTERRUPTED, WrongUseError
 from penstock.cli.options import parse_pairs
-from penstock.cli.output import count_text, print_json, size_text
+from penstock.cli.output import print_json
+from penstock.core.text import count_text, size_text
 
 _EXAMPLES = (
     "echo hello | penstock produce greetings",
@@ -63,7 +64,7 @@ def produce(
 
     Tags travel in the header `tags`, separated by commas. The exit code is 1 when any message failed.
     """
-    from penstock.client.console_producer import ConsoleProducer
+    from penstock.client.console.producer import ConsoleProducer
 
     headers = _headers(tag, header)
     check_acks(acks)

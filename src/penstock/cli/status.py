@@ -8,15 +8,17 @@ import typer
 
 from penstock.cli.broker_admin import broker_json, print_brokers
 from penstock.cli.command import Session, command
-from penstock.cli.output import count_text, print_json, print_table, size_text
+from penstock.cli.output import print_json, print_table
 from penstock.cli.progress import Pace, bar_text, left_text
-from penstock.client.cluster_info import BrokerState
+from penstock.client.admin.cluster_info import BrokerState
+from penstock.core.text import count_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.client.cluster_admin import ClusterAdmin
-    from penstock.client.cluster_info import ClusterInfo, Place, Progress
+    from penstock.client.admin.brokers import ClusterAdmin
+    from penstock.client.admin.cluster_info import ClusterInfo, Progress
+    from penstock.client.raw.model import TopicPartition
 
 _EXAMPLES = ("penstock status", "penstock status --watch", "penstock status --wait && penstock verify")
 # Between two looks, to see how fast replicas move.
@@ -45,7 +47,7 @@ def status(
 
     With --wait it goes on when all replicas are in sync and none moves: between two brokers of a rolling restart.
     """
-    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.connect import reach
 
     reach(session.bootstrap)
@@ -82,7 +84,7 @@ class Outlook:
         self._admin = admin
         self._pace = Pace()
         self.found: ClusterInfo
-        self._moves: dict[Place, Progress] = {}
+        self._moves: dict[TopicPartition, Progress] = {}
 
     def look(self, *, twice: bool) -> None:
         """Once more; and again a moment later, where something moves and `twice` is asked for."""
@@ -180,7 +182,7 @@ class Outlook:
         }
 
 
-def _names(places: "Sequence[Place]") -> str:
+def _names(places: "Sequence[TopicPartition]") -> str:
     shown = ", ".join(str(place) for place in places[:_NAMED_MAX])
     return shown if len(places) <= _NAMED_MAX else f"{shown} and {len(places) - _NAMED_MAX} more"
 

@@ -10,11 +10,12 @@ import typer
 from penstock.cli.command import Session, command, say_error
 from penstock.cli.errors import CommandError, WrongUseError
 from penstock.cli.options import parse_pairs
-from penstock.cli.output import count_text, print_json, print_table
+from penstock.cli.output import print_json, print_table
 from penstock.core.errors import PenstockError
+from penstock.core.text import count_text
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin, TopicInfo
+    from penstock.client.admin.admin import Admin, TopicInfo
 
 _RETIRE_TO = "penstock.retire.to"
 
@@ -214,7 +215,7 @@ def delete(session: Session, name: Name) -> None:
 
 
 def _admin(session: Session) -> "Admin":
-    from penstock.client.admin import Admin
+    from penstock.client.admin.admin import Admin
 
     return Admin(session.bootstrap, debug=session.debug)
 

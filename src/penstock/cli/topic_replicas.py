@@ -8,18 +8,19 @@ import typer
 
 from penstock.cli.command import Session, say_error
 from penstock.cli.errors import INTERRUPTED, CommandError
-from penstock.cli.output import count_text
+from penstock.core.text import count_text
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_admin import ClusterAdmin
-    from penstock.client.cluster_info import ClusterInfo, Place
+    from penstock.client.admin.brokers import ClusterAdmin
+    from penstock.client.admin.cluster_info import ClusterInfo
+    from penstock.client.raw.model import TopicPartition
 
 _POLL_SECONDS = 0.5
 
 
 def set_replicas(session: Session, topic: str, count: int) -> None:
     """Returns when every partition has so many, in sync."""
-    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.connect import reach
 
     reach(session.bootstrap)
@@ -38,14 +39,13 @@ def set_replicas(session: Session, topic: str, count: int) -> None:
                 raise typer.Exit(INTERRUPTED) from None
 
 
-def planned(found: "ClusterInfo", topic: str, count: int) -> "dict[Place, tuple[int, ...]]":
+def planned(found: "ClusterInfo", topic: str, count: int) -> "dict[TopicPartition, tuple[int, ...]]":
     """Where the replicas of a topic should be, of those partitions that have more or fewer than so many."""
-    from penstock.client.cluster_info import BrokerState
-    from penstock.controller.placement import Place as Stand
-    from penstock.controller.placement import best, machine_count
+    from penstock.client.admin.cluster_info import BrokerState
+    from penstock.controller.placement import BrokerLocation, best, machine_count
 
     takers = [one.id for one in found.brokers.values() if one.state is BrokerState.IN_SERVICE]
-    stands = {one.id: Stand(one.rack, one.machine) for one in found.brokers.values()}
+    stands = {one.id: BrokerLocation(one.rack, one.machine) for one in found.brokers.values()}
     most = machine_count(takers, stands)
     if count > most:
         raise CommandError(

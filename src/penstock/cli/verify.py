@@ -7,11 +7,13 @@ import typer
 
 from penstock.cli.command import Session, command, say_error
 from penstock.cli.errors import FAILED, CommandError, WrongUseError
-from penstock.cli.output import count_text, print_json, print_table, size_text
+from penstock.cli.output import print_json, print_table
+from penstock.core.text import count_text, size_text
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_info import ClusterInfo, Place
-    from penstock.client.replica_verify import Verdict
+    from penstock.client.admin.cluster_info import ClusterInfo
+    from penstock.client.raw.model import TopicPartition
+    from penstock.diagnosis.replica_verify import Verdict
 
 _LINES_MAX = 20
 
@@ -73,9 +75,9 @@ def verify(
 
 def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":
     from penstock.cli.progress import Bar
-    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.connect import reach
-    from penstock.client.replica_verify import Verifier
+    from penstock.diagnosis.replica_verify import Verifier
 
     reach(session.bootstrap)
     with ClusterAdmin(session.bootstrap) as admin:
@@ -102,7 +104,7 @@ def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":
     return verdicts
 
 
-def _chosen(found: "ClusterInfo", topic: str | None) -> "list[Place]":
+def _chosen(found: "ClusterInfo", topic: str | None) -> "list[TopicPartition]":
     places = [place for place in found.partitions if topic is None or place.topic == topic]
     if topic is not None and not places:
         raise CommandError(f"there is no topic {topic}: see `penstock topic list`")
@@ -146,7 +148,7 @@ def _print(verdicts: "list[Verdict]") -> None:
 
 def _unread_lines(verdicts: "list[Verdict]") -> list[str]:
     """One for each broker and reason: a broker that is missing is missed by all its partitions."""
-    places: dict[tuple[int, str], list[Place]] = {}
+    places: dict[tuple[int, str], list[TopicPartition]] = {}
     for one in verdicts:
         for broker, why in one.unread.items():
             places.setdefault((broker, why), []).append(one.place)
@@ -156,7 +158,7 @@ def _unread_lines(verdicts: "list[Verdict]") -> list[str]:
     ]
 
 
-def _named(places: "list[Place]") -> str:
+def _named(places: "list[TopicPartition]") -> str:
     return str(places[0]) if len(places) == 1 else f"{places[0]} and {len(places) - 1} more partitions"
 
 

@@ -10,8 +10,8 @@ from penstock.cli.options import parse_duration
 from penstock.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from penstock.cli.group_watch import Flow, Watch
-    from penstock.client.admin import Admin
+    from penstock.client.admin.admin import Admin
+    from penstock.diagnosis.group_watch import Flow, Watch
 
 _EXAMPLES = ("penstock why billing", "penstock why billing --over 30s", "penstock why orders --json")
 # Between two looks: often enough to see members come and go, rarely enough to cost the broker nothing.
@@ -39,16 +39,16 @@ def why(
     Changes nothing.
     """
     seconds = parse_duration("--over", over)
-    from penstock.cli.check_group import group_findings
     from penstock.cli.findings import print_findings
-    from penstock.cli.retries import retries_json
-    from penstock.client.admin import Admin
+    from penstock.client.admin.admin import Admin
+    from penstock.diagnosis.group import group_findings
+    from penstock.diagnosis.retries import retries_json
 
     admin = Admin(session.bootstrap, debug=session.debug)
     watch = _watch(admin, name, seconds)
     if watch is None:
         from penstock.cli.why_topic import tell
-        from penstock.client.cluster_admin import ClusterAdmin
+        from penstock.client.admin.brokers import ClusterAdmin
 
         with ClusterAdmin(session.bootstrap) as cluster:
             tell(admin, cluster, name, json=session.json)
@@ -76,8 +76,8 @@ def why(
 
 def _watch(admin: "Admin", group: str, seconds: float) -> "Watch | None":
     """None for a topic of that name, where no group has it."""
-    from penstock.cli.group_watch import Watch
     from penstock.client.errors import ClientError
+    from penstock.diagnosis.group_watch import Watch
 
     is_topic = group in {topic.name for topic in admin.topics()}
     # A group that is not there would be waited for, where no broker can coordinate groups yet.

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.check_topic import Move, TopicHealth, topic_findings
 from penstock.cli.findings import print_findings
 from penstock.cli.output import print_json
+from penstock.diagnosis.topic import Move, TopicHealth, topic_findings
 
 if TYPE_CHECKING:
-    from penstock.client.admin import Admin
-    from penstock.client.cluster_admin import ClusterAdmin
+    from penstock.client.admin.admin import Admin
+    from penstock.client.admin.brokers import ClusterAdmin
 
 
 def tell(admin: "Admin", cluster: "ClusterAdmin", name: str, *, json: bool) -> None:
@@ -50,7 +50,7 @@ def tell(admin: "Admin", cluster: "ClusterAdmin", name: str, *, json: bool) -> N
 
 
 def health(admin: "Admin", cluster: "ClusterAdmin", name: str) -> TopicHealth:
-    from penstock.client.admin_topics import RETIRE_TO
+    from penstock.client.admin.topics import RETIRE_TO
     from penstock.client.raw import RawError
 
     partitions = next(one.partitions for one in admin.topics() if one.name == name)

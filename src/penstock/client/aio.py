@@ -20,19 +20,19 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.consuming.gathering import Gathering
+from penstock.client.consuming.reader import WAIT_SECONDS
+from penstock.client.consuming.stopping import Stop
 from penstock.client.delivery import Delivery, DeliveryBatch
 from penstock.client.errors import ClientError
-from penstock.client.gathering import Gathering
 from penstock.client.message import Message
 from penstock.client.producer import BufferFullError, Producer
-from penstock.client.reader import WAIT_SECONDS
-from penstock.client.stopping import Stop
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-log = logging.getLogger("penstock.client")
+logger = logging.getLogger("penstock.client")
 
 _ROOM_SECONDS = 0.005
 
@@ -167,7 +167,7 @@ class AsyncConsumer:
             if consumer is not None:
                 consumer.close()
         except ClientError as error:
-            log.warning("a consumer that nobody waited for could not be closed: %r", error)
+            logger.warning("a consumer that nobody waited for could not be closed: %r", error)
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.restore()
@@ -184,7 +184,7 @@ class AsyncConsumer:
         try:
             await self._idle()
         except Exception as error:
-            log.warning("the consumer was closed before anybody heard of this: %r", error)
+            logger.warning("the consumer was closed before anybody heard of this: %r", error)
         if closing is not None:
             await asyncio.shield(closing)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.client.polling import Pump
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _watching = threading.Lock()  # held for a few instructions, and only by those who wait
 
@@ -70,7 +70,7 @@ class Delivery:
             try:
                 watcher()
             except Exception:  # who waits badly must not keep the report from those who wait as well
-                log.exception("whoever waited for a delivery could not be told")
+                logger.exception("whoever waited for a delivery could not be told")
 
     def give_up(self) -> None:
         """Its report will not come any more: as if it had failed, for nobody can say that it has not."""

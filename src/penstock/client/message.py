@@ -7,7 +7,8 @@ from functools import lru_cache
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from penstock.client import retry_headers, tags
+from penstock.client import tags
+from penstock.client.retry import headers as retry_headers
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -17,7 +18,7 @@ ValueReader = Callable[["Message", bytes], Any]
 
 ID_HEADER = "penstock-id"
 
-log = logging.getLogger("penstock.client")
+logger = logging.getLogger("penstock.client")
 
 # Called from C, which always looks whether the binding left an error behind beside its answer. A call that the
 # interpreter has made fast does not, and the error came up anywhere later.
@@ -37,10 +38,10 @@ def headers_of(raw: "RawMessage") -> Headers:
 
 @lru_cache(maxsize=100)
 def _warn(topic: str | None) -> None:
-    log.warning("headers in %s are left out: one has a name that is not UTF-8 (this is said once)", topic)
+    logger.warning("headers in %s are left out: one has a name that is not UTF-8 (this is said once)", topic)
 
 
-class Place(NamedTuple):
+class Origin(NamedTuple):
     """Where a message was first stored."""
 
     topic: str
@@ -138,10 +139,10 @@ class Message:
         return retry_headers.failures(self.headers) + 1 if believed else 1
 
     @property
-    def origin(self) -> Place:
+    def origin(self) -> Origin:
         """Where it was first stored: itself, unless it comes from a retry or dead-letter topic."""
         found = retry_headers.origin_in(self.topic, self.headers)
-        return Place(*(found or (self.topic, self.partition, self.offset)))
+        return Origin(*(found or (self.topic, self.partition, self.offset)))
 
     def __repr__(self) -> str:
         return f"<Message {self.topic}[{self.partition}]@{self.offset} key={self.key!r}>"

@@ -25,7 +25,7 @@ from penstock.client.undisturbed import Undisturbed
 if TYPE_CHECKING:
     from confluent_kafka import Producer as RawProducer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.01
 # Below the binding's 0.2 s: a longer flush is several calls there, and goes on behind a fatal error with that exception
@@ -114,9 +114,9 @@ class Pump:
             poll(seconds)
         except Exception as error:
             if is_fatal(error):
-                log.error("the producer failed for good: %s", error.args[0].str())  # noqa: TRY400 - no trace of ours
+                logger.error("the producer failed for good: %s", error.args[0].str())  # noqa: TRY400 - no trace of ours
             else:
-                log.exception("a callback of the producer's config failed")
+                logger.exception("a callback of the producer's config failed")
         finally:
             self._polling.release()
 
@@ -134,7 +134,7 @@ class Pump:
                     try:
                         self._callbacks[0]()
                     except Exception:  # its own affair: the thread that happened to notice must go on
-                        log.exception("a callback of a delivery failed")
+                        logger.exception("a callback of a delivery failed")
                     finally:  # one that was interrupted has been called
                         self._callbacks.popleft()
             finally:
@@ -225,14 +225,14 @@ class Pump:
         try:
             self.flush(seconds)
         except ClientError as error:
-            log.warning("while a producer was closed in a hurry: %s", error)
+            logger.warning("while a producer was closed in a hurry: %s", error)
         finally:
             self._give_up()
 
     def _give_up(self) -> None:
         if not len(self.raw):
             return
-        log.warning("%d messages are given up unacknowledged: the producer is closed", len(self.raw))
+        logger.warning("%d messages are given up unacknowledged: the producer is closed", len(self.raw))
         deadline = time.monotonic() + _PURGE_SECONDS
         while len(self.raw) and time.monotonic() < deadline:
             with Undisturbed():
@@ -295,7 +295,7 @@ def _collect(reference: "Callable[[], Pump | None]", wake: threading.Event) -> N
         try:
             pump.collect_once()
         except BaseException:  # also what would end a thread: coroutines wait for this one
-            log.exception("a round of collecting delivery reports failed")
+            logger.exception("a round of collecting delivery reports failed")
             time.sleep(_TICK_SECONDS)
         idle = pump.asleep
         del pump

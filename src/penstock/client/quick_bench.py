@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.connect import MESSAGE_BYTES_MAX, REQUEST_SECONDS, handle_settings
 from penstock.client.errors import ClientError, explained, kafka_errors
 

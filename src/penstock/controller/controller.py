@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
-from penstock.controller.caretaker import AskDisk, Caretaker
 from penstock.controller.election import NOBODY, Rules, lead_by_log_end, needs_log_ends, react
+from penstock.controller.healer import AskDisk, Healer
+from penstock.controller.image_queries import Rewrite, checks_of, moves_on, states_of, world_of
 from penstock.controller.in_sync import WantedIsr, decide
 from penstock.controller.moves import is_moving
 from penstock.controller.retirer import AskLeader, Retirer
-from penstock.controller.sight import Rewrite, checks_of, moves_on, states_of, world_of
 from penstock.coordination import nodes
 from penstock.coordination.election import stand
 from penstock.coordination.image import ClusterImage, Topic
@@ -29,7 +29,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, PenstockError
 from penstock.core.tasks import endless
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How long a controller that was turned down by the store, or that waits for the ends of logs, rests.
 _RETRY_SECONDS = 0.1
@@ -61,7 +61,7 @@ class Controller:
         self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
         self._comparing = asyncio.Event()
         self._compared_since: dict[PartitionKey, float] = {}  # partitions whose suspects' logs decide
-        self.care = Caretaker(metadata, config, lambda: self.is_active, ask_disk)
+        self.care = Healer(metadata, config, lambda: self.is_active, ask_disk)
         self.retirer = Retirer(metadata, config, lambda: self.is_active, clock, ask_retiring)
         metadata.guard = self._guard
 
@@ -88,7 +88,7 @@ class Controller:
     def resign(self) -> None:
         """The session is over, or another one was elected."""
         if self._mandate is not None:
-            log.info("broker %d is no longer controller", self._broker)
+            logger.info("broker %d is no longer controller", self._broker)
         self._mandate = None
 
     async def run(self) -> None:
@@ -134,14 +134,14 @@ class Controller:
                 self.resign()
             return False
         except PenstockError as error:
-            log.warning("the controller could not write: %s", error)
+            logger.warning("the controller could not write: %s", error)
             return False
         return True
 
     async def _stand(self) -> None:
         self._mandate = await stand(self._metadata.tree, self._broker)
         if self._mandate is not None:
-            log.info("broker %d is controller, version %d", self._broker, self._mandate.version)
+            logger.info("broker %d is controller, version %d", self._broker, self._mandate.version)
             await self._metadata.load()  # nothing that others wrote may be missed
             await self._metadata.sweep_orphans()
             self.care.wake()
@@ -165,7 +165,7 @@ class Controller:
 
     def _moved(self, count: int) -> None:
         if count:
-            log.info("replicas of %d partitions have moved", count)
+            logger.info("replicas of %d partitions have moved", count)
             self.care.wake()  # others may wait for their turn
 
     async def _go_on_with_moves(self) -> None:
@@ -266,7 +266,7 @@ class Controller:
             if registered is not None:
                 ends = await self._ask_log_ends(registered, wanted)
         except (OSError, TimeoutError, KeyError, PenstockError) as error:
-            log.info("broker %d does not tell how long its logs are: %s", broker, error)
+            logger.info("broker %d does not tell how long its logs are: %s", broker, error)
         await told.put((broker, ends))
 
     # -- what leaders ask for --------------------------------------------------------------------------------

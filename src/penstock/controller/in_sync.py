@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from penstock.controller.election import Rules, with_isr
+from penstock.controller.image_queries import world_of
 from penstock.controller.moves import finish
-from penstock.controller.sight import world_of
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode

@@ -15,15 +15,15 @@ from penstock.core.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerLocation:
     """Where a broker stands; unknown racks are one rack, unknown machines are all different."""
 
     rack: str | None = None
     machine: str | None = None
 
 
-Places = Mapping[int, Place]
-_NOWHERE = Place()
+BrokerLocations = Mapping[int, BrokerLocation]
+_NOWHERE = BrokerLocation()
 
 
 def place(
@@ -32,7 +32,7 @@ def place(
     brokers: Sequence[int],
     *,
     start: int,
-    places: Places | None = None,
+    places: BrokerLocations | None = None,
 ) -> list[tuple[int, ...]]:
     """Replicas for each partition, its leader first; `start` says which broker the first leader is.
 
@@ -66,7 +66,7 @@ def place(
 
 
 def best(
-    replicas: Iterable[int], candidates: Iterable[int], places: Places, rank: Mapping[int, int]
+    replicas: Iterable[int], candidates: Iterable[int], places: BrokerLocations, rank: Mapping[int, int]
 ) -> int | None:
     """Who should join these replicas: on another machine, in the rack that has fewest of them, then by `rank`."""
     taken = list(replicas)
@@ -78,7 +78,7 @@ def best(
     )
 
 
-def alternating(brokers: Iterable[int], places: Places) -> list[int]:
+def alternating(brokers: Iterable[int], places: BrokerLocations) -> list[int]:
     """All brokers, each in another rack than the one before it as far as racks last, and so for machines."""
     racks: dict[str | None, dict[object, list[int]]] = {}
     for one in brokers:
@@ -88,7 +88,7 @@ def alternating(brokers: Iterable[int], places: Places) -> list[int]:
     return _in_turn([_in_turn(list(machines.values())) for _, machines in ordered])
 
 
-def machine_count(brokers: Iterable[int], places: Places) -> int:
+def machine_count(brokers: Iterable[int], places: BrokerLocations) -> int:
     """How many replicas a partition can have at most."""
     return len({_machine(one, places) for one in brokers})
 
@@ -97,7 +97,7 @@ def _in_turn(rows: Sequence[Sequence[int]]) -> list[int]:
     return [one for column in zip_longest(*rows) for one in column if one is not None]
 
 
-def _machine(broker: int, places: Places) -> object:
+def _machine(broker: int, places: BrokerLocations) -> object:
     machine = places.get(broker, _NOWHERE).machine
     return broker if machine is None else machine
 

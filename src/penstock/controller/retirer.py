@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
+from penstock.controller.image_queries import checks_of
 from penstock.controller.retiring import (
     RETIRE_TO,
     Sighting,
@@ -23,7 +24,6 @@ from penstock.controller.retiring import (
     to_close,
     to_freeze,
 )
-from penstock.controller.sight import checks_of
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import PartitionState
@@ -31,7 +31,7 @@ from penstock.coordination.tree import Check
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
 # Producers that look for a partition's leader ask every second or more often.
@@ -97,7 +97,7 @@ class Retirer:
             try:
                 complete = await self._tend(name) and complete
             except PenstockError as error:
-                log.info("%s: its retired partitions could not be looked after: %s", name, error)
+                logger.info("%s: its retired partitions could not be looked after: %s", name, error)
                 complete = False
         return self.config.penstock_retire_check_interval_ms / 1000 if complete else _RETRY_SECONDS
 
@@ -113,7 +113,7 @@ class Retirer:
             limits = {number: offset for number, (offset, _) in told.items()}
             await self._write(topic, {n: self._frozen(topic, n, limits[n]) for n in limits}, lives)
             for number, limit in limits.items():
-                log.info("%s-%d: retired at offset %d", name, number, limit)
+                logger.info("%s-%d: retired at offset %d", name, number, limit)
             return len(limits) == len(wanted)
         await self._look(topic)
         return True
@@ -131,7 +131,7 @@ class Retirer:
             await self._write(topic, changed, lives)
             for number, state in changed.items():
                 if state.hidden and not topic.partitions[number].hidden:
-                    log.info("%s-%d: nothing is left to read, so clients forget it", topic.name, number)
+                    logger.info("%s-%d: nothing is left to read, so clients forget it", topic.name, number)
             return
         last = to_close(topic, sightings, grace_ms, self._clock.now_ms())
         if last is not None:
@@ -147,8 +147,8 @@ class Retirer:
         return [number for (number, _), at_ms in since.items() if now_ms - at_ms >= patience_ms]
 
     async def _sightings(self, topic: Topic) -> dict[int, Sighting]:
-        inlets = [number for number, state in enumerate(topic.partitions) if state.inlet is not None]
-        told = await self._ask_leaders(topic, inlets, LOOK)
+        retired = [number for number, state in enumerate(topic.partitions) if state.retirement is not None]
+        told = await self._ask_leaders(topic, retired, LOOK)
         return {number: Sighting(offset, written_ms) for number, (offset, written_ms) in told.items()}
 
     async def _drop(self, topic: Topic, last: int) -> None:
@@ -160,7 +160,7 @@ class Retirer:
             configs = configs_after(topic, last)
             gone = {last: removed(topic, last, told[last][0])}
             await self._metadata.drop_partitions(topic, gone, configs, checks)
-            log.info("%s-%d: nobody needs it any more, so it is removed", topic.name, last)
+            logger.info("%s-%d: nobody needs it any more, so it is removed", topic.name, last)
 
     async def _ask_leaders(
         self, topic: Topic, numbers: Sequence[int], what: int
@@ -175,7 +175,7 @@ class Retirer:
             try:
                 told.update(await self._ask(leader, topic.name, epochs, what))
             except (OSError, TimeoutError, PenstockError) as error:
-                log.info("broker %d does not tell about %s: %s", leader, topic.name, error)
+                logger.info("broker %d does not tell about %s: %s", leader, topic.name, error)
         return told
 
     def _lives(self, topic: Topic) -> dict[int, Check]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from penstock.coordination.image import Topic
-from penstock.coordination.nodes import InletState, PartitionState, Removed
+from penstock.coordination.nodes import PartitionState, Removed, RetirementState
 
 RETIRE_TO = "penstock.retire.to"
 # What is written down of the time of the last write may be as much too old, as a share of the grace.
@@ -22,7 +22,7 @@ _WRITTEN_NOTED = 10
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """An inlet, as its leader describes it."""
+    """An retirement, as its leader describes it."""
 
     start_offset: int
     written_ms: int
@@ -39,12 +39,12 @@ def to_freeze(topic: Topic) -> list[int]:
     return [
         number
         for number in range(live_count(topic), len(topic.partitions))
-        if topic.partitions[number].inlet is None
+        if topic.partitions[number].retirement is None
     ]
 
 
 def frozen(state: PartitionState, number: int, live: int, limit: int, now_ms: int) -> PartitionState:
-    return replace(state, inlet=InletState(limit, number % live, now_ms, state.leader_epoch))
+    return replace(state, retirement=RetirementState(limit, number % live, now_ms, state.leader_epoch))
 
 
 def newly_led(topic: Topic) -> dict[int, int]:
@@ -52,7 +52,7 @@ def newly_led(topic: Topic) -> dict[int, int]:
     return {
         number: state.leader_epoch
         for number, state in enumerate(topic.partitions)
-        if state.inlet is not None and state.inlet.epoch != state.leader_epoch
+        if state.retirement is not None and state.retirement.epoch != state.leader_epoch
     }
 
 
@@ -64,20 +64,20 @@ def seen(
     above_hidden = True
     for number in reversed(range(len(topic.partitions))):
         state = topic.partitions[number]
-        inlet, sighting = state.inlet, sightings.get(number)
-        if inlet is None:
+        retirement, sighting = state.retirement, sightings.get(number)
+        if retirement is None:
             break
-        after = replace(inlet, epoch=state.leader_epoch) if number in found else inlet
+        after = replace(retirement, epoch=state.leader_epoch) if number in found else retirement
         if sighting is not None:
-            if sighting.written_ms - inlet.written_ms > grace_ms // _WRITTEN_NOTED:
+            if sighting.written_ms - retirement.written_ms > grace_ms // _WRITTEN_NOTED:
                 after = replace(after, written_ms=sighting.written_ms)
             if after.epoch == state.leader_epoch:
                 # A log that was lost has room below the limit again: readers are to see what is written there.
-                is_over = sighting.start_offset >= inlet.offset
+                is_over = sighting.start_offset >= retirement.offset
                 after = replace(after, hidden=is_over and (after.hidden or above_hidden))
-        state = replace(state, inlet=after)
+        state = replace(state, retirement=after)
         above_hidden = above_hidden and state.hidden
-        if after != inlet:
+        if after != retirement:
             changed[number] = state
     return changed
 
@@ -97,8 +97,8 @@ def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now
 def removed(topic: Topic, number: int, end: int) -> Removed:
     """What stays known of a partition whose leader takes nothing more, and whose log ends there."""
     state, before = topic.partitions[number], topic.removed.get(number)
-    assert state.inlet is not None
-    end = max(end, state.inlet.offset)  # less is told by a leader that lost its log
+    assert state.retirement is not None
+    end = max(end, state.retirement.offset)  # less is told by a leader that lost its log
     if before is not None:
         end = max(end, before.end)
     return Removed(retired_at(topic, number), end, state.leader_epoch + 1)
@@ -106,16 +106,16 @@ def removed(topic: Topic, number: int, end: int) -> Removed:
 
 def retired_at(topic: Topic, number: int) -> int:
     """Who has read a retired partition up to there has missed nothing."""
-    inlet, before = topic.partitions[number].inlet, topic.removed.get(number)
-    assert inlet is not None
-    if before is not None and inlet.offset == before.end:
+    retirement, before = topic.partitions[number].retirement, topic.removed.get(number)
+    assert retirement is not None
+    if before is not None and retirement.offset == before.end:
         return before.limit  # nobody could read anything in it: who stood in the last one still stands there
-    return inlet.offset
+    return retirement.offset
 
 
 def configs_after(topic: Topic, count: int) -> dict[str, str]:
     """The topic's settings when only `count` partitions are left: nothing is wished for that has come true."""
     configs = dict(topic.configs)
-    if all(state.inlet is None for state in topic.partitions[:count]):
+    if all(state.retirement is None for state in topic.partitions[:count]):
         configs.pop(RETIRE_TO, None)
     return configs

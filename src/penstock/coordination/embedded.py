@@ -34,7 +34,7 @@ from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
 from penstock.core.files import Files, LockedError, OsFiles
 from penstock.core.formats import check_version
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
@@ -168,7 +168,7 @@ class EmbeddedStore:
         self._in_doubt = None
         if number == in_doubt.number:
             self._happened(in_doubt)
-        log.warning("%s was opened again after an I/O error", self._database.path)
+        logger.warning("%s was opened again after an I/O error", self._database.path)
 
     async def _previous_write(self) -> None:
         """A cancelled caller gives up its turn while its write is still under way: let it finish first."""

@@ -45,7 +45,7 @@ class Topic:
     version: int
     # See `TopicRecord`.
     first_epoch: int = 0
-    # How many of the partitions clients are told of: all, but for inlets nobody reads from any more.
+    # How many of the partitions clients are told of: all, but for retired nobody reads from any more.
     shown: int = 0
     # See `TopicRecord`.
     removed: Mapping[int, Removed] = field(default_factory=lambda: NONE_REMOVED)

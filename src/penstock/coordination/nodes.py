@@ -61,7 +61,7 @@ class MetadataError(CoordinationError):
 
 
 @dataclass(frozen=True, slots=True)
-class InletState:
+class RetirementState:
     """What makes a partition a retired one; see ADR 11."""
 
     # Below it, readers find what they always found; from it on, records are moved elsewhere.
@@ -91,13 +91,13 @@ class PartitionState:
     # While replicas move: those that come and those that go. In both: came with a move that was taken back.
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    inlet: InletState | None = None
+    retirement: RetirementState | None = None
 
     @property
     def hidden(self) -> bool:
         """Whether clients are not told of it. After an election they are, for a while: who writes has to find it."""
-        inlet = self.inlet
-        return inlet is not None and inlet.hidden and inlet.epoch == self.leader_epoch
+        retirement = self.retirement
+        return retirement is not None and retirement.hidden and retirement.epoch == self.leader_epoch
 
     @property
     def target(self) -> tuple[int, ...]:
@@ -245,8 +245,9 @@ def encode_partition(state: PartitionState) -> bytes:
     for name in _RARE_SETS:
         if members := getattr(state, name):
             fields[name] = members
-    if (inlet := state.inlet) is not None:
-        fields["inlet"] = (inlet.offset, inlet.into, inlet.written_ms, inlet.epoch, int(inlet.hidden))
+    if (retirement := state.retirement) is not None:
+        into, written_ms, epoch = retirement.into, retirement.written_ms, retirement.epoch
+        fields["inlet"] = (retirement.offset, into, written_ms, epoch, int(retirement.hidden))
     return _dump(fields)
 
 
@@ -261,17 +262,17 @@ def decode_partition(path: str, node: Node) -> PartitionState:
 @lru_cache(maxsize=_CACHED_MAX)
 def _decode_partition(data: bytes, version: int) -> PartitionState:
     fields = _fields(data)
-    inlet = None
+    retirement = None
     if "inlet" in fields:
         offset, into, written_ms, epoch, hidden = map(int, fields["inlet"])
-        inlet = InletState(offset, into, written_ms, epoch, bool(hidden))
+        retirement = RetirementState(offset, into, written_ms, epoch, bool(hidden))
     return PartitionState(
         replicas=tuple(int(replica) for replica in fields["replicas"]),
         isr=tuple(int(replica) for replica in fields["isr"]),
         leader=int(fields["leader"]),
         leader_epoch=int(fields["leader_epoch"]),
         partition_epoch=version,
-        inlet=inlet,
+        retirement=retirement,
         **{name: tuple(int(one) for one in fields[name]) for name in _RARE_SETS if name in fields},
     )
 

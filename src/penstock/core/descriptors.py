@@ -30,7 +30,7 @@ from penstock.core.limits import CONNECTION_DESCRIPTORS, LENT_FILES_SHARE, OTHER
 if TYPE_CHECKING:
     from penstock.core.files import File
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Files that were used since they were last looked at get another chance, but nobody looks for longer than this.
 _CHANCES = 64
@@ -166,7 +166,7 @@ class Descriptors:
             problem = (
                 f"all {self.files_max} files that may be open at once are in use: raise the limit (ulimit -n)"
             )
-            log.warning("a file is not opened: %s; %d wait to be synced", problem, self.unsynced)
+            logger.warning("a file is not opened: %s; %d wait to be synced", problem, self.unsynced)
             raise TooManyFilesError(problem)
 
     def _shelve(self, holder: Holder) -> None:

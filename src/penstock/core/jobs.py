@@ -15,7 +15,7 @@ from penstock.core.lease import Hold
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Jobs:
@@ -57,4 +57,4 @@ class Jobs:
 
 def _report(what: str, job: asyncio.Future[Any]) -> None:
     if not job.cancelled() and (error := job.exception()) is not None:
-        log.error("%s: %s", what, error, exc_info=error)
+        logger.error("%s: %s", what, error, exc_info=error)

@@ -2,7 +2,7 @@
 
 from penstock.core.jobs import Jobs
 from penstock.core.lease import Hold
-from penstock.storage.cleaner_checkpoint import Cleaned, CleanedNote
+from penstock.storage.compaction.checkpoint import Cleaned, CleanedNote
 from penstock.storage.log import Log
 
 

@@ -25,7 +25,7 @@ SESSION_ERRORS = frozenset(
 )
 
 
-class Place(NamedTuple):
+class FetchPosition(NamedTuple):
     """What is asked for of a partition."""
 
     leader_epoch: int
@@ -39,11 +39,11 @@ class LeaderSession:
     def __init__(self) -> None:
         self.id = _NONE
         self.epoch = _FULL
-        self._told: dict[Key, Place] = {}
-        self._asked: dict[Key, Place] | None = None
+        self._told: dict[Key, FetchPosition] = {}
+        self._asked: dict[Key, FetchPosition] | None = None
         self._missed: set[Key] = set()
 
-    def ask(self, wanted: dict[Key, Place]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+    def ask(self, wanted: dict[Key, FetchPosition]) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
         """What the next request names, beside `id` and `epoch`, so that it asks for all that is wanted."""
         self._asked = wanted
         told = self._told if self.epoch != _FULL else {}
@@ -81,7 +81,7 @@ class LeaderSession:
         self.epoch = _FULL
 
 
-def _partition(index: int, place: Place) -> FetchPartition:
+def _partition(index: int, place: FetchPosition) -> FetchPartition:
     return FetchPartition(
         partition=index,
         current_leader_epoch=place.leader_epoch,

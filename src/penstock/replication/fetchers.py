@@ -17,7 +17,7 @@ from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.tasks import Tasks
-from penstock.replication.fetch_session import SESSION_ERRORS, Key, LeaderSession, Place
+from penstock.replication.fetch_session import SESSION_ERRORS, FetchPosition, Key, LeaderSession
 from penstock.replication.following import Follower
 from penstock.replication.leader_questions import LeaderQuestions
 from penstock.replication.partition import Partition
@@ -26,7 +26,7 @@ from penstock.replication.throttle import FOLLOWER_REPLICAS, Throttle
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FETCH_VERSION = 17
 _TOO_EARLY = (
@@ -111,7 +111,7 @@ class Fetchers:
         await asyncio.shield(self._failure)
 
     def _ended(self, name: str, error: BaseException) -> None:
-        log.error("the %s failed", name, exc_info=error)
+        logger.error("the %s failed", name, exc_info=error)
         if not self._failure.done():
             self._failure.set_exception(error)
             self._failure.exception()  # `run` may never come to look
@@ -167,7 +167,7 @@ class Fetcher:
             try:
                 answers = await self._ask()
             except PeerError as error:
-                log.info("broker %d: %s", self._leader, error)
+                logger.info("broker %d: %s", self._leader, error)
                 await self._rest(self._backoff_s)
                 continue
             for partition, asked, answer in answers:
@@ -310,7 +310,7 @@ class Fetcher:
 
     def _request(self) -> tuple[FetchRequest, dict[Key, tuple[Partition, _Followed]]]:
         config, now = self._owner.config, asyncio.get_running_loop().time()
-        wanted: dict[Key, Place] = {}
+        wanted: dict[Key, FetchPosition] = {}
         asked: dict[Key, tuple[Partition, _Followed]] = {}
         for partition, followed in self.partitions.items():
             one = partition.log
@@ -318,7 +318,9 @@ class Fetcher:
                 continue
             key = (partition.topic_id, partition.index)
             size_max = self._max_bytes(partition)
-            wanted[key] = Place(followed.epoch, one.end_offset, one.epochs.latest, one.start_offset, size_max)
+            wanted[key] = FetchPosition(
+                followed.epoch, one.end_offset, one.epochs.latest, one.start_offset, size_max
+            )
             asked[key] = (partition, followed)
         topics, forgotten = self._session.ask(wanted)
         request = FetchRequest(

@@ -36,7 +36,7 @@ from penstock.storage.replicated import GapError, UnknownStartError, append_repl
 from penstock.storage.segment import DamagedSegmentError
 from penstock.wire.kafka.generated.fetch import PartitionData
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Follower:
@@ -77,7 +77,7 @@ class Follower:
             partition.told_committed(answer.high_watermark)
             await self._advance_start(partition, answer.log_start_offset)
         except (ApiError, StorageError, PeerError) as error:
-            log.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
+            logger.warning("%s-%d cannot follow its leader: %s", partition.topic, partition.index, error)
             went_well = False
         if partition.sync_before_ack and answer.records:
             # Also what was taken over before something went wrong: the next fetch says that we have it.
@@ -196,7 +196,7 @@ class Follower:
             try:
                 is_of_use = is_of_use and await self._cut(partition, hold, part_at)
             except ShortageError as error:
-                log.warning("%s-%d cannot be cut yet: %s", partition.topic, partition.index, error)
+                logger.warning("%s-%d cannot be cut yet: %s", partition.topic, partition.index, error)
                 return False
         return is_of_use or await self._begin_anew(partition, start, 0, leader)
 
@@ -206,12 +206,12 @@ class Follower:
         try:
             await self._cut_to(partition, hold, offset)
         except DamagedSegmentError as error:
-            log.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)  # noqa: TRY400
+            logger.error("%s-%d cannot be cut: %s", partition.topic, partition.index, error)  # noqa: TRY400
             if not partition.in_sync:
                 return False
             partition.sync_failed(str(error))
         if partition.high_watermark > one.end_offset:
-            log.error("%s-%d: committed records were cut off", partition.topic, partition.index)
+            logger.error("%s-%d: committed records were cut off", partition.topic, partition.index)
             partition.limits.move(one.end())
         return True
 
@@ -221,7 +221,9 @@ class Follower:
         try:
             job = one.truncation(offset)
             if job is not None:
-                log.info("%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset)
+                logger.info(
+                    "%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset
+                )
                 await self._jobs.run(job.run, hold=hold)
                 one.truncated(job)
         except DamagedSegmentError:
@@ -250,13 +252,13 @@ class Follower:
                 await self._lack_tombstones(partition, tombstones)
             producers = await leader.producers_below(start) if start else ProducerState()
         except (PeerError, StorageError) as error:
-            log.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
+            logger.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
             return False
         hold = await _may_cut(partition)
         if hold is None:
             return False
         with hold:
-            log.warning(
+            logger.warning(
                 "%s-%d: copied anew from its leader, from %d on", partition.topic, partition.index, start
             )
             return await self._replace(partition, hold, partial(made, partition.log, start, producers))

@@ -14,7 +14,7 @@ from penstock.core.lease import Hold, Work
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How long a sync waits that found no descriptor.
 _AGAIN_SECONDS = 0.1
@@ -110,12 +110,12 @@ class GroupCommit:
             if isinstance(error, StorageError):
                 self._on_failure(str(error))
             else:  # not the disk: its files are not what they should be, and other logs' may well be
-                log.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
+                logger.error("%s-%d cannot be synced", partition.topic, partition.index, exc_info=error)
             return
         try:
             partition.synced(job)
         except ShortageError as short:  # where readers may see up to now could not be read
-            log.warning("%s-%d is synced, and no more: %s", partition.topic, partition.index, short)
+            logger.warning("%s-%d is synced, and no more: %s", partition.topic, partition.index, short)
             self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._ask_again, partition)
             return
         except StorageError as failed:

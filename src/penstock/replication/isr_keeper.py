@@ -31,7 +31,7 @@ from penstock.wire.kafka.generated.alter_partition import (
     RequestTopicData,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
 # The controller saw the partition's state and said no: this very request was not carried out and never will be.
@@ -128,7 +128,7 @@ class IsrKeeper:
                 try:
                     await self._send(proposals)
                 except PenstockError as error:
-                    log.info("the controller does not answer: %s", error)
+                    logger.info("the controller does not answer: %s", error)
                     self._wanting.update(dict.fromkeys(wanting[at + ISR_PROPOSALS_MAX :]))
                     break
             again = [one for one in asked if one.leading is not None and one.leading.pending is not None]

@@ -22,7 +22,7 @@ UNKNOWN = -1
 NO_LIMIT = -1
 
 
-class Course(Enum):
+class FetchVerdict(Enum):
     """What is left to a follower with the log it has."""
 
     GO_ON = auto()
@@ -152,7 +152,7 @@ class Leading:
         one.fetched_at, one.leader_end, one.heard = now, leader_end, True
         return True
 
-    def course(self, replica: int, offset: int, epoch: int, own: range, tombstones: int) -> Course:
+    def verdict(self, replica: int, offset: int, epoch: int, own: range, tombstones: int) -> FetchVerdict:
         """Whether a follower at `offset`, whose last batch is of `epoch`, may go on with the log it has; ours is `own`.
 
         Not one without a batch that does not begin where ours does: its beginning may be of a history that an unclean
@@ -166,10 +166,10 @@ class Leading:
         missed = offset < min(tombstones, own.stop) and one.copied_without < tombstones
         # Who may lead has had everything committed, and must keep it: tombstones go only below the high watermark.
         if not (astray or missed) or replica in self.state.eligible or replica in self.waited_for():
-            return Course.GO_ON
+            return FetchVerdict.GO_ON
         if replica in self.state.suspects:
-            return Course.WAIT
-        return Course.BEGIN_ANEW
+            return FetchVerdict.WAIT
+        return FetchVerdict.BEGIN_ANEW
 
     def lowest_end_since(self, when: float) -> float:
         """Of the followers that have fetched since then: they are on their way, and shall not have to begin anew."""

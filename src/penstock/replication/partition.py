@@ -96,7 +96,7 @@ class Partition:
     ) -> tuple[int, int]:
         """Store a validated batch; returns its (first, last) offset. A repeat gets the offsets it had.
 
-        With `hold` the caller promises to `settle` before anyone is answered.
+        With `hold` the caller promises to `write_held` before anyone is answered.
         """
         if self.retirement is not None:
             self.retirement.admit(self, now_ms)
@@ -108,7 +108,7 @@ class Partition:
         offset = log.append(batch, header, self.leader_epoch, now_ms, hold=hold)
         last_offset = log.end_offset - 1
         if not hold:
-            self.settle()
+            self.write_held()
         return offset, last_offset
 
     def append_relayed(self, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
@@ -118,17 +118,19 @@ class Partition:
         log = self.log
         if log.failed:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
-        word = log.producers.relays.get(relayed_by(header).source)
-        if word is not None:
-            word.is_committed(self.high_watermark)  # it remembers that, also when this one takes its place
+        position = log.producers.relays.get(relayed_by(header).source)
+        if position is not None:
+            position.is_committed(
+                self.high_watermark
+            )  # it remembers that, also when this one takes its place
         repeat = log.producers.check_relayed(header)
         if repeat is not None:
             return repeat.first_offset, repeat.last_offset
         offset = log.append(batch, header, self.leader_epoch, now_ms)
-        self.settle()
+        self.write_held()
         return offset, offset + header.last_offset_delta
 
-    def settle(self) -> None:
+    def write_held(self) -> None:
         """Write what was held back, and commit it or have it synced. ApiError when it cannot be written."""
         log = self.log
         try:

@@ -33,39 +33,39 @@ from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
 from penstock.server.seams import Seams
 from penstock.server.sending import SendBudget
-from penstock.services.archive import ArchiveProgressStore
-from penstock.services.certainty import Certainty
-from penstock.services.cleaner import Cleaner
+from penstock.services.batch_opening import Openings
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_kind import GroupKind
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
 from penstock.services.coordinator.runtime import CoordinatorRuntime
-from penstock.services.deletions import DeletionService
-from penstock.services.disk_usage import DiskUsage
-from penstock.services.disk_watch import DiskWatch
-from penstock.services.fetch import FetchService
-from penstock.services.fetch_sessions import FetchSessions
-from penstock.services.headroom import Headroom, partitions_max
-from penstock.services.hosting import Hosting
+from penstock.services.delete_records import DeletionService
+from penstock.services.fetching.certainty import Certainty
+from penstock.services.fetching.replica_selector import selector
+from penstock.services.fetching.service import FetchService
+from penstock.services.fetching.sessions import FetchSessions
+from penstock.services.hosting.hosting import Hosting
+from penstock.services.hosting.log_opening import all_are_open
 from penstock.services.leader_hints import LeaderHints
-from penstock.services.nearest import selector
-from penstock.services.offsets import OffsetService
-from penstock.services.opening import all_are_open
-from penstock.services.openings import Openings
+from penstock.services.list_offsets import OffsetService
+from penstock.services.maintenance.archive_progress import ArchiveProgressStore
+from penstock.services.maintenance.cleaner import Cleaner
+from penstock.services.maintenance.disk_usage import DiskUsage
+from penstock.services.maintenance.disk_watch import DiskWatch
+from penstock.services.maintenance.upkeep import Upkeep
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
-from penstock.services.topics import TopicService
-from penstock.services.upkeep import Upkeep
+from penstock.services.topics.headroom import Headroom, partitions_max
+from penstock.services.topics.service import TopicService
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Broker:
@@ -255,7 +255,7 @@ class Broker:
             {(t.name, i) for t in topics for i, state in enumerate(t.partitions) if node.id in state.replicas}
         )
         if strays:
-            log.warning(
+            logger.warning(
                 "moved partitions that are no longer, or not to be kept here, to quarantine: %s",
                 ", ".join(strays),
             )
@@ -313,7 +313,7 @@ class Broker:
 
     def _task_ended(self, name: str, error: BaseException) -> None:
         """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
-        log.critical("the task %s failed, so the broker stops", name, exc_info=error)
+        logger.critical("the task %s failed, so the broker stops", name, exc_info=error)
         self.broken_by = f"the task {name} failed: {error}"
         self.broken.set()
 
@@ -338,12 +338,12 @@ class Broker:
         logs = [partition.log for partition in self.table.partitions()]
         try:
             await self.services.hosting.save_high_watermarks()
-            settle = partial(_settle, logs, self._seams.files, self._data_dir.path)
+            make_durable = partial(_make_durable, logs, self._seams.files, self._data_dir.path)
             # Of a log that could not be opened nobody knows how its last process left it.
             complete = all_are_open(self.metadata.image, self.table, self._config.node_id)
-            clean = await self._loop.run_in_executor(self._seams.executor, settle) and complete
+            clean = await self._loop.run_in_executor(self._seams.executor, make_durable) and complete
         except StorageError as error:
-            log.warning("the logs could not be settled, so the next start will recover them: %s", error)
+            logger.warning("the logs could not be settled, so the next start will recover them: %s", error)
             clean = False
         self._data_dir.close(clean=clean)
 
@@ -361,7 +361,7 @@ class Broker:
     # -- the disk --------------------------------------------------------------------------------------------
 
     def _disk_failed(self, message: str) -> None:
-        log.error("the data dir is offline after an I/O error: %s", message)
+        logger.error("the data dir is offline after an I/O error: %s", message)
         for partition in self.table.partitions():
             partition.log.sync_failed()
 
@@ -378,7 +378,7 @@ class Broker:
         await self.services.hosting.reconcile()
 
 
-def _settle(logs: list[Log], files: Files, directory: Path) -> bool:
+def _make_durable(logs: list[Log], files: Files, directory: Path) -> bool:
     """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself."""
     jobs = []
     for one in logs:

@@ -24,23 +24,23 @@ from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.replication.throttle import LeaderThrottle
-from penstock.server.lookout import Lookout
+from penstock.server.failure_detector import FailureDetector
 from penstock.server.membership import Connect, Membership
 from penstock.server.seams import Seams
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_kind import GroupCoordinator
-from penstock.services.follower_fetch import FollowerReads
-from penstock.services.hosting import Hosting
-from penstock.services.offsets import log_end_of
+from penstock.services.fetching.follower import FollowerReads
+from penstock.services.hosting.hosting import Hosting
+from penstock.services.hosting.roles import Roles
+from penstock.services.list_offsets import log_end_of
 from penstock.services.peers.broker_client import BrokerClient
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
-from penstock.services.roles import Roles
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How long a stopping broker waits for others to take over.
 _HAND_OVER_SECONDS = 10.0
@@ -75,7 +75,7 @@ class ClusterMember:
         )
         self.controller_client.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
-        self._lookout = Lookout(node, metadata)
+        self._failure_detector = FailureDetector(node, metadata)
         ask = self.controller_client.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
@@ -110,7 +110,7 @@ class ClusterMember:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(endless(self.membership.run), name="membership")
             tasks.create_task(endless(self.membership.stay), name="registration")
-            tasks.create_task(endless(self._lookout.run), name="lookout")
+            tasks.create_task(endless(self._failure_detector.run), name="failure_detector")
             tasks.create_task(endless(self.controller.run), name="controller")
             tasks.create_task(endless(self.keeper.run), name="in-sync replicas")
             tasks.create_task(endless(self.fetchers.run), name="fetchers")
@@ -148,7 +148,7 @@ class ClusterMember:
             self.relays.topic_deleted(topic.id)
         if delta.brokers:
             self._hosting.look_again()
-            self._lookout.look_again()
+            self._failure_detector.look_again()
             self.controller.wake()
         elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
             self.controller.wake()
@@ -167,7 +167,7 @@ class ClusterMember:
             try:
                 await self._hosting.reconcile()
             except PenstockError:
-                log.exception("this broker could not follow a change of the metadata")
+                logger.exception("this broker could not follow a change of the metadata")
                 await asyncio.sleep(_RETRY_SECONDS)
                 self._news.set()
 
@@ -203,7 +203,7 @@ class ClusterMember:
             try:
                 told[topic_id, index] = log_end_of(self._table, name, index)
             except ApiError as error:
-                log.info("%s-%d cannot tell how long it is: %s", name, index, error)
+                logger.info("%s-%d cannot tell how long it is: %s", name, index, error)
         return told
 
     async def _ask_retiring(
@@ -216,7 +216,7 @@ class ClusterMember:
             try:
                 answer = self.retiring.answer(topic, index, epoch, question)
             except ApiError as error:
-                log.info("%s-%d cannot tell: %s", topic, index, error)
+                logger.info("%s-%d cannot tell: %s", topic, index, error)
                 continue
             told[index] = (answer.offset, answer.timestamp)
         return told
@@ -236,7 +236,7 @@ class ClusterMember:
             try:
                 await self._hosting.save_high_watermarks()
             except StorageError as error:
-                log.warning("the high watermarks could not be written down: %s", error)
+                logger.warning("the high watermarks could not be written down: %s", error)
 
 
 def _needs_controller(states: Sequence[PartitionState], live: Collection[int]) -> bool:

@@ -9,12 +9,12 @@ from collections.abc import Coroutine
 from penstock.core.descriptors import Descriptors
 from penstock.core.limits import OWED_TOO_MUCH_SECONDS_MAX
 from penstock.core.stats import RequestStats
-from penstock.server.awake import Awake
+from penstock.server.idle_poll import IdlePoll
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.sending import SendBudget
 from penstock.server.stream import Stream
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How often connections are looked for that are idle, or whose clients went unnoticed; they may overstay by this much.
 _SWEEP_SECONDS = 2.0
@@ -53,7 +53,7 @@ class Connections:
         self.requests = RequestStats()
         self.receive_budget = ReceiveBudget(loop, receiving_bytes_max)
         self.send_budget = send_budget
-        self.awake = Awake(loop, awake_seconds)
+        self.idle_poll = IdlePoll(loop, awake_seconds)
         self._all: dict[Stream, None] = {}
         self._per_ip: Counter[str] = Counter()
         self._queue: deque[Stream] = deque()
@@ -105,7 +105,7 @@ class Connections:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a request failed unexpectedly", exc_info=error)
+            logger.error("a request failed unexpectedly", exc_info=error)
 
     # -- closing -------------------------------------------------------------------------------------------
 
@@ -121,10 +121,10 @@ class Connections:
         oldest = now - self.idle_ms_max / 1000
         for connection in [one for one in self._all if one.last_active < max(oldest, now - _QUIET_SECONDS)]:
             if connection.last_active < oldest:
-                log.info("closing the connection of %s: idle for too long", connection.peer)
+                logger.info("closing the connection of %s: idle for too long", connection.peer)
                 connection.close()
             elif connection.last_active < now - OWED_TOO_MUCH_SECONDS_MAX and connection.owes_too_much():
-                log.info("closing the connection of %s: it waits for too many requests", connection.peer)
+                logger.info("closing the connection of %s: it waits for too many requests", connection.peer)
                 connection.abort()
             else:
                 connection.give_back_buffer()

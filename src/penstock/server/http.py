@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 from penstock.server.listener import bound_port
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _HEAD_BYTES_MAX = 16 * 1024
 # From the first byte to the last: a client that does not send, or does not read, is let go.
@@ -52,7 +52,7 @@ class HttpServer:
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
-            log.debug("an HTTP client sent no whole request, did not read the answer, or left")
+            logger.debug("an HTTP client sent no whole request, did not read the answer, or left")
         finally:
             self.connections -= 1
             self._silent.pop(writer, None)

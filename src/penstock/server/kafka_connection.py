@@ -41,7 +41,7 @@ _FRAME_BYTES_MIN = 8  # api key, version, correlation id
 # Their answers say little more than their requests do, or are made only as large as may be.
 _ANSWERED_SHORTLY = frozenset(map(int, (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT)))
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KafkaConnection(Stream):
@@ -111,12 +111,12 @@ class KafkaConnection(Stream):
             if not self._keeps_frame:
                 self._make_room(wanted)
         except ProtocolError as error:
-            log.info("closing the connection of %s: %s", self.peer, error)
+            logger.info("closing the connection of %s: %s", self.peer, error)
             self._flush()
             self.close()
             return
         except Exception:  # a bug of ours; nobody else's connection shall suffer from it
-            log.exception("a request of %s failed unexpectedly", self.peer)
+            logger.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
             return
         # By whole requests: the last read of a large one may be small.
@@ -160,10 +160,10 @@ class KafkaConnection(Stream):
         try:
             parts = await work or []  # no answer (acks=0) leaves no gap in the row
         except ProtocolError as error:
-            log.info("closing the connection of %s: %s", self.peer, error)
+            logger.info("closing the connection of %s: %s", self.peer, error)
             self.close()
         except Exception:
-            log.exception("a request of %s failed unexpectedly", self.peer)
+            logger.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
         self._busy = self._keeps_frame = False
         if callable(parts):
@@ -206,7 +206,7 @@ class KafkaConnection(Stream):
         try:
             reply.parts = parts = small_slices_read(parts)
         except StorageError as error:
-            log.info("closing the connection of %s: an answer cannot be kept: %s", self.peer, error)
+            logger.info("closing the connection of %s: an answer cannot be kept: %s", self.peer, error)
             self.abort()
         size = size_of([part for part in parts if not isinstance(part, Slice)])
         self._held_bytes += size - reply.held_bytes
@@ -257,10 +257,10 @@ class KafkaConnection(Stream):
 
     def _flush(self) -> None:
         try:
-            self._dispatcher.settle()
+            self._dispatcher.write_held()
         except ApiError as error:
             # Some of what was to be acknowledged is not stored. Which answers say so is not known any more.
-            log.warning("closing the connection of %s without an answer: %s", self.peer, error)
+            logger.warning("closing the connection of %s without an answer: %s", self.peer, error)
             self._ready.clear()
             self.abort()
             return

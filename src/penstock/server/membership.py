@@ -17,7 +17,7 @@ from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.errors import PenstockError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
 # How long a controller may take to deal with a broker that began anew, before it is told so again.
@@ -79,7 +79,7 @@ class Membership:
                 await self._register()
             await self._controller.step()
         except PenstockError as error:
-            log.warning("the metadata cannot be written: %s", error)
+            logger.warning("the metadata cannot be written: %s", error)
             return False
         return await self._metadata.until(lambda: self.is_settled, _SETTLED_SECONDS_MAX)
 
@@ -89,7 +89,7 @@ class Membership:
             try:
                 await self._metadata.follow()
             except CoordinationError as error:
-                log.warning("the session with the coordination store is over: %s", error)
+                logger.warning("the session with the coordination store is over: %s", error)
             self._controller.resign()
             if self._connect is None:
                 return
@@ -107,10 +107,10 @@ class Membership:
                     await self._metadata.load()
                     await self._register()
             except (PenstockError, OSError) as error:
-                log.warning("no new session with the coordination store yet: %s", error)
+                logger.warning("no new session with the coordination store yet: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            log.info("registered again, as epoch %d", self.epoch)
+            logger.info("registered again, as epoch %d", self.epoch)
             self._controller.wake()
             return
 
@@ -121,10 +121,10 @@ class Membership:
             try:
                 async with self._turn:
                     if self._is_missed:
-                        log.warning("others took this broker for dead: it registers again")
+                        logger.warning("others took this broker for dead: it registers again")
                         await self._register()
             except PenstockError as error:
-                log.info("this broker cannot register now: %s", error)
+                logger.info("this broker cannot register now: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     @property
@@ -144,6 +144,6 @@ class Membership:
         try:
             await self._metadata.announce_stop(self._registration.id)
         except CoordinationError as error:
-            log.warning("leaving without saying so: %s", error)
+            logger.warning("leaving without saying so: %s", error)
             return
         await self._metadata.until(leads_nothing, timeout_s)

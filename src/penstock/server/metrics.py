@@ -16,7 +16,7 @@ from prometheus_client.exposition import generate_latest
 from penstock.core.errors import StorageError
 from penstock.core.stats import Durations, Lags
 from penstock.server.metrics_cluster import ClusterCollector
-from penstock.services.archive import archived_end
+from penstock.services.maintenance.archive_progress import archived_end
 from penstock.wire.kafka.api_keys import ApiKey
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.descriptors import Descriptors
 from penstock.core.session import Session
 from penstock.core.stats import RequestStats
-from penstock.server.awake import Awake
+from penstock.server.idle_poll import IdlePoll
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.sending import SendBudget
 from penstock.server.writer import Part, Writer
@@ -26,7 +26,7 @@ class Dispatcher(Protocol):
         """Of a large request, before all of it is received: ProtocolError where it would be refused for its size."""
         ...
 
-    def settle(self) -> None:
+    def write_held(self) -> None:
         """Finish what requests left to be done together, before their answers leave; ApiError if it failed."""
         ...
 
@@ -38,7 +38,7 @@ class Host(Protocol):
     bytes_in: int
     bytes_out: int
     requests: RequestStats
-    awake: Awake
+    idle_poll: IdlePoll
     receive_budget: ReceiveBudget
     send_budget: SendBudget
     descriptors: Descriptors  # that answers share with segments

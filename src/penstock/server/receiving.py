@@ -27,7 +27,7 @@ from penstock.core.limits import (
     RECEIVE_LARGE_SHARE,
 )
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
@@ -219,7 +219,7 @@ class _Favour:
 
 
 def _drop(holder: Holder) -> None:
-    log.warning(
+    logger.warning(
         "closing the connection of %s: others wait for the memory its slow request holds", holder.peer
     )
     holder.abort()

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Store = EmbeddedStore | ZooKeeperStore
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
@@ -118,7 +118,7 @@ async def _started(
         except (ConnectionLostError, SessionExpiredError) as error:
             if config.zookeeper_connection_timeout_ms is not None:
                 raise
-            log.warning("the broker cannot start yet, and tries again: %s", error)
+            logger.warning("the broker cannot start yet, and tries again: %s", error)
             await asyncio.sleep(_RETRY_SECONDS)
 
 
@@ -132,7 +132,7 @@ async def _session(config: BrokerConfig, store: "Store", stopped: asyncio.Event)
                 return await connecting
             if stop.done():
                 return None
-            log.warning("waiting for ZooKeeper at %s, which does not answer", config.zookeeper_connect)
+            logger.warning("waiting for ZooKeeper at %s, which does not answer", config.zookeeper_connect)
     finally:
         stop.cancel()
         connecting.cancel()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Clock
 from penstock.core.files import Files
-from penstock.services.cleaner import Round
-from penstock.storage.cleaning import CleanJob, CleanRound
+from penstock.services.maintenance.cleaner import Round
+from penstock.storage.compaction.cleaning import CleanJob, CleanRound
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.core.limits import SEND_BYTES_PER_CHECK_MIN, SEND_CHECK_SECONDS, UNSENT_BYTES_MAX
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
@@ -91,7 +91,7 @@ class SendBudget:
         for holder in holders:
             if self.used_bytes <= goal_bytes:
                 return
-            log.warning(
+            logger.warning(
                 "closing the connection of %s: %d bytes of answers wait for it to read them, and memory is short",
                 holder.peer,
                 self._held[holder],

@@ -304,7 +304,7 @@ class Stream(asyncio.BufferedProtocol):
         if writer.unsent_bytes or self._lent or self._kept_bytes:
             self._count_unsent()
         if self._in_conversation and size <= SMALL_TALK_BYTES_MAX:
-            self._host.awake.prolong()
+            self._host.idle_poll.prolong()
 
     def _count_unsent(self) -> None:
         unsent = 0 if self._writer is None else self._writer.unsent_slices

@@ -21,10 +21,10 @@ from typing import Any
 
 from penstock import __version__
 from penstock.core.errors import PenstockError
-from penstock.server.gathered import gathered
 from penstock.server.http import Answer, HttpServer
+from penstock.server.merged_metrics import merged_metrics
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS_MIN = 0.5
 _PAUSE_SECONDS_MAX = 30.0
@@ -151,7 +151,7 @@ class Supervisor:
             worker.facts = {}
             if time.monotonic() - began > _STEADY_SECONDS:
                 pause = _PAUSE_SECONDS_MIN
-            log.error(
+            logger.error(
                 "broker %d ended with code %s; it is started again in %.1f s",
                 worker.plan.id,
                 worker.process.returncode,
@@ -165,7 +165,7 @@ class Supervisor:
             pause = min(pause * 2, _PAUSE_SECONDS_MAX)
             worker.restarts += 1
             if await self._start(worker):
-                log.info("broker %d serves again", worker.plan.id)
+                logger.info("broker %d serves again", worker.plan.id)
 
     async def _tell_all(self) -> None:
         """All at once: no two have replicas of one partition, so none waits for another to take over."""
@@ -182,7 +182,7 @@ class Supervisor:
                 for process in running:
                     await process.wait()
         except TimeoutError:
-            log.warning("some workers did not stop in %.0f s, and are killed", _STOP_SECONDS)
+            logger.warning("some workers did not stop in %.0f s, and are killed", _STOP_SECONDS)
             for process in running:
                 if process.returncode is None:
                     process.kill()
@@ -206,7 +206,7 @@ class Supervisor:
                 for one in self.workers
             ),
         ]
-        body = gathered(pages) + "".join(f"{line}\n" for line in own)
+        body = merged_metrics(pages) + "".join(f"{line}\n" for line in own)
         return HTTPStatus.OK, _CONTENT_TYPE, body.encode()
 
     async def _health(self) -> Answer:

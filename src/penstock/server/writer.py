@@ -22,7 +22,7 @@ from penstock.core.errors import StorageError
 from penstock.core.limits import SLICE_BYTES_MIN
 from penstock.storage.segment import Slice
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Part = bytes | bytearray | memoryview | Slice
 
@@ -286,7 +286,7 @@ def _read(part: Slice) -> bytes:
 
 def _give_up(writer: Writer, error: Exception) -> None:
     """Nothing is left out of the row: whoever waits for it finds the connection closed, and asks again."""
-    log.info("a response cannot be sent, so its connection is closed: %s", error)
+    logger.info("a response cannot be sent, so its connection is closed: %s", error)
     writer.end()
 
 

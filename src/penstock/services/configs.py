@@ -28,13 +28,13 @@ from penstock.core.errors import ApiError, PenstockError
 from penstock.core.turns import give_way
 from penstock.replication.table import PartitionTable
 from penstock.services import loggers
-from penstock.services.archive import PROGRESS, AskLeader, check_progress, ends_elsewhere
-from penstock.services.hosting import Hosting
+from penstock.services.hosting.hosting import Hosting
+from penstock.services.maintenance.archive_progress import PROGRESS, AskLeader, check_progress, ends_elsewhere
 from penstock.services.retiring import check_retirement
-from penstock.services.topic_names import check_topic_name
-from penstock.services.topics import as_api_error
+from penstock.services.topics.names import check_topic_name
+from penstock.services.topics.service import as_api_error
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Against other processes only versions guard; each lost round is somebody else's progress, so few are enough.
 _ROUNDS_MAX = 5
@@ -95,7 +95,7 @@ class ConfigService:
         for text in self._config.without_effect():
             if text not in self._told:
                 self._told.add(text)
-                log.warning("%s has no effect: nothing here asks for that setting", text)
+                logger.warning("%s has no effect: nothing here asks for that setting", text)
 
     def refresh(self) -> None:
         """Put in force what the metadata says of this broker."""
@@ -292,7 +292,7 @@ def _usable(layer: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
             check_dynamic({name: text}, per_broker=per_broker)
             usable[name] = text
         except ConfigError as error:
-            log.warning("the stored setting %s=%s is not in force: %s", name, text, error)
+            logger.warning("the stored setting %s=%s is not in force: %s", name, text, error)
     return usable
 
 

@@ -56,7 +56,7 @@ class ProduceService:
     ) -> tuple[int, int, int]:
         """Store one batch; returns (first offset, last offset, append time or -1). Raises ApiError.
 
-        With `hold` the caller promises to settle the partition before anyone is answered.
+        With `hold` the caller promises to write_held the partition before anyone is answered.
         """
         config = topic.config
         header = validate_batch(batch, size_bytes_max=config.max_message_bytes)

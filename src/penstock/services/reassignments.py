@@ -6,12 +6,12 @@ Messages are Kafka's, word for word: tools show them.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from penstock.controller.care import REPLICAS_TO, with_settled
 from penstock.controller.controller import Controller
 from penstock.controller.election import NOBODY, World
+from penstock.controller.healing import REPLICAS_TO, with_settled
+from penstock.controller.image_queries import checks_of, world_of
 from penstock.controller.moves import begin, cancel, elect_unclean, is_moving, prefer
 from penstock.controller.placement import check_replicas
-from penstock.controller.sight import checks_of, world_of
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import PartitionState
@@ -65,7 +65,7 @@ class Reassignments:
 
         topics = self._metadata.image.topics
         meant = {name: topics[name].id for (name, _), _ in wanted if name in topics}
-        # Else the caretaker could bring back what it finds missing, before it is told that this is meant so.
+        # Else the healer could bring back what it finds missing, before it is told that this is meant so.
         with self._controller.care.moving_by_hand():
             outcomes = await self._each(
                 [(name, decided(target)) for name, target in wanted],

@@ -16,7 +16,7 @@ NEXT_GENERATION_GROUPS = (
 SHARE_GROUPS = "Penstock does not serve share groups (KIP-932) yet: use a consumer group"
 SASL = "Penstock does not serve SASL yet: set security.protocol=PLAINTEXT"
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Refusals:
@@ -32,4 +32,4 @@ class Refusals:
         if len(self._told) >= REFUSALS_REMEMBERED_MAX:
             del self._told[next(iter(self._told))]
         self._told[client, api] = None
-        log.warning("refused %s of client %r at %s: %s", api, client, peer, why)
+        logger.warning("refused %s of client %r at %s: %s", api, client, peer, why)

@@ -23,7 +23,7 @@ from penstock.replication.retirement import (
     retirement_of,
 )
 from penstock.replication.table import PartitionTable
-from penstock.services.offsets import OffsetAnswer, check_exact_epoch
+from penstock.services.list_offsets import OffsetAnswer, check_exact_epoch
 
 # What the controller asks, where clients ask for times.
 QUESTIONS = frozenset({FREEZE, LOOK, CLOSE})
@@ -78,7 +78,7 @@ def limit_of(topic: TopicImage | None, index: int) -> OffsetAnswer:
     """What the metadata alone tells of a number, also of one that was removed; ApiError where it tells nothing."""
     before = None if topic is None else topic.removed.get(index)
     if topic is not None and 0 <= index < len(topic.partitions):
-        is_retired_now = topic.partitions[index].inlet is not None
+        is_retired_now = topic.partitions[index].retirement is not None
         limit = retired_at(topic, index) if is_retired_now else NOT_RETIRED
         return OffsetAnswer(0 if before is None else before.end, limit, -1)
     if before is None:

@@ -16,11 +16,11 @@ from penstock.services.coordinator.group_admin import GroupAdminService
 from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
-from penstock.services.deletions import DeletionService
-from penstock.services.disk_usage import DiskUsage
-from penstock.services.fetch import FetchService
-from penstock.services.hosting import Hosting
-from penstock.services.offsets import OffsetService
+from penstock.services.delete_records import DeletionService
+from penstock.services.fetching.service import FetchService
+from penstock.services.hosting.hosting import Hosting
+from penstock.services.list_offsets import OffsetService
+from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
@@ -28,7 +28,7 @@ from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
-from penstock.services.topics import TopicService
+from penstock.services.topics.service import TopicService
 from penstock.storage.data_dir import DataDir
 
 

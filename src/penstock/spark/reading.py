@@ -19,7 +19,7 @@ from penstock.client.raw import (
     UnknownTopicError,
 )
 from penstock.records.batch import read_header
-from penstock.records.columns import Columns, decode_in_parts
+from penstock.records.columns.decode import Columns, decode_in_parts
 from penstock.records.compression import Unpacker
 from penstock.spark.errors import DataLossError
 from penstock.spark.loss import LossPolicy

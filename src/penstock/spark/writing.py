@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from penstock.client.connect import reach
 from penstock.client.raw import RawClient, RawOptions, TopicPartition, UnknownPartitionError
-from penstock.records.columns_encode import encode, partition_of
+from penstock.records.columns.encode import encode, partition_of
 from penstock.spark.errors import OptionError, SchemaError
 from penstock.spark.sink_schema import SinkColumns, sink_columns
 

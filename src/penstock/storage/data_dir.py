@@ -41,7 +41,7 @@ from penstock.storage.recovered import Recovered
 from penstock.storage.recovery import open_log
 from penstock.storage.settings import LogSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # From so many new partitions on, syncing the whole file system is cheaper than syncing each.
 _SYNC_ALL_FROM = 8
@@ -238,7 +238,9 @@ class DataDir:
                         owner = self._owner(directory)
                         self._quarantine(directory, topic, index, owner.topic_id if owner else "unknown")
                     except StorageError as error:
-                        log.error("%s-%d, which is not kept here, stays where it is: %s", topic, index, error)  # noqa: TRY400
+                        logger.error(
+                            "%s-%d, which is not kept here, stays where it is: %s", topic, index, error
+                        )
                         continue
                     moved.append(f"{topic}-{index}")
         return moved

@@ -18,7 +18,7 @@ from penstock.core.errors import ApiError, DiskFullError, ShortageError, Storage
 from penstock.core.files import Files
 from penstock.records.batch import BatchHeader, stamp
 from penstock.storage.checkpoint import Checkpoint, LogEnd, RecoveryPoint, SyncJob
-from penstock.storage.cleaner_checkpoint import Cleaned
+from penstock.storage.compaction.checkpoint import Cleaned
 from penstock.storage.deletion import Deletion, StartJob
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.lookup import TimeLookup

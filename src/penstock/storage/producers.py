@@ -63,8 +63,8 @@ class ProducerCopy(NamedTuple):
         return self.epoch <= known.epoch
 
 
-class RelayWord:
-    """The last word of a relay: how far it has moved the source's records, and which of ours say so."""
+class RelayPosition:
+    """The last position of a relay: how far it has moved the source's records, and which of ours say so."""
 
     __slots__ = ("batch", "committed_at", "earlier", "place", "quiet_since_ms")
 
@@ -79,7 +79,7 @@ class RelayWord:
         # How far the logs of earlier leader epochs were moved, and are part of the latest; the oldest first.
         self.earlier = earlier
         self.batch = batch
-        # Where the latest of its words stands that is known to be committed: this one, or one before it.
+        # Where the latest of its positions stands that is known to be committed: this one, or one before it.
         self.committed_at = committed_at
         self.quiet_since_ms = -1
 
@@ -112,7 +112,7 @@ class ProducerState:
         # Since when nothing more has come, and what was known then; noticed by `expire`.
         self._quiet: dict[int, tuple[int, ProducerCopy]] = {}
         self.refused = 0  # new producers, since `expire` looked
-        self.relays: dict[int, RelayWord] = {}  # by the source's partition
+        self.relays: dict[int, RelayPosition] = {}  # by the source's partition
 
     def __len__(self) -> int:
         return len(self._entries) + len(self.relays)
@@ -156,10 +156,10 @@ class ProducerState:
     def check_relayed(self, header: BatchHeader) -> AppendedBatch | None:
         """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""
         moved = relayed_by(header)
-        word = self.relays.get(moved.source)
-        known = _NOTHING_MOVED if word is None else word.place
-        if word is not None and moved.place <= known:
-            return word.batch
+        position = self.relays.get(moved.source)
+        known = _NOTHING_MOVED if position is None else position.place
+        if position is not None and moved.place <= known:
+            return position.batch
         if moved.skips:
             return None
         # In a later epoch the source may have lost what it moved before: then it goes on from further back.
@@ -209,10 +209,10 @@ class ProducerState:
         )
         before = self.relays.get(moved.source)
         if before is None:
-            self.relays[moved.source] = RelayWord(moved.place, batch)
+            self.relays[moved.source] = RelayPosition(moved.place, batch)
         else:
             known = before.committed_at, before.before(moved)
-            self.relays[moved.source] = RelayWord(moved.place, batch, *known)
+            self.relays[moved.source] = RelayPosition(moved.place, batch, *known)
 
     def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[int] = ()) -> None:
         """Forget producers that wrote nothing for so long; these `relays` are kept, others are over.
@@ -229,12 +229,12 @@ class ProducerState:
             silent = ((since, one) for one, (since, _) in self._quiet.items())
             early = nsmallest(crowd, (one for one in silent if now_ms - one[0] >= PRODUCER_QUIET_MS_MIN))
             self._forget([producer_id for _, producer_id in early])
-        for source, word in list(self.relays.items()):
+        for source, position in list(self.relays.items()):
             if source in relays:
-                word.quiet_since_ms = -1
-            elif word.quiet_since_ms < 0:
-                word.quiet_since_ms = now_ms
-            elif now_ms - word.quiet_since_ms >= quiet_ms_max:
+                position.quiet_since_ms = -1
+            elif position.quiet_since_ms < 0:
+                position.quiet_since_ms = now_ms
+            elif now_ms - position.quiet_since_ms >= quiet_ms_max:
                 del self.relays[source]
 
     def _forget(self, producer_ids: Iterable[int]) -> None:
@@ -258,10 +258,10 @@ class ProducerState:
         return [*self._entries.values(), *self._relay_copies()]
 
     def _relay_copies(self) -> Iterator[ProducerCopy]:
-        for source, word in self.relays.items():
-            for place in (*word.earlier, word.place):
+        for source, position in self.relays.items():
+            for place in (*position.earlier, position.place):
                 producer_id, epoch, last = producer_fields(source, *place)
-                batch = word.batch if place is word.place else _NOWHERE
+                batch = position.batch if place is position.place else _NOWHERE
                 batch = batch._replace(last_sequence=last)
                 yield ProducerCopy(producer_id, epoch, batch.timestamp, (batch,))
 
@@ -298,7 +298,7 @@ class ProducerState:
                 source, place = relay_place(producer_id, epoch, batches[-1].last_sequence)
                 before = self.relays.get(source)
                 earlier = () if before is None else (*before.earlier, before.place)
-                self.relays[source] = RelayWord(place, batches[-1], earlier=earlier)
+                self.relays[source] = RelayPosition(place, batches[-1], earlier=earlier)
                 continue
             self._entries[producer_id] = one
 

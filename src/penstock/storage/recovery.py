@@ -15,7 +15,8 @@ from pathlib import Path
 
 from penstock.core.files import Files
 from penstock.storage.checkpoint import RecoveryPoint
-from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
+from penstock.storage.compaction.swap import finish_swaps
 from penstock.storage.layout import (
     ANEW,
     CLEANER_FILE,
@@ -36,7 +37,6 @@ from penstock.storage.recovered import Recovered
 from penstock.storage.scan import Scan, remove
 from penstock.storage.segment import Segment
 from penstock.storage.settings import LogSettings
-from penstock.storage.swap import finish_swaps
 
 
 def open_log(

@@ -18,7 +18,7 @@ from penstock.core.files import File, Files
 from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint, epochs_below
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 from penstock.testing.process import BrokerProcess
-from penstock.testing.zookeeper import ZooKeeperProcess
 
 # With ticks of 200 ms it may be as short as 400 ms; a busy machine must not expire sessions of the living.
 SESSION_MS = 6000

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from penstock.core.child_process import Child
 from penstock.core.errors import PenstockError
-from penstock.testing.child import Child
 
 _LISTENS = "penstock listens on "
 _LISTENER = "listener "

@@ -50,7 +50,7 @@ def penstock_make_topic(
     penstock_broker: "BrokerProcess", request: pytest.FixtureRequest
 ) -> "Iterator[MakeTopic]":
     """Makes topics that no other test has, and deletes them after the test."""
-    from penstock.client.admin import Admin  # noqa: PLC0415
+    from penstock.client.admin.admin import Admin  # noqa: PLC0415
 
     # A test before this one may have ended in the midst of what it did to the broker.
     _bring_back(penstock_broker)

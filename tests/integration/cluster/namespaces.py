@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tests.integration.cluster.harness import SETTINGS
 
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 from penstock.testing import BrokerProcess, ClusterProcesses
-from penstock.testing.zookeeper import ZooKeeperProcess
 
 # Addresses of this run: others may run on the same machine.
 _NET = f"10.83.{os.getpid() % 250}"

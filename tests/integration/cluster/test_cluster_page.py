@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.integration.commands import environment
 
-from penstock.cli.cluster_file import LocalCluster
-from penstock.testing.zookeeper import free_port
+from penstock.cli.running.cluster_file import LocalCluster
+from penstock.coordination.zookeeper.server_process import free_port
 
 PAGE = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text()
 SESSION = ("--set", "zookeeper.session.timeout.ms=30000")

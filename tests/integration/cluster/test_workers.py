@@ -17,8 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.commands import COMMAND, environment, penstock
 from tests.integration.raw import HANG_SECONDS, wait_until
 
+from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 from penstock.testing import BrokerProcess
-from penstock.testing.zookeeper import ZooKeeperProcess
 
 # No more replicas are wished for: a stop while some are being added is not a clean one.
 MACHINES = 2

@@ -54,16 +54,18 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(three: Clust
             new.until_more(300, partition=2)
             assert ends(three.bootstrap, TOPIC, 2) == frozen
             reader.check(old, retired={2: 0})
-            inlet = three.broker(leaders()[2])
+            retirement = three.broker(leaders()[2])
             alter(three, "--config", "retention.ms=60000")
             wait_until(lambda: sorted(leaders()) == [0, 1], "two partitions for everybody")
             new.until_more(300, partition=2)
             wait_until(lambda: reader.assigned == [0, 1], "the group to share out what is left")
-            inlet.kill()  # what waits for it finds the next leader: the producer ends when all is acknowledged
-        inlet.start()
+            retirement.kill()  # what waits for it finds the next leader: the producer ends when all is acknowledged
+        retirement.start()
         reader.check(old, new, retired={2: 0})
-    inlets = [one.data_dir / "topics" / TOPIC / "Partition-2" for one in three.brokers]
-    wait_until(lambda: not any(one.exists() for one in inlets), "the inlet gone with its files, everywhere")
+    retired = [one.data_dir / "topics" / TOPIC / "Partition-2" for one in three.brokers]
+    wait_until(
+        lambda: not any(one.exists() for one in retired), "the retirement gone with its files, everywhere"
+    )
 
 
 def alter(three: ClusterProcesses, *options: str) -> None:

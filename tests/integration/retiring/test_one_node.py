@@ -92,8 +92,8 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(
             assert retired(running, topic) == (2, old.by_partition[2], 0, True)
             wait_until(lambda: reader.assigned == [0, 1], "the group to share out what is left")
         reader.check(old, new, retired={2: 0})
-    inlet = running.data_dir / "topics" / topic / "Partition-2"
-    wait_until(lambda: not inlet.exists(), "the inlet gone with its files")
+    retirement = running.data_dir / "topics" / topic / "Partition-2"
+    wait_until(lambda: not retirement.exists(), "the retirement gone with its files")
     wait_until(
         lambda: "penstock.retire.to" not in describe(running, topic)["configs"], "nothing left to retire"
     )

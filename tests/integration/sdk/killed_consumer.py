@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock import Consumer
-from penstock.client.commits import Commits
-from penstock.client.intake import Intake
+from penstock.client.consuming.commits import Commits
+from penstock.client.consuming.intake import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Callable

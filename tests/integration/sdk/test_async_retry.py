@@ -8,7 +8,7 @@ import pytest
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Admin, AsyncConsumer, AsyncProducer, Consumer, Message, Retry
-from penstock.client import retry_headers
+from penstock.client.retry import headers as retry_headers
 
 NewTopic = Callable[[int], str]
 

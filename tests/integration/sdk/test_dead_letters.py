@@ -10,10 +10,10 @@ import pytest
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Admin, Consumer, Message, Producer, Retry
-from penstock.client import dead_letters
-from penstock.client.dead_letters import DeadLetterBox, DeadLetters
+from penstock.client.consuming.stopping import Stop
 from penstock.client.errors import ClientError
-from penstock.client.stopping import Stop
+from penstock.client.retry import dead_letters
+from penstock.client.retry.dead_letters import DeadLetterBox, DeadLetters
 
 NewTopic = Callable[[int], str]
 

@@ -11,8 +11,8 @@ from tests.integration.raw import wait_until
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Consumer, Producer
+from penstock.client.consuming.reader import Reader
 from penstock.client.profiles import Delivery
-from penstock.client.reader import Reader
 
 NewTopic = Callable[[int], str]
 TOTAL = 10

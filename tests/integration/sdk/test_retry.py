@@ -13,8 +13,8 @@ from tests.integration.commands import penstock
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Admin, ClientError, Consumer, Message, Producer, Retry
-from penstock.client import retry_headers
-from penstock.client.dead_letters import DeadLetterBox
+from penstock.client.retry import headers as retry_headers
+from penstock.client.retry.dead_letters import DeadLetterBox
 
 NewTopic = Callable[[int], str]
 

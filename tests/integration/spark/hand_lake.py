@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicPartition
-from penstock.records.columns import decode
+from penstock.records.columns.decode import decode
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, TopicRound
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import Manifest

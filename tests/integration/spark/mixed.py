@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicPartition
-from penstock.records.columns import Columns, decode_in_parts
-from penstock.records.columns_encode import encode
+from penstock.records.columns.decode import Columns, decode_in_parts
+from penstock.records.columns.encode import encode
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNK_ROWS = 20_000

@@ -13,7 +13,7 @@ from tests.integration.commands import COMMAND, Done, environment, penstock
 from tests.integration.spark.hand_lake import HandLake
 from tests.integration.spark.topics import Sent, Topics
 
-from penstock.client.console_row import ConsoleRow
+from penstock.client.console.row import ConsoleRow
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.tables import own_session

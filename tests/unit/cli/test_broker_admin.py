@@ -8,15 +8,16 @@ import pytest
 from penstock.cli import broker_admin
 from penstock.cli.command import Session
 from penstock.cli.errors import CommandError
-from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place
-from penstock.client.cluster_look import _Own, _state
+from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo
+from penstock.client.admin.cluster_look import _Own, _state
+from penstock.client.raw.model import TopicPartition
 from penstock.wire.kafka.generated.describe_cluster import DescribeClusterBroker
 
-RETIRED = Place("orders", 7)
+RETIRED = TopicPartition("orders", 7)
 SESSION = Session("scripted", json=True, debug=False)
 
 
-def seen(state: BrokerState, held: Mapping[Place, int] | None = None) -> ClusterInfo:
+def seen(state: BrokerState, held: Mapping[TopicPartition, int] | None = None) -> ClusterInfo:
     """A cluster whose metadata shows nothing on broker 3; what it says itself is `held`."""
     size = None if held is None else sum(held.values())
     one = BrokerInfo(3, "h", 1, None, None, state, False, len(held or ()), 0, size, None)
@@ -70,6 +71,6 @@ def test_a_broker_that_was_dead_is_gone_when_nothing_is_counted_on_it(
 
 @pytest.mark.parametrize(("sizes", "state"), [({}, BrokerState.DRAINED), (None, BrokerState.DRAINING)])
 def test_a_look_calls_a_broker_drained_only_if_it_listed_its_logs(
-    sizes: dict[Place, int] | None, state: BrokerState
+    sizes: dict[TopicPartition, int] | None, state: BrokerState
 ) -> None:
     assert _state(DescribeClusterBroker(), _Own(draining=True, sizes=sizes), 0) is state

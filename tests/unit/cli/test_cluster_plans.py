@@ -8,8 +8,9 @@ from penstock.cli.errors import CommandError
 from penstock.cli.moves import Emptying, share_for
 from penstock.cli.topic_replicas import planned
 from penstock.cli.verify import _print as print_verdicts
-from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place, Replicas
-from penstock.client.replica_verify import Verdict
+from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
+from penstock.client.raw.model import TopicPartition
+from penstock.diagnosis.replica_verify import Verdict
 
 
 def broker(
@@ -19,12 +20,12 @@ def broker(
 
 
 def cluster(
-    *partitions: Replicas, brokers: int = 3, sizes: dict[int, dict[Place, int]] | None = None
+    *partitions: Replicas, brokers: int = 3, sizes: dict[int, dict[TopicPartition, int]] | None = None
 ) -> ClusterInfo:
     return ClusterInfo(
         "id",
         {number: broker(number) for number in range(1, brokers + 1)},
-        {Place("orders", number): one for number, one in enumerate(partitions)},
+        {TopicPartition("orders", number): one for number, one in enumerate(partitions)},
         sizes or {},
     )
 
@@ -33,7 +34,7 @@ def led(*replicas: int) -> Replicas:
     return Replicas(replicas[0], replicas, replicas)
 
 
-FIRST = Place("orders", 0)
+FIRST = TopicPartition("orders", 0)
 
 
 def test_a_broker_is_given_its_share_of_replicas_and_leaders() -> None:
@@ -72,7 +73,7 @@ def test_more_copies_than_machines_are_refused() -> None:
 
 def test_a_drain_is_done_when_nothing_is_left() -> None:
     emptying = Emptying(1)
-    second = Place("orders", 1)
+    second = TopicPartition("orders", 1)
     sizes = {1: {FIRST: 100, second: 300}, 2: {FIRST: 100}, 3: {second: 0}}
     found = cluster(led(1, 2), led(1), sizes=sizes)
     assert emptying.progress(found) == (0, 400)
@@ -89,7 +90,7 @@ def test_those_on_their_way_do_not_count_as_missing() -> None:
 
 
 def test_a_broker_is_not_empty_while_it_has_a_partition_that_metadata_hides() -> None:
-    retired = Place("orders", 7)
+    retired = TopicPartition("orders", 7)
     found = cluster(led(1, 2), sizes={3: {retired: 500}})
     assert found.on(3) == [retired]
     emptying = Emptying(3)
@@ -100,7 +101,10 @@ def test_a_broker_is_not_empty_while_it_has_a_partition_that_metadata_hides() ->
 def test_internal_topics_that_lack_replicas_are_told_until_they_have_them() -> None:
     def lacking(one: Replicas, brokers: int = 3) -> dict[str, tuple[int, int]]:
         wanted = {"__consumer_offsets": 3}
-        partitions = {Place("__consumer_offsets", 0): led(1, 2, 3), Place("__consumer_offsets", 1): one}
+        partitions = {
+            TopicPartition("__consumer_offsets", 0): led(1, 2, 3),
+            TopicPartition("__consumer_offsets", 1): one,
+        }
         found = replace(cluster(brokers=brokers), partitions=partitions, wanted_replicas=wanted)
         return dict(found.incomplete)
 
@@ -113,7 +117,7 @@ def test_internal_topics_that_lack_replicas_are_told_until_they_have_them() -> N
 
 
 def test_verify_says_one_line_for_a_broker_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    verdicts = [Verdict(Place("orders", number)) for number in range(3)]
+    verdicts = [Verdict(TopicPartition("orders", number)) for number in range(3)]
     for one in verdicts:
         one.unread[2] = "it is dead"
     verdicts[0].unread[3] = "it is dead"

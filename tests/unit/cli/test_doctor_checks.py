@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import check_data, check_system
-from penstock.cli.check_ports import console_port, kafka_port
-from penstock.cli.findings import Finding, Level
+from penstock.diagnosis import data_dir as check_data
+from penstock.diagnosis import system as check_system
+from penstock.diagnosis.findings import Finding, Level
+from penstock.diagnosis.ports import console_port, kafka_port
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cli.errors import WrongUseError
 from penstock.cli.options import parse_time
-from penstock.cli.output import count_text, size_text
+from penstock.core.text import count_text, size_text
 
 NOW_MS = 1_700_000_000_000
 

@@ -6,7 +6,8 @@ import pytest
 
 from penstock.cli import status
 from penstock.cli.command import Session
-from penstock.client.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Place, Replicas
+from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
+from penstock.client.raw.model import TopicPartition
 
 SESSION = Session("scripted", json=True, debug=False)
 WHOLE = Replicas(1, (1, 2), (1, 2))
@@ -17,7 +18,9 @@ def seen(replicas: Replicas, state: BrokerState = BrokerState.IN_SERVICE, wanted
         number: BrokerInfo(number, "127.0.0.1", 9092, None, None, one, number == 1, 1, 1, 0, 0)
         for number, one in enumerate((BrokerState.IN_SERVICE, state, BrokerState.IN_SERVICE), 1)
     }
-    return ClusterInfo("c", brokers, {Place("orders", 0): replicas}, wanted_replicas={"orders": wanted})
+    return ClusterInfo(
+        "c", brokers, {TopicPartition("orders", 0): replicas}, wanted_replicas={"orders": wanted}
+    )
 
 
 class Admin:

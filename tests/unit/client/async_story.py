@@ -22,10 +22,10 @@ from tests.unit.client.raising import slip
 from tests.unit.client.scripted import Broker, RawConsumer
 
 from penstock.client.aio import AsyncConsumer
+from penstock.client.consuming.unfinished import Where
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
-from penstock.client.retry import Retry
-from penstock.client.window import Where
+from penstock.client.retry.policy import Retry
 
 TOPIC, GROUP = "orders", "billing"
 PLACES: list[Where] = [(TOPIC, 0), (TOPIC, 1)]

@@ -4,9 +4,9 @@ from collections import Counter
 
 from tests.unit.client.scripted import Broker, Stored
 
-from penstock.client import retry_headers
+from penstock.client.consuming.unfinished import Where
 from penstock.client.message import Message
-from penstock.client.window import Where
+from penstock.client.retry import headers as retry_headers
 
 # Dead letters of another group: what they say of their former failures is believed in that topic alone.
 TOPIC, GROUP = "orders.old.dlq", "billing"

@@ -24,11 +24,11 @@ from tests.unit.client.interrupting import Interruption
 from tests.unit.client.raising import slip
 from tests.unit.client.scripted import Broker, RawConsumer, Stored
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.consuming.unfinished import Where
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
-from penstock.client.retry import Retry
-from penstock.client.window import Where
+from penstock.client.retry.policy import Retry
 
 _PARTITIONS_MAX = 4
 _STEPS = 150
@@ -226,7 +226,7 @@ class Story(Checks):
             place = self._random.choice(owned)
             self._others.pop(place, None)  # it wants to go back
             first = self._broker.starts.get(place, 0)
-            seen, here = self._seen_to(place), self._consumer._reader.window._reached
+            seen, here = self._seen_to(place), self._consumer._reader.unfinished._reached
             if place not in here:  # by an earlier life: to go further than that had committed would skip some
                 seen = min(seen, self._broker.committed.get(place, (0, ""))[0])
             to = self._random.randrange(first, max(first, seen) + 1)

@@ -20,8 +20,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, TopicPartition
 from tests.unit.client.scripted_sdk import Admin, Producer
 
+from penstock.client.consuming.unfinished import Where
 from penstock.client.errors import ClientError
-from penstock.client.window import Where
 
 Header = tuple[str, Any]
 
@@ -362,30 +362,30 @@ def _place(one: TopicPartition) -> Where:
 def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
     """The SDK of this process talks to `broker`; `patch` is `monkeypatch.setattr`."""
     package = "penstock.client"
-    for module in ("reader", "retry_ordered"):
+    for module in ("consuming.reader", "retry.ordered"):
         patch(f"{package}.{module}.RawConsumer", lambda settings: RawConsumer(broker, settings))
     for module in (
-        "retry_flow",
-        "retry_ordered",
-        "retry_topics",
-        "retry_retiring",
-        "admin",
+        "retry.flow",
+        "retry.ordered",
+        "retry.topics",
+        "retry.retiring",
+        "admin.admin",
         "lost_ends",
         "retry_sweep",
     ):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
-    patch(f"{package}.reader.reach", lambda _: None)
-    patch(f"{package}.retry_flow.Producer", lambda *_, **__: Producer(broker))
+    patch(f"{package}.consuming.reader.reach", lambda _: None)
+    patch(f"{package}.retry.flow.Producer", lambda *_, **__: Producer(broker))
     for module in (
-        "alone",
-        "reader",
-        "holding",
-        "consumer",
-        "retry_flow",
-        "retry_ordered",
-        "retry_topics",
-        "retry_retiring",
+        "consuming.alone",
+        "consuming.reader",
+        "consuming.paused",
+        "consuming.consumer",
+        "retry.flow",
+        "retry.ordered",
+        "retry.topics",
+        "retry.retiring",
         "retry_sweep",
-        "gathering",
+        "consuming.gathering",
     ):
         patch(f"{package}.{module}.time", broker.clock)

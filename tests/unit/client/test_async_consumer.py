@@ -8,8 +8,8 @@ import pytest
 from tests.unit.client.scripted import Broker, install
 
 from penstock.client.aio import AsyncConsumer
-from penstock.client.consumer import Consumer
-from penstock.client.retry import Retry
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.retry.policy import Retry
 
 TOPIC, SOURCE = "orders", ("orders", 0)
 

@@ -8,8 +8,8 @@ from tests.unit.client.scripted import Broker
 from tests.unit.client.test_consumer_scenes import GROUP, RETRY, SOURCE, TOPIC, own, raw, send, values
 from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
 
-from penstock.client.consumer import Consumer
-from penstock.client.retry import Retry
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.retry.policy import Retry
 
 MOVING = pytest.mark.parametrize("start", ["latest", timedelta(0)])
 # Behind the first message, by its number and by its time.

@@ -11,20 +11,20 @@ from tests.unit.client.consumer_checks import Violation
 from tests.unit.client.consumer_story import Story
 from tests.unit.client.scripted import Broker, install
 
-from penstock.client import retry_headers
-from penstock.client.beginning import Beginning
-from penstock.client.commits import Commits
-from penstock.client.consumer import Consumer
-from penstock.client.holding import Holding, _partitions
-from penstock.client.intake import Intake
-from penstock.client.lost_ends import LostEnds
+from penstock.client.consuming.beginning import Beginning
+from penstock.client.consuming.commits import Commits
+from penstock.client.consuming.consumer import Consumer
+from penstock.client.consuming.intake import Intake
+from penstock.client.consuming.lost_ends import LostEnds
+from penstock.client.consuming.paused import PausedPartitions, _partitions
+from penstock.client.consuming.reader import Reader
+from penstock.client.consuming.starting import _ends, _found, begin_at
+from penstock.client.consuming.unfinished import Unfinished, Where, place_of
 from penstock.client.message import Message
-from penstock.client.reader import Reader
-from penstock.client.retry_flow import RetryFlow
-from penstock.client.retry_ordered import OrderedRetryFlow
-from penstock.client.retry_sweep import Sweep
-from penstock.client.starting import _ends, _found, begin_at
-from penstock.client.window import Where, Window, place_of
+from penstock.client.retry import headers as retry_headers
+from penstock.client.retry.flow import RetryFlow
+from penstock.client.retry.ordered import OrderedRetryFlow
+from penstock.client.retry.sweep import Sweep
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
 _PLANTED_SEEDS = (
@@ -68,7 +68,7 @@ def forget_what_a_cut_short_poll_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_failures(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = RetryFlow.settle
+    honest = RetryFlow.wait_for_deliveries
 
     def careless(flow: RetryFlow) -> None:
         try:
@@ -76,7 +76,7 @@ def forget_failures(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             flow._under_way = []
 
-    monkeypatch.setattr(RetryFlow, "settle", careless)
+    monkeypatch.setattr(RetryFlow, "wait_for_deliveries", careless)
 
 
 def believe_headers_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,10 +89,12 @@ def believe_headers_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_partitions_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(holding: Holding, places: list[Where]) -> None:
-        holding._raw.pause(_partitions(place for place in places if place in holding.paused))
+    def careless(paused_partitions: PausedPartitions, places: list[Where]) -> None:
+        paused_partitions._raw.pause(
+            _partitions(place for place in places if place in paused_partitions.paused)
+        )
 
-    monkeypatch.setattr(Holding, "assigned", careless)
+    monkeypatch.setattr(PausedPartitions, "assigned", careless)
 
 
 def keep_commits_of_partitions_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,12 +113,12 @@ def give_nothing_back_when_paused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hand_out_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages leave the window, and then become a list or a table."""
+    """Messages leave the unfinished, and then become a list or a table."""
 
     def careless(consumer: Consumer, size: int, made: Callable[[list[Message]], Any]) -> Any:
-        window = consumer._reader.window
-        raws = window.raws[window.index : window.index + size]
-        window.index += len(raws)
+        unfinished = consumer._reader.unfinished
+        raws = unfinished.raws[unfinished.index : unfinished.index + size]
+        unfinished.index += len(raws)
         consumer._in_hand = len(raws)
         return made([Message(raw, consumer._read, consumer._flow) for raw in raws])
 
@@ -127,11 +129,11 @@ def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by Ctrl-C between the two alone."""
 
     def careless(consumer: Consumer) -> Message | None:
-        window = consumer._reader.window
-        if window.index == len(window.raws):
+        unfinished = consumer._reader.unfinished
+        if unfinished.index == len(unfinished.raws):
             return None
-        raw = window.raws[window.index]
-        window.index += 1
+        raw = unfinished.raws[unfinished.index]
+        unfinished.index += 1
         return Message(raw, consumer._read, consumer._flow)
 
     monkeypatch.setattr(Consumer, "next_taken", careless)
@@ -152,7 +154,7 @@ def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) ->
 
 def begin_retries_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "penstock.client.beginning.begin_at", lambda raw, _, new: begin_at(raw, "latest", new)
+        "penstock.client.consuming.beginning.begin_at", lambda raw, _, new: begin_at(raw, "latest", new)
     )
 
 
@@ -188,7 +190,7 @@ def ask_for_the_end_behind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         ends = _ends(raw, partitions)
         return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
 
-    monkeypatch.setattr("penstock.client.beginning.begin_at", careless)
+    monkeypatch.setattr("penstock.client.consuming.beginning.begin_at", careless)
 
 
 def sweep_what_is_not_worked_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +204,7 @@ def sweep_what_is_not_worked_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found where growth and a restart meet."""
-    monkeypatch.setattr("penstock.client.beginning._noted", lambda _: None)
+    monkeypatch.setattr("penstock.client.consuming.beginning._noted", lambda _: None)
 
 
 def read_logs_again_that_lost_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,11 +212,11 @@ def read_logs_again_that_lost_their_ends(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def go_to_the_end_where_retention_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.client.reader.RESET_POLICY", "latest")
+    monkeypatch.setattr("penstock.client.consuming.reader.RESET_POLICY", "latest")
 
 
 def pass_what_is_to_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Window, "is_back", lambda *_: False)
+    monkeypatch.setattr(Unfinished, "is_back", lambda *_: False)
 
 
 def go_by_what_callbacks_noted(monkeypatch: pytest.MonkeyPatch) -> None:

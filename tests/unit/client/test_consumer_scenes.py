@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.scripted import Broker, RawConsumer, Stored, install
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import ClientError
-from penstock.client.retry import Retry
+from penstock.client.retry.policy import Retry
 
 TOPIC, GROUP = "orders", "billing"
 RETRY = f"{TOPIC}.{GROUP}.retry"

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 import pytest
 
 from penstock.client import encryption as module
+from penstock.client.consuming.values import value_reader
 from penstock.client.encryption import KEY_HEADER, Encryption, EncryptionError, StaticKeys, UnknownKeyError
 from penstock.client.message import Message
-from penstock.client.values import value_reader
 
 
 class StandIn:

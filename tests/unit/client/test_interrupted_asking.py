@@ -8,7 +8,7 @@ import pytest
 from tests.unit.client.interrupting import Interruption
 from tests.unit.client.scripted import Broker, install
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
 

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.client.interrupting import Interruption
 from tests.unit.client.scripted import Broker, RawConsumer, install
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.message import Message
-from penstock.client.retry import Retry
+from penstock.client.retry.policy import Retry
 
 TOPIC, GROUP = "orders", "billing"
 RETRY = f"{TOPIC}.{GROUP}.retry"

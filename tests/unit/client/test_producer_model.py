@@ -26,7 +26,7 @@ def tell(seed: int, patch: Callable[[str, Any], None]) -> None:
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (polling, delivery):
-        monkeypatch.setattr(module.log, "disabled", True)
+        monkeypatch.setattr(module.logger, "disabled", True)
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))

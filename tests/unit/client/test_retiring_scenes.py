@@ -7,10 +7,10 @@ from tests.unit.client.scripted import Broker
 from tests.unit.client.test_consumer_scenes import GROUP, RETRY, TOPIC, own, raw, values
 from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import ClientError
-from penstock.client.retry import Retry
-from penstock.client.retry_retiring import _targets
+from penstock.client.retry.policy import Retry
+from penstock.client.retry.retiring import _targets
 
 ORDERED = Retry(attempts=3, backoff="60s", ordered_by_key=True)
 

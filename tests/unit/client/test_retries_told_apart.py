@@ -7,11 +7,11 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.unit.client.scripted import Broker, RawConsumer, install
 from tests.unit.client.scripted_sdk import Delivery
 
-from penstock.client import retry_headers
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.encryption import Encryption, StaticKeys
 from penstock.client.errors import ClientError
-from penstock.client.retry import Retry
+from penstock.client.retry import headers as retry_headers
+from penstock.client.retry.policy import Retry
 
 TOPIC, GROUP = "orders", "billing"
 RETRY = f"{TOPIC}.{GROUP}.retry"

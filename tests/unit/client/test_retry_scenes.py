@@ -24,10 +24,10 @@ from tests.unit.client.test_consumer_scenes import (
 )
 from tests.unit.client.test_consumer_scenes import broker as broker  # noqa: PLC0414 - a fixture
 
-from penstock.client.consumer import Consumer
+from penstock.client.consuming.consumer import Consumer
 from penstock.client.encryption import Encryption, StaticKeys
 from penstock.client.errors import ClientError
-from penstock.client.retry import Retry
+from penstock.client.retry.policy import Retry
 
 ORDERED = Retry(attempts=3, backoff="1s", ordered_by_key=True)
 

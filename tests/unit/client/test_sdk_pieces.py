@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.client.scripted import Stored
 
-from penstock.client import retry_headers, tags
-from penstock.client.console_row import ConsoleRow
+from penstock.client import tags
+from penstock.client.console.row import ConsoleRow
+from penstock.client.consuming.starting import check_start
 from penstock.client.errors import ClientError, kafka_errors
 from penstock.client.message import Message
 from penstock.client.profiles import consumer_settings, producer_settings
-from penstock.client.retry import BadBackoffError, Retry, parse_backoff
+from penstock.client.retry import headers as retry_headers
+from penstock.client.retry.policy import BadBackoffError, Retry, parse_backoff
 from penstock.client.serializers import (
     SerializationError,
     decode_int_key,
@@ -22,7 +24,6 @@ from penstock.client.serializers import (
     encode_key,
     serializer_for,
 )
-from penstock.client.starting import check_start
 from penstock.records.partitioner import murmur2, partition_for
 
 words = st.text(min_size=1).filter(lambda it: "," not in it and it == it.strip() and max(it) < "\ud800")

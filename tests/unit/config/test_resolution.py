@@ -240,7 +240,7 @@ ASKED_OTHERWISE = {
 
 def test_every_setting_is_asked_for_or_said_to_be_without_effect() -> None:
     source = Path(penstock.__file__).parent
-    apart = {source / name for name in ("config", "wire", "client", "spark")}
+    apart = {source / name for name in ("config", "wire", "client", "diagnosis", "spark")}
     text = "".join(path.read_text() for path in source.rglob("*.py") if apart.isdisjoint(path.parents))
     defaults = {synonym.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms}
     for name, setting in BROKER_SETTINGS.items():

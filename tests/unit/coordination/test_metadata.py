@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.controller.sight import checks_of
+from penstock.controller.image_queries import checks_of
 from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore

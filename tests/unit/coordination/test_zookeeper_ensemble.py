@@ -9,7 +9,7 @@ import pytest
 
 from penstock.coordination.tree import ConnectionLostError, Create, Set, VersionConflictError
 from penstock.coordination.zookeeper import Address, ZooKeeperStore
-from penstock.testing.zookeeper import HOST, ZooKeeperProcess, free_port
+from penstock.coordination.zookeeper.server_process import HOST, ZooKeeperProcess, free_port
 
 ROUNDS = 4
 # Not longer: an attempt to connect to a server that is not ready yet takes a third of it.

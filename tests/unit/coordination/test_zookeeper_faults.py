@@ -18,7 +18,7 @@ from penstock.coordination.tree import (
 )
 from penstock.coordination.zookeeper import Address, ZooKeeperStore
 from penstock.coordination.zookeeper import session as session_module
-from penstock.testing.zookeeper import zookeeper as running_zookeeper
+from penstock.coordination.zookeeper.server_process import zookeeper as running_zookeeper
 
 # One that tests wait for, and one that must not end however busy the machine is.
 SHORT_SESSION_S = 2.0

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.check_data import is_locked
 from penstock.core.files import LockedError, OsFiles
+from penstock.diagnosis.data_dir import is_locked
 
 
 def test_who_looks_whether_it_is_held_keeps_nobody_from_taking_it(

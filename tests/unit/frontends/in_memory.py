@@ -18,7 +18,7 @@ from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
 from penstock.server.broker import Broker
 from penstock.server.seams import Seams
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.testing.mem_files import MemFiles
 
 NOW_MS = 1_700_000_000_000
@@ -67,7 +67,7 @@ class Asked:
         response = api.handler(
             self.services, received, Call(version, "tester", Session(self.listener, "127.0.0.1"))
         )
-        if isinstance(response, Later):
+        if isinstance(response, PendingReply):
             filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             response.subscribe(filled.set_result)
             response = await filled

@@ -77,7 +77,7 @@ async def test_a_start_is_not_written_down_when_the_records_below_it_could_not_b
         await asked.create("t", {"penstock.ack.after": "written"})
         partition = asked.partition("t")
         append(partition.log, a_batch(TEN))
-        partition.settle()
+        partition.write_held()
         assert partition.high_watermark == 10
         machine.files.fail_next("sync", "*.log")
         assert await delete(asked, (0, 7), timeout_ms=1000) == [(0, -1, ErrorCode.KAFKA_STORAGE_ERROR)]

@@ -16,9 +16,9 @@ from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.registry import REGISTRY
 from penstock.groups.offsets.commit import Committer
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Status
-from penstock.services.topic_deletions import TopicReference
+from penstock.services.topics.deletions import TopicReference
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     delete_groups,
@@ -317,11 +317,11 @@ async def test_names_and_notes_that_cannot_be_stored_are_refused() -> None:
     async with machine({"offset.metadata.max.bytes": "100000"}).broker() as asked:
         await prepared(asked)
         long = "\N{REPLACEMENT CHARACTER}" * 20_000
-        services, later = asked.services, Later(lambda code: code, lambda reply: reply)
+        services, later = asked.services, PendingReply(lambda code: code, lambda reply: reply)
         entry = ("orders", bytes(16), 0, 5, -1, long)
         services.group_offsets.commit(Committer("g", "", None, -1, 9), [entry], -1, later)
         assert later.rendered() == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
-        later = Later(lambda code: code, lambda reply: reply)
+        later = PendingReply(lambda code: code, lambda reply: reply)
         services.group_offsets.commit(Committer(long, "", None, -1, 9), [entry], -1, later)
         assert later.rendered() is ErrorCode.INVALID_GROUP_ID
 

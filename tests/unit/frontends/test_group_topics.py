@@ -10,7 +10,7 @@ from tests.unit.frontends.in_memory import Asked
 from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.nodes import PartitionState
 from penstock.services.coordinator.shard import Status
-from penstock.services.topic_deletions import TopicReference
+from penstock.services.topics.deletions import TopicReference
 
 NOTHING = [(0, -1, "", 0), (1, -1, "", 0)]
 STATE = PartitionState(replicas=(1,), isr=(1,), leader=1)

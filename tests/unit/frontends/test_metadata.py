@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 
-from penstock.coordination.nodes import BrokerRegistration, InletState, PartitionState
+from penstock.coordination.nodes import BrokerRegistration, PartitionState, RetirementState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
@@ -290,8 +290,8 @@ async def test_a_hidden_partition_is_shown_only_to_who_has_produced_over_the_con
     async with Machine().broker() as asked:
         await asked.create("t", partitions=3)
         states = asked.services.image.topics["t"].partitions
-        gone = InletState(offset=0, into=0, written_ms=0, epoch=states[2].leader_epoch, hidden=True)
-        hidden = replace(states[2], inlet=gone)
+        gone = RetirementState(offset=0, into=0, written_ms=0, epoch=states[2].leader_epoch, hidden=True)
+        hidden = replace(states[2], retirement=gone)
         await asked.services.metadata.update_partitions({("t", 2): hidden})
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
         shown = []

@@ -8,7 +8,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import PORTIONED_WAITING_BYTES_MAX
 from penstock.frontends.kafka.places import Place, Places
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 
 PLACES = 4
 
@@ -134,11 +134,11 @@ async def test_one_whose_client_left_ends_at_its_next_turn() -> None:
             await place.give_way()
 
 
-def later() -> Later:
+def later() -> PendingReply:
     def refused(code: ErrorCode) -> ErrorCode:
         return code
 
-    return Later(refused, lambda answer: answer)
+    return PendingReply(refused, lambda answer: answer)
 
 
 @pytest.mark.parametrize("is_large", [False, True])

@@ -1,7 +1,7 @@
 """A follower that must cut what its compaction went by has nothing of use: also when it is stopped half-way."""
 
 import pytest
-from tests.unit.services.test_cleaner import Bench, run
+from tests.unit.services.maintenance.test_cleaner import Bench, run
 from tests.unit.storage.compacting import contents, keyed
 
 from penstock.core.jobs import Jobs

@@ -1,12 +1,12 @@
 """A follower takes nothing over that lacks tombstones before it is written down, durably, that it may lack them."""
 
 import pytest
-from tests.unit.services.test_cleaner import DATA, Bench, run
+from tests.unit.services.maintenance.test_cleaner import DATA, Bench, run
 
 from penstock.core.errors import DiskFailedError
 from penstock.core.jobs import Jobs
 from penstock.replication.following import Follower
-from penstock.storage.cleaner_checkpoint import load_cleaned
+from penstock.storage.compaction.checkpoint import load_cleaned
 from penstock.storage.layout import CLEANER_FILE, partition_dir
 
 COMMITTED = 50

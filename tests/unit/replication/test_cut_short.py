@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.replication.test_begun_anew import PARTED, Nobody, follower_of
-from tests.unit.services.test_cleaner import Bench, run
+from tests.unit.services.maintenance.test_cleaner import Bench, run
 from tests.unit.storage.compacting import contents
 
 from penstock.replication.partition import Partition

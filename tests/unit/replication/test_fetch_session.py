@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.errors import ApiError
-from penstock.replication.fetch_session import SESSION_ERRORS, Key, LeaderSession, Place
-from penstock.services.fetch_sessions import FetchSession, FetchSessions
+from penstock.replication.fetch_session import SESSION_ERRORS, FetchPosition, Key, LeaderSession
+from penstock.services.fetching.sessions import FetchSession, FetchSessions
 from penstock.wire.kafka import fetch
 from penstock.wire.kafka.fetch import PartitionAnswer
 from penstock.wire.kafka.generated.fetch import FetchRequest, ReplicaState, encode_request
@@ -16,7 +16,9 @@ VERSION = 17
 TOPICS = [bytes([one]) * 16 for one in range(1, 4)]
 
 
-def received(session: LeaderSession, wanted: dict[Key, Place], replica: int = 2) -> fetch.FetchRequest:
+def received(
+    session: LeaderSession, wanted: dict[Key, FetchPosition], replica: int = 2
+) -> fetch.FetchRequest:
     """What the leader decodes of the follower's next request."""
     topics, forgotten = session.ask(wanted)
     request = FetchRequest(
@@ -29,9 +31,9 @@ def received(session: LeaderSession, wanted: dict[Key, Place], replica: int = 2)
     return fetch.decode_request(memoryview(encode_request(request, VERSION)), 0, VERSION)
 
 
-def covered(session: FetchSession) -> dict[Key, Place]:
+def covered(session: FetchSession) -> dict[Key, FetchPosition]:
     return {
-        (topic, one.partition): Place(
+        (topic, one.partition): FetchPosition(
             one.leader_epoch, one.offset, one.last_fetched_epoch, one.log_start_offset, one.max_bytes
         )
         for topic, wanted in session.topics()
@@ -39,7 +41,7 @@ def covered(session: FetchSession) -> dict[Key, Place]:
     }
 
 
-def some(rng: random.Random, before: dict[Key, Place]) -> dict[Key, Place]:
+def some(rng: random.Random, before: dict[Key, FetchPosition]) -> dict[Key, FetchPosition]:
     """A few more, fewer or moved than before."""
     wanted = dict(before)
     for _ in range(rng.randint(0, 4)):
@@ -47,7 +49,7 @@ def some(rng: random.Random, before: dict[Key, Place]) -> dict[Key, Place]:
         if rng.random() < 0.3:
             wanted.pop(key, None)
         else:
-            wanted[key] = Place(rng.randrange(3), rng.randrange(9), rng.randrange(3), 0, 1000)
+            wanted[key] = FetchPosition(rng.randrange(3), rng.randrange(9), rng.randrange(3), 0, 1000)
     return wanted
 
 
@@ -56,7 +58,7 @@ def test_the_leader_knows_what_is_asked_for_whatever_gets_lost(seed: int) -> Non
     rng = random.Random(seed)
     leaders = FetchSessions(10, random.Random(1))
     follower = LeaderSession()
-    wanted: dict[Key, Place] = {}
+    wanted: dict[Key, FetchPosition] = {}
     for step in range(60):
         wanted = some(rng, wanted)
         match rng.randrange(8):
@@ -85,7 +87,7 @@ def test_the_leader_knows_what_is_asked_for_whatever_gets_lost(seed: int) -> Non
 
 def test_only_what_changed_is_named() -> None:
     leaders, follower = FetchSessions(10, random.Random(1)), LeaderSession()
-    wanted = {(topic, index): Place(1, 5, 1, 0, 1000) for topic in TOPICS for index in range(4)}
+    wanted = {(topic, index): FetchPosition(1, 5, 1, 0, 1000) for topic in TOPICS for index in range(4)}
 
     def ask() -> fetch.FetchRequest:
         request = received(follower, dict(wanted))
@@ -96,7 +98,7 @@ def test_only_what_changed_is_named() -> None:
 
     assert sum(len(named) for _, named in ask().topics) == 12
     assert (ask().topics, follower.epoch) == ([], 2)
-    wanted[TOPICS[1], 2] = Place(1, 6, 1, 0, 1000)
+    wanted[TOPICS[1], 2] = FetchPosition(1, 6, 1, 0, 1000)
     del wanted[TOPICS[0], 0]
     request = ask()
     assert [(topic, [one.partition for one in named]) for topic, named in request.topics] == [
@@ -107,7 +109,7 @@ def test_only_what_changed_is_named() -> None:
 
 def test_an_answer_that_nobody_takes_over_is_asked_for_again() -> None:
     follower = LeaderSession()
-    wanted = {(TOPICS[0], 0): Place(1, 5, 1, 0, 1000)}
+    wanted = {(TOPICS[0], 0): FetchPosition(1, 5, 1, 0, 1000)}
     follower.ask(wanted)
     follower.begin_anew()  # a partition was added meanwhile
     follower.answered(99)
@@ -118,7 +120,7 @@ def test_an_answer_that_nobody_takes_over_is_asked_for_again() -> None:
 def test_what_could_not_be_noted_is_told_again() -> None:
     """A read error, or a full disk: the high watermark and the log start would be told only when they move again."""
     leaders, follower = FetchSessions(10, random.Random(1)), LeaderSession()
-    wanted = {(TOPICS[0], index): Place(1, 5, 1, 0, 1000) for index in range(2)}
+    wanted = {(TOPICS[0], index): FetchPosition(1, 5, 1, 0, 1000) for index in range(2)}
 
     def told() -> list[int]:
         session = leaders.find(received(follower, dict(wanted)), 0.0, by_id=True)
@@ -137,7 +139,7 @@ def test_what_could_not_be_noted_is_told_again() -> None:
 
 def test_without_room_at_the_leader_everything_is_named_each_time() -> None:
     follower = LeaderSession()
-    wanted = {(TOPICS[0], 0): Place(1, 5, 1, 0, 1000)}
+    wanted = {(TOPICS[0], 0): FetchPosition(1, 5, 1, 0, 1000)}
     for _ in range(2):
         topics, _ = follower.ask(wanted)
         assert (follower.id, follower.epoch, len(topics)) == (0, 0, 1)
@@ -146,7 +148,7 @@ def test_without_room_at_the_leader_everything_is_named_each_time() -> None:
 
 def full_sessions(replicas: list[bool]) -> Iterator[tuple[FetchSessions, list[FetchSession]]]:
     sessions = FetchSessions(len(replicas), random.Random(1))
-    wanted = {(TOPICS[0], 0): Place(1, 5, 1, 0, 1000)}
+    wanted = {(TOPICS[0], 0): FetchPosition(1, 5, 1, 0, 1000)}
     made = []
     for number, is_replica in enumerate(replicas):
         session = sessions.find(
@@ -172,7 +174,7 @@ def test_followers_come_first_where_sessions_are_few(
     replicas: list[bool], now: float, replica: int, has_room: bool
 ) -> None:
     for sessions, _ in full_sessions(replicas):
-        wanted = {(TOPICS[0], 0): Place(1, 5, 1, 0, 1000)}
+        wanted = {(TOPICS[0], 0): FetchPosition(1, 5, 1, 0, 1000)}
         request = received(LeaderSession(), wanted, replica)
         assert (sessions.find(request, now, by_id=True) is not None) == has_room
         assert len(sessions) == len(replicas)
@@ -184,7 +186,7 @@ def answer(high_watermark: int, diverging: tuple[int, int] | None = None) -> Par
 
 def test_a_high_watermark_beside_a_divergence_is_told_again() -> None:
     sessions = FetchSessions(1, random.Random(1))
-    wanted = {(TOPICS[0], 0): Place(1, 5, 1, 0, 1000)}
+    wanted = {(TOPICS[0], 0): FetchPosition(1, 5, 1, 0, 1000)}
     session = sessions.find(received(LeaderSession(), wanted), 0.0, by_id=True)
     assert session is not None
     assert session.changed(TOPICS[0], answer(5))

@@ -118,7 +118,7 @@ def test_what_could_not_be_written_is_not_committed_though_its_offsets_were_give
     partition.append(memoryview(batch), read_header(batch), NOW_MS, hold=True)
     files.fill_up(0)
     with pytest.raises(ApiError):
-        partition.settle()
+        partition.write_held()
     partition.advance()  # a follower fetches
     assert partition.high_watermark == 0
     partition.lead(6, leading)  # before the log is open again

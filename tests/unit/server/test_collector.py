@@ -14,7 +14,7 @@ from tests.unit.server.unlistened import Unlistened
 from penstock.server import collector as module
 from penstock.server.collector import Collector
 from penstock.server.kafka_connection import KafkaConnection
-from penstock.services.topic_deletions import TopicReference
+from penstock.services.topics.deletions import TopicReference
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Small requests with small answers keep the broker awake; bulk in either direction does not."""
+"""Small requests with small answers keep the broker idle_poll; bulk in either direction does not."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,7 +10,7 @@ from tests.unit.server.unlistened import Unlistened
 from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.limits import SMALL_TALK_BYTES_MAX
 from penstock.core.stats import RequestStats
-from penstock.server.awake import Awake
+from penstock.server.idle_poll import IdlePoll
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.writer import Part
@@ -18,7 +18,7 @@ from penstock.server.writer import Part
 SMALL, BULK = 100, SMALL_TALK_BYTES_MAX + 1
 
 
-class CountingAwake(Awake):
+class CountingAwake(IdlePoll):
     prolonged = 0
 
     def prolong(self) -> None:
@@ -33,7 +33,7 @@ class Server:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
         self.requests = RequestStats()
-        self.awake = CountingAwake(loop, 0)
+        self.idle_poll = CountingAwake(loop, 0)
         self.descriptors = Descriptors(Shares(100, 100))
         self.receive_budget = ReceiveBudget(loop, -1)
         self._answer = bytes(answer_bytes)
@@ -50,7 +50,7 @@ class Server:
 
     def admit(self, api_key: int, size_bytes: int) -> None: ...
 
-    def settle(self) -> None: ...
+    def write_held(self) -> None: ...
 
 
 class Wire(asyncio.Transport):
@@ -88,6 +88,6 @@ def test_only_small_talk_keeps_awake(request_bytes: int, answer_bytes: int, prol
             room[:taken] = frame[:taken]
             connection.buffer_updated(taken)
             frame = frame[taken:]
-        assert server.awake.prolonged == prolonged
+        assert server.idle_poll.prolonged == prolonged
     finally:
         loop.close()

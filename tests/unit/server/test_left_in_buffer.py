@@ -73,7 +73,7 @@ class Dispatcher:
 
     def admit(self, api_key: int, size_bytes: int) -> None: ...
 
-    def settle(self) -> None:
+    def write_held(self) -> None:
         unsettled, self._unsettled = self._unsettled, []
         for answer in unsettled:
             answer()

@@ -14,7 +14,7 @@ from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.errors import ProtocolError
 from penstock.core.limits import RECEIVE_BUFFER_BYTES, RECEIVE_CHECK_SECONDS, TURN_BYTES_MAX
 from penstock.core.stats import RequestStats
-from penstock.server.awake import Awake
+from penstock.server.idle_poll import IdlePoll
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.sending import SendBudget
@@ -70,7 +70,7 @@ class Server:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget_bytes: int = BUDGET_BYTES) -> None:
         self.requests = RequestStats()
-        self.awake = Awake(loop, 0)
+        self.idle_poll = IdlePoll(loop, 0)
         self.descriptors = Descriptors(Shares(100, 100))
         self.receive_budget = ReceiveBudget(loop, budget_bytes)
         self.send_budget = SendBudget(loop)
@@ -91,7 +91,7 @@ class Server:
         self.answered.append(len(frame))
         return [b"answer"]
 
-    def settle(self) -> None: ...
+    def write_held(self) -> None: ...
 
 
 class Client(asyncio.Transport):

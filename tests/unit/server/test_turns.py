@@ -57,7 +57,7 @@ class Waiters:
         self.seen.append(connection)
         connection.defer(held_bytes=len(frame))
 
-    def settle(self) -> None: ...
+    def write_held(self) -> None: ...
 
 
 def connected(host: Connections, waiters: Waiters) -> tuple[KafkaConnection, Wire]:

@@ -3,17 +3,17 @@
 import asyncio
 
 import pytest
-from tests.unit.services.test_cleaner import Bench, run
+from tests.unit.services.maintenance.test_cleaner import Bench, run
 from tests.unit.storage.logs import opened
 
 from penstock.core.errors import TooManyFilesError, WorkerDiedError
 from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import retire, seal
-from penstock.services import cleaner
-from penstock.storage.cleaning import CleanRound, Learned
+from penstock.services.maintenance import cleaner
+from penstock.storage.compaction.cleaning import CleanRound, Learned
+from penstock.storage.compaction.swap import SegmentSwap
 from penstock.storage.segment import ColdRead
-from penstock.storage.swap import SegmentSwap
 
 LIMIT = 40
 

@@ -1,11 +1,11 @@
 """What is written down of a compaction before it changes anything."""
 
 import pytest
-from tests.unit.services.test_cleaner import DATA, Bench, run
+from tests.unit.services.maintenance.test_cleaner import DATA, Bench, run
 
 from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
-from penstock.storage.cleaner_checkpoint import Cleaned, load_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned
 from penstock.storage.layout import CLEANER_FILE, partition_dir
 from penstock.storage.replicated import truncate
 

@@ -1,10 +1,10 @@
 """What a round of compaction takes of memory, and so of the loop's time."""
 
 import pytest
-from tests.unit.services.test_cleaner import Bench, run
+from tests.unit.services.maintenance.test_cleaner import Bench, run
 
-from penstock.storage import cleaning
-from penstock.storage.offset_map import OffsetMap
+from penstock.storage.compaction import cleaning
+from penstock.storage.compaction.offset_map import OffsetMap
 
 
 def test_the_map_of_a_small_log_is_small(monkeypatch: pytest.MonkeyPatch) -> None:

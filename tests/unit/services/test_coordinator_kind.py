@@ -15,10 +15,10 @@ from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.control import transaction_end_key
 from penstock.records.reader import iter_batches
 from penstock.replication.table import Topic
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.coordinator.shard import Shard, Status
-from penstock.services.topic_plans import WantedTopic
+from penstock.services.topics.plans import WantedTopic
 
 PRODUCER = BatchOptions(producer_id=7, producer_epoch=2, transactional=True)
 
@@ -39,7 +39,7 @@ class Accounts:
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     heard: list[str] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    asked: list[Later] = field(default_factory=list)
+    asked: list[PendingReply] = field(default_factory=list)
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int = -1, producer_id: int = -1) -> bool:
         assert key is not None
@@ -77,7 +77,7 @@ class Accounts:
         out.records.append(CoordinatorRecord(subject.id.encode(), b"%d" % settings))
         return out
 
-    def waiting(self) -> Iterable[Later]:
+    def waiting(self) -> Iterable[PendingReply]:
         return self.asked
 
     def hear_of_topics(
@@ -138,11 +138,11 @@ async def coordinating(machine: Machine) -> AsyncIterator[tuple[Asked, "Coordina
             running.cancel()
 
 
-def later() -> Later:
-    return Later(lambda code: code, lambda answer: answer)
+def later() -> PendingReply:
+    return PendingReply(lambda code: code, lambda answer: answer)
 
 
-async def answer_to(pending: Later) -> Any:
+async def answer_to(pending: PendingReply) -> Any:
     filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     pending.subscribe(filled.set_result)
     return await filled

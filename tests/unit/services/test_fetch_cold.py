@@ -4,11 +4,11 @@ import asyncio
 
 from tests.integration.raw import make_batch
 from tests.unit.frontends.in_memory import Machine
-from tests.unit.services.test_upkeep import filled
+from tests.unit.services.maintenance.test_upkeep import filled
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import LENT_FILES_SHARE, SLICE_BYTES_MIN
-from penstock.services.fetch_sessions import FetchSession
+from penstock.services.fetching.sessions import FetchSession
 from penstock.storage.segment import Slice
 from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
 

@@ -14,8 +14,8 @@ from penstock.replication.leading import Leading
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import freeze
-from penstock.services.consumer_fetch import ConsumerFetch, consumer_fetch
-from penstock.services.follower_fetch import FollowerFetch, FollowerReads
+from penstock.services.fetching.consumer import ConsumerFetch, consumer_fetch
+from penstock.services.fetching.follower import FollowerFetch, FollowerReads
 from penstock.storage.segment import Slice
 from penstock.wire.kafka.fetch import MAX_VERSION, FetchPartition, FetchRequest, PartitionAnswer
 

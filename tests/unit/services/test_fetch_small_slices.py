@@ -4,7 +4,7 @@ from tests.integration.raw import make_batch
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.limits import FETCH_COPIED_BYTES_MAX, SLICE_BYTES_MIN, UNSENT_BYTES_MAX
-from penstock.services.fetch_sessions import FetchSession
+from penstock.services.fetching.sessions import FetchSession
 from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
 
 PARTITIONS = 80

@@ -11,8 +11,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
-from penstock.services.offsets import OffsetService, Spec
-from penstock.services.openings import Openings
+from penstock.services.batch_opening import Openings
+from penstock.services.list_offsets import OffsetService, Spec
 
 
 async def asked(partition: Partition, timestamp: int) -> int | ErrorCode:

@@ -9,8 +9,8 @@ from penstock.records.relay import RelayPlace, producer_fields, relayed_by
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import retire, retirement_of
 from penstock.replication.table import Topic
-from penstock.services.relay.words import keep_words, oldest_word
-from penstock.services.retention import retention_of
+from penstock.services.maintenance.retention import retention_of
+from penstock.services.relay.positions import keep_words, oldest_word
 from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 
@@ -41,7 +41,7 @@ def a_topic(index: int, **overrides: str) -> tuple[Topic, Partition]:
 def fill(partition: Partition, count: int) -> None:
     for _ in range(count):
         append(partition.log, a_batch())
-    partition.settle()
+    partition.write_held()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tests.unit.controller.test_retiring import LIVE, a_topic, inlet
+from tests.unit.controller.test_retiring import LIVE, a_topic, retirement
 
 from penstock.coordination.image import Topic
 from penstock.coordination.nodes import Removed
@@ -19,7 +19,7 @@ def told(topic: Topic, index: int) -> tuple[int, int]:
 
 
 def test_a_retired_partition_has_its_limit_hidden_or_not() -> None:
-    topic = a_topic(LIVE, inlet(10), inlet(20, hidden=True), to=1)
+    topic = a_topic(LIVE, retirement(10), retirement(20, hidden=True), to=1)
     assert [told(topic, index) for index in range(3)] == [(-1, 0), (10, 0), (20, 0)]
 
 
@@ -32,8 +32,8 @@ def test_a_removed_one_is_known_by_its_number() -> None:
 
 def test_a_second_life_has_its_own_limit_unless_nobody_could_read_in_it() -> None:
     before = {1: Removed(limit=10, end=14, epoch=6)}
-    assert told(replace(a_topic(LIVE, inlet(20), to=1), removed=before), 1) == (20, 14)
-    assert told(replace(a_topic(LIVE, inlet(14), to=1), removed=before), 1) == (10, 14)
+    assert told(replace(a_topic(LIVE, retirement(20), to=1), removed=before), 1) == (20, 14)
+    assert told(replace(a_topic(LIVE, retirement(14), to=1), removed=before), 1) == (10, 14)
 
 
 @pytest.mark.parametrize("index", [-1, 1, 7])

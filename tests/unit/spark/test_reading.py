@@ -8,7 +8,7 @@ from tests.unit.client.raw.fake import batch_at
 
 from penstock.client.raw import Fetched, RawClient, TopicPartition
 from penstock.records.batch import stamp
-from penstock.records.columns import HEADERS_TYPE, Columns
+from penstock.records.columns.decode import HEADERS_TYPE, Columns
 from penstock.spark.errors import DataLossError
 from penstock.spark.options import read_options
 from penstock.spark.planning import Range

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.pipelines.sql.memory import forget, place_of
+from penstock.spark.pipelines.sql.memory import checkpoint_location, forget
 from penstock.spark.pipelines.sql.settings import SqlUseError, parse_settings
 
 QUERY = "SELECT * FROM orders"
@@ -17,7 +17,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def place(query: str = QUERY, to: str = "topic:out", bootstrap: str = "b:1") -> str:
-    return place_of(parse_settings(query, to=to), bootstrap, "local[*]").uri
+    return checkpoint_location(parse_settings(query, to=to), bootstrap, "local[*]").uri
 
 
 def test_one_per_query_target_and_broker(tmp_path: Path) -> None:
@@ -27,8 +27,8 @@ def test_one_per_query_target_and_broker(tmp_path: Path) -> None:
 
 
 def test_the_screen_forgets() -> None:
-    first = place_of(parse_settings(QUERY), "b:1", "local[*]")
-    second = place_of(parse_settings(QUERY), "b:1", "local[*]")
+    first = checkpoint_location(parse_settings(QUERY), "b:1", "local[*]")
+    second = checkpoint_location(parse_settings(QUERY), "b:1", "local[*]")
     try:
         assert first.temporary
         assert first.uri != second.uri
@@ -39,7 +39,7 @@ def test_the_screen_forgets() -> None:
 
 
 def test_a_place_that_was_given_is_kept(tmp_path: Path) -> None:
-    given = place_of(parse_settings(QUERY, checkpoint=f"{tmp_path}/c/"), "b:1", "local[*]")
+    given = checkpoint_location(parse_settings(QUERY, checkpoint=f"{tmp_path}/c/"), "b:1", "local[*]")
     assert (given.uri, given.temporary) == (f"{tmp_path}/c", False)
     tmp_path.joinpath("c").mkdir()
     forget(given)
@@ -48,4 +48,4 @@ def test_a_place_that_was_given_is_kept(tmp_path: Path) -> None:
 
 def test_a_cluster_needs_a_place_that_all_reach() -> None:
     with pytest.raises(SqlUseError, match="needs --checkpoint"):
-        place_of(parse_settings(QUERY, to="topic:out"), "b:1", "spark://host:7077")
+        checkpoint_location(parse_settings(QUERY, to="topic:out"), "b:1", "spark://host:7077")

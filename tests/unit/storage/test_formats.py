@@ -11,7 +11,7 @@ from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
 from penstock.core.formats import NewerFormatError
 from penstock.storage.checkpoint import RecoveryPoint
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.high_watermarks import HighWatermarks, Mark
 from penstock.storage.producer_snapshot import dump_producers, encode_producers, load_producers
 from penstock.storage.producers import AppendedBatch, ProducerCopy, ProducerState

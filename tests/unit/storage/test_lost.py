@@ -9,7 +9,7 @@ from tests.unit.storage.logs import DIRECTORY, Settings, a_batch, append, opened
 
 from penstock.core.errors import StorageError
 from penstock.records.batch import read_header
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.layout import LOG, LOST, segment_name
 from penstock.storage.lost import forget_lost
 from penstock.storage.recovered import Recovered

@@ -9,10 +9,10 @@ from tests.unit.storage.logs import Settings, a_batch, append, opened, read, rea
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFailedError, StorageError, TooManyFilesError
+from penstock.storage.compaction.swap import prepare_swap
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
 from penstock.storage.segment import ColdRead, Segment
-from penstock.storage.swap import prepare_swap
 from penstock.testing.mem_files import MemFiles
 
 ONE_EACH = Settings(segment_bytes=1)

@@ -18,7 +18,7 @@ from tests.unit.storage.logs import (
 
 from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import read_header, stamp
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState

@@ -9,7 +9,7 @@ from tests.property.log_story import PowerCut, interrupt
 from tests.unit.storage.logs import DIRECTORY, NOW_MS, a_batch, append, opened, read_everything, sync
 
 from penstock.core.errors import StorageError
-from penstock.storage.cleaner_checkpoint import ANYWHERE, Cleaned, load_cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import ANYWHERE, Cleaned, load_cleaned, save_cleaned
 from penstock.storage.layout import ANEW, CLEANER_FILE, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState

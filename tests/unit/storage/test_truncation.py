@@ -19,7 +19,7 @@ from tests.unit.storage.logs import (
 
 from penstock.core.errors import StorageError
 from penstock.records.batch import read_header, stamp
-from penstock.storage.cleaner_checkpoint import Cleaned, save_cleaned
+from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
 from penstock.storage.recovery import begin_anew

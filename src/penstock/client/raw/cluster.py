@@ -3,7 +3,7 @@
 Nothing expires: leaders are learned when first needed and learned again when a broker says that it does not lead, or
 is gone. Leader epochs never go back: a broker that tells of a lower one than was heard before has not heard of what
 happened since (it is cut off from the others), and another one is asked. Every method here may raise retriable errors;
-trying again is for those who know what to send then, with `Patience`. Topics are never made by asking for them.
+trying again is for those who know what to send then, with `RetryBudget`. Topics are never made by asking for them.
 """
 
 import time
@@ -26,7 +26,7 @@ from penstock.client.raw.errors import (
 from penstock.client.raw.link import Address, Link
 from penstock.client.raw.model import TopicInfo, TopicPartition
 from penstock.client.raw.options import RawOptions
-from penstock.client.raw.patience import Patience
+from penstock.client.raw.retry_budget import RetryBudget
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.metadata import (
@@ -87,43 +87,43 @@ class Cluster:
             link.close()
         self._links.clear()
 
-    def patience(self, what: str) -> Patience:
-        return Patience(what, self.options)
+    def budget(self, what: str) -> RetryBudget:
+        return RetryBudget(what, self.options)
 
     # -- topics -------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, TopicInfo]:
         """Every topic there is."""
-        patience = self.patience("listing the topics")
+        budget = self.budget("listing the topics")
         while True:
             try:
-                self._refresh(None, patience)
+                self._refresh(None, budget)
             except RawError as error:
-                patience.pause(error)
+                budget.pause(error)
             else:
                 return {name: topic.info for name, topic in sorted(self._topics.items())}
 
     def describe(self, names: Collection[str]) -> dict[str, TopicInfo]:
         """These topics as they are now; UnknownTopicError names those that are not."""
-        patience = self.patience(f"describing {', '.join(sorted(names))}")
+        budget = self.budget(f"describing {', '.join(sorted(names))}")
         while True:
             try:
-                self.refresh(names, patience)
+                self.refresh(names, budget)
             except RawError as error:
-                patience.pause(error)
+                budget.pause(error)
             else:
                 return {name: self._topics[name].info for name in names}
 
-    def refresh(self, names: Collection[str], patience: Patience) -> None:
+    def refresh(self, names: Collection[str], budget: RetryBudget) -> None:
         """Learn these topics anew."""
         for tried in range(1, _UNKNOWN_TRIES + 1):
-            unknown = self._refresh(names, patience)
+            unknown = self._refresh(names, budget)
             if not unknown:
                 return
             error = UnknownTopicError(unknown)
-            if tried == _UNKNOWN_TRIES or patience.over:
+            if tried == _UNKNOWN_TRIES or budget.over:
                 raise error
-            patience.pause(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(unknown)))
+            budget.pause(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(unknown)))
 
     def hear_all(self, names: Collection[str]) -> None:
         """Ask every broker that answers who leads these topics: from now on the latest epochs are expected.
@@ -147,9 +147,9 @@ class Cluster:
                     if not topic.error_code and topic.topic_id != ZERO_UUID:
                         self.expect(uuid.UUID(bytes=topic.topic_id), _known(_leaders(topic)))
 
-    def _refresh(self, names: Collection[str] | None, patience: Patience) -> list[str]:
+    def _refresh(self, names: Collection[str] | None, budget: RetryBudget) -> list[str]:
         """Ask any broker; the names it does not know."""
-        link = self.any_link(patience)
+        link = self.any_link(budget)
         answer = _metadata(link, names)
         self._told_by = link.address
         self._brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
@@ -178,15 +178,15 @@ class Cluster:
 
     # -- routes -------------------------------------------------------------------------------------------------
 
-    def route(self, at: TopicPartition, patience: Patience) -> Route:
+    def route(self, at: TopicPartition, budget: RetryBudget) -> Route:
         """The leader's connection, opened if need be; who gets an error doubts before the next try."""
         if at.topic not in self._topics:
-            self.refresh([at.topic], patience)
+            self.refresh([at.topic], budget)
         topic = self._topics[at.topic]
         leader = topic.leaders.get(at.partition)
         if leader is None:
             # One that was added since we asked?
-            self.refresh([at.topic], patience)
+            self.refresh([at.topic], budget)
             topic = self._topics[at.topic]
             leader = topic.leaders.get(at.partition)
         if leader is None:
@@ -194,7 +194,7 @@ class Cluster:
         address = self._brokers.get(leader.node)
         if leader.node < 0 or address is None:
             raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(at))
-        return Route(self.link(address, patience), topic.info.topic_id, leader.epoch)
+        return Route(self.link(address, budget), topic.info.topic_id, leader.epoch)
 
     def expect(self, topic_id: uuid.UUID, epochs: Mapping[int, int]) -> None:
         """These leader epochs were heard of: whoever tells of lower ones is behind."""
@@ -216,13 +216,13 @@ class Cluster:
         return any(0 <= leader.epoch < latest.get(at, 0) for at, leader in leaders.items())
 
     def leader_epoch(self, at: TopicPartition) -> int:
-        patience = self.patience(f"asking who leads {at}")
+        budget = self.budget(f"asking who leads {at}")
         while True:
             try:
-                return self.route(at, patience).leader_epoch
+                return self.route(at, budget).leader_epoch
             except RawError as error:
                 self.doubt((at,))
-                patience.pause(error)
+                budget.pause(error)
 
     def knows(self, topic: str) -> bool:
         return topic in self._topics
@@ -234,7 +234,7 @@ class Cluster:
 
     # -- connections --------------------------------------------------------------------------------------------
 
-    def link(self, address: Address, patience: Patience) -> Link:
+    def link(self, address: Address, budget: RetryBudget) -> Link:
         link = self._links.get(address)
         if link is not None and link.usable:
             return link
@@ -243,14 +243,14 @@ class Cluster:
             # Many partitions share a broker: when one has just found it gone, the others need not wait for it too.
             raise error
         try:
-            link = self._links[address] = Link(address, self.options, patience.left_s)
+            link = self._links[address] = Link(address, self.options, budget.left_s)
         except ConnectionLostError as error:
             self._failed[address] = time.monotonic(), error
             raise
         self._failed.pop(address, None)
         return link
 
-    def any_link(self, patience: Patience) -> Link:
+    def any_link(self, budget: RetryBudget) -> Link:
         """An open connection, or the first that opens; ConnectionLostError when no broker answers."""
         for address, link in self._links.items():
             if link.usable and address not in self._behind:
@@ -260,7 +260,7 @@ class Cluster:
         # Those that are behind come last, in turn: they may have caught up meanwhile.
         for address in [*(one for one in known if one not in self._behind), *self._behind]:
             try:
-                return self.link(address, patience)
+                return self.link(address, budget)
             except ConnectionLostError as error:
                 failures[address] = error
         raise ConnectionLostError("; ".join(str(error) for error in failures.values()))

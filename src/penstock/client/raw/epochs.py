@@ -6,7 +6,7 @@ from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.model import LATEST, TopicPartition
 from penstock.client.raw.offsets import list_offsets
-from penstock.client.raw.patience import Patience
+from penstock.client.raw.retry_budget import RetryBudget
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (
@@ -32,7 +32,7 @@ def settled_end(cluster: Cluster, at: TopicPartition) -> int:
     What a writer has sent that is no more is in the log, and readers see it only when the replicas have it: who wants
     to go on behind that writer must not go by the end that readers see.
     """
-    patience = cluster.patience(f"waiting for what is in {at} to be committed")
+    budget = cluster.budget(f"waiting for what is in {at} to be committed")
     appended: int | None = None
     while True:
         _, end = _end_of(cluster, at, None)
@@ -41,22 +41,22 @@ def settled_end(cluster: Cluster, at: TopicPartition) -> int:
         committed = list_offsets(cluster, {at: LATEST}, committed=False)[at].offset
         if committed >= appended:
             return committed
-        patience.pause(BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(at)))
+        budget.pause(BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(at)))
 
 
 def _end_of(cluster: Cluster, at: TopicPartition, epoch: int | None) -> tuple[int, int]:
-    patience = cluster.patience(f"asking {at} for the end of epoch {'now' if epoch is None else epoch}")
+    budget = cluster.budget(f"asking {at} for the end of epoch {'now' if epoch is None else epoch}")
     while True:
         try:
-            return _ask(cluster, at, epoch, patience)
+            return _ask(cluster, at, epoch, budget)
         except RawError as error:
             cluster.doubt((at,))
-            patience.pause(error)
+            budget.pause(error)
 
 
-def _ask(cluster: Cluster, at: TopicPartition, epoch: int | None, patience: Patience) -> tuple[int, int]:
+def _ask(cluster: Cluster, at: TopicPartition, epoch: int | None, budget: RetryBudget) -> tuple[int, int]:
     """`epoch`: None for that of the leader."""
-    route = cluster.route(at, patience)
+    route = cluster.route(at, budget)
     version = route.link.version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=_VERSION_MIN)
     partition = OffsetForLeaderPartition(
         partition=at.partition,

@@ -93,20 +93,20 @@ class _Stream:
         self._topic_id = topic_id
         self._bytes = cluster.options.fetch_bytes
         self._asked: tuple[Link, int] | None = None
-        self._patience = cluster.patience(f"reading {at} at offset {start}")
+        self._budget = cluster.budget(f"reading {at} at offset {start}")
         self._corrupt = 0
         self._out_of_range = 0
 
     def next(self) -> Fetched | None:
         """The next batches, however often that must be tried; None at the end."""
-        self._patience.renew()
+        self._budget.renew()
         while self._position < self._end:
             try:
                 answer = self._answer()
                 fetched = self._take(answer)
             except RawError as error:
                 self._cluster.doubt((self._at,))
-                self._patience.pause(error)
+                self._budget.pause(error)
                 continue
             if fetched is not None:
                 self._send_ahead()
@@ -123,7 +123,7 @@ class _Stream:
                 return False
             except RawError as error:
                 self._cluster.doubt((self._at,))
-                self._patience.pause(error)
+                self._budget.pause(error)
             else:
                 return True
 
@@ -154,7 +154,7 @@ class _Stream:
         raise ConnectionLostError(f"the broker at {link} left {self._at} out of its answer")
 
     def _ask(self) -> None:
-        route = self._cluster.route(self._at, self._patience)
+        route = self._cluster.route(self._at, self._budget)
         if self._topic_id is None:
             self._topic_id = route.topic_id
         elif route.topic_id is not None and route.topic_id != self._topic_id:
@@ -238,7 +238,7 @@ class _Stream:
                 raise CorruptDataError(self._at, self._position, why)
             self._bytes = whole.needed_bytes
             return
-        if not self._patience.left_s:
+        if not self._budget.left_s:
             limit = answer.last_stable_offset if self._committed else answer.high_watermark
             raise TimedOutError(
                 f"{self._at} can be read to offset {limit} only, {self._end} was asked for and "

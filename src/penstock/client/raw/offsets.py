@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.model import MAX_TIMESTAMP, OffsetAt, TopicPartition
-from penstock.client.raw.patience import Patience
+from penstock.client.raw.retry_budget import RetryBudget
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
@@ -34,29 +34,29 @@ def list_offsets(
 ) -> Found:
     """`partial`: without those whose leaders do not answer after some tries, where others do."""
     found: Found = {}
-    patience = cluster.patience("asking for offsets")
+    budget = cluster.budget("asking for offsets")
     while missing := {at: time for at, time in wanted.items() if at not in found}:
         try:
-            trouble = _round(cluster, missing, found, patience, committed=committed)
+            trouble = _round(cluster, missing, found, budget, committed=committed)
         except RawError as error:
             trouble = error
         if trouble is not None:
-            if partial and found and trouble.retriable and patience.retries >= _PARTIAL_TRIES:
+            if partial and found and trouble.retriable and budget.retries >= _PARTIAL_TRIES:
                 break
             cluster.doubt(at for at in missing if at not in found)
-            patience.pause(trouble)
+            budget.pause(trouble)
     return {at: found[at] for at in wanted if at in found}
 
 
 def _round(
-    cluster: Cluster, missing: Asked, found: Found, patience: Patience, *, committed: bool
+    cluster: Cluster, missing: Asked, found: Found, budget: RetryBudget, *, committed: bool
 ) -> RawError | None:
     """Ask every leader once. What can be tried again is returned, the rest raised."""
     trouble: RawError | None = None
     by_link: defaultdict[Link, dict[TopicPartition, ListOffsetsPartition]] = defaultdict(dict)
     for at, time in missing.items():
         try:
-            route = cluster.route(at, patience)
+            route = cluster.route(at, budget)
         except RawError as error:
             if not error.retriable or not cluster.knows(at.topic):
                 raise

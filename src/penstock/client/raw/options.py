@@ -177,7 +177,7 @@ WITHOUT_EFFECT = frozenset(
         "metric.reporters",
         "metrics.num.samples",
         "metrics.recording.level",
-        "metrics.sample.window.ms",
+        "metrics.sample.unfinished.ms",
         "partition.assignment.strategy",
         "partitioner.adaptive.partitioning.enable",
         "partitioner.availability.timeout.ms",

@@ -23,11 +23,11 @@ from penstock.client.raw.errors import (
     RawError,
     TopicRecreatedError,
 )
-from penstock.client.raw.lane import Lane
 from penstock.client.raw.link import Link
 from penstock.client.raw.model import TopicPartition
-from penstock.client.raw.patience import Patience
+from penstock.client.raw.partition_queue import PartitionQueue
 from penstock.client.raw.produce_request import TopicKey, request_parts, topic_key
+from penstock.client.raw.retry_budget import RetryBudget
 from penstock.client.raw.stamping import Batch, Delivery, Producer, checked, following, stamped_head
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import BatchHeader
@@ -67,7 +67,7 @@ class RawProducer:
         if self._acks not in (-1, 1):
             raise OptionError(f"acks={self._acks}: a producer that tries again needs answers, give 1 or all")
         self._producer: Producer | None = None
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._flights: list[Flight] = []
         self._held_bytes = 0
         self._failure: RawError | None = None
@@ -106,14 +106,14 @@ class RawProducer:
         return delivery
 
     def _send(self, at: TopicPartition, header: BatchHeader, view: memoryview) -> Delivery:
-        lane = self._lanes.get(at)
-        if lane is None:
-            lane = self._lanes[at] = Lane(at)
-        head = stamped_head(view, self._identity(), lane.sequence)
-        lane.sequence = following(lane.sequence, header.record_count)
+        queue = self._queues.get(at)
+        if queue is None:
+            queue = self._queues[at] = PartitionQueue(at)
+        head = stamped_head(view, self._identity(), queue.sequence)
+        queue.sequence = following(queue.sequence, header.record_count)
         deadline = self._now() + self._options.delivery_timeout_ms / 1000
         one = Batch(Delivery(at), head, view[len(head) :], deadline)
-        lane.waiting.append(one)
+        queue.waiting.append(one)
         self._held_bytes += one.size_bytes
         self._dispatch(time.monotonic())
         self._collect()
@@ -153,16 +153,16 @@ class RawProducer:
 
     def _identity(self) -> Producer:
         if self._producer is None:
-            patience = self._cluster.patience("asking for a producer id")
+            budget = self._cluster.budget("asking for a producer id")
             while self._producer is None:
                 try:
-                    self._producer = self._init_producer_id(patience)
+                    self._producer = self._init_producer_id(budget)
                 except RawError as error:
-                    patience.pause(error)
+                    budget.pause(error)
         return self._producer
 
-    def _init_producer_id(self, patience: Patience) -> Producer:
-        link = self._cluster.any_link(patience)
+    def _init_producer_id(self, budget: RetryBudget) -> Producer:
+        link = self._cluster.any_link(budget)
         version = link.version(ApiKey.INIT_PRODUCER_ID)
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
         answer: InitProducerIdResponse = link.call(ApiKey.INIT_PRODUCER_ID, version, request)
@@ -175,57 +175,57 @@ class RawProducer:
     def _dispatch(self, now: float) -> None:
         """Send what can be sent at this moment."""
         under_way = Counter(flight.link for flight in self._flights)
-        loads: dict[Link, list[tuple[Lane, Route]]] = {}
+        loads: dict[Link, list[tuple[PartitionQueue, Route]]] = {}
         slots = self._options.requests_in_flight_max
-        oldest_first = [lane for lane in self._lanes.values() if lane.ready and lane.not_before <= now]
-        oldest_first.sort(key=lambda lane: lane.waiting[0].deadline)
-        for lane in oldest_first:
-            route = self._route(lane) if self._failure is None else None
-            if route is not None and lane.may_go(route.link):
-                loads.setdefault(route.link, []).append((lane, route))
-        for link, lanes in loads.items():
-            while lanes and self._failure is None and link.usable and under_way[link] < slots:
-                self._send_request(link, lanes)
+        oldest_first = [queue for queue in self._queues.values() if queue.ready and queue.not_before <= now]
+        oldest_first.sort(key=lambda queue: queue.waiting[0].deadline)
+        for queue in oldest_first:
+            route = self._route(queue) if self._failure is None else None
+            if route is not None and queue.may_go(route.link):
+                loads.setdefault(route.link, []).append((queue, route))
+        for link, queues in loads.items():
+            while queues and self._failure is None and link.usable and under_way[link] < slots:
+                self._send_request(link, queues)
                 under_way[link] += 1
-                lanes = [(lane, route) for lane, route in lanes if lane.ready]
+                queues = [(queue, route) for queue, route in queues if queue.ready]
 
-    def _route(self, lane: Lane) -> Route | None:
-        """Where the lane's batches go; None while that is not known."""
-        first = lane.waiting[0]
-        patience = Patience(f"writing to {lane.at}", self._options, self._left_ms(first))
+    def _route(self, queue: PartitionQueue) -> Route | None:
+        """Where the queue's batches go; None while that is not known."""
+        first = queue.waiting[0]
+        budget = RetryBudget(f"writing to {queue.at}", self._options, self._left_ms(first))
         try:
-            route = self._cluster.route(lane.at, patience)
-            if lane.topic_id is None:
-                lane.topic_id = route.topic_id
-            elif route.topic_id is not None and route.topic_id != lane.topic_id:
-                raise TopicRecreatedError(lane.at.topic, lane.topic_id, route.topic_id)
+            route = self._cluster.route(queue.at, budget)
+            if queue.topic_id is None:
+                queue.topic_id = route.topic_id
+            elif route.topic_id is not None and route.topic_id != queue.topic_id:
+                raise TopicRecreatedError(queue.at.topic, queue.topic_id, route.topic_id)
         except RawError as error:
-            self._cluster.doubt((lane.at,))
-            self._trouble(lane, first, error)
+            self._cluster.doubt((queue.at,))
+            self._trouble(queue, first, error)
             return None
         return route
 
     def _left_ms(self, batch: Batch) -> int:
         return max(0, int((batch.deadline - self._now()) * 1000))
 
-    def _send_request(self, link: Link, lanes: list[tuple[Lane, Route]]) -> None:
-        """One request with the next batch of each lane, as far as they fit; a first one that is larger goes alone."""
-        by_name = any(route.topic_id is None for _, route in lanes)
+    def _send_request(self, link: Link, queues: list[tuple[PartitionQueue, Route]]) -> None:
+        """One request with the next batch of each queue, as far as they fit; a first one that is larger goes alone."""
+        by_name = any(route.topic_id is None for _, route in queues)
         at_most = TOPIC_IDS_SINCE - 1 if by_name else 0x7FFF
         topics: dict[TopicKey, list[Batch]] = {}
         batches: dict[tuple[TopicKey, int], Batch] = {}
         room = self._options.request_bytes_max - _OVERHEAD_BYTES
         try:
             version = link.version(ApiKey.PRODUCE, at_least=VERSION_MIN, at_most=at_most)
-            for lane, route in lanes:
-                if batches and lane.waiting[0].size_bytes > room:
+            for queue, route in queues:
+                if batches and queue.waiting[0].size_bytes > room:
                     continue
-                key = topic_key(lane.at.topic, route.topic_id, version)
-                batch = lane.take()
-                lane.link = link
+                key = topic_key(queue.at.topic, route.topic_id, version)
+                batch = queue.take()
+                queue.link = link
                 room -= batch.size_bytes
                 topics.setdefault(key, []).append(batch)
-                batches[key, lane.at.partition] = batch
+                batches[key, queue.at.partition] = batch
             parts = request_parts(version, self._acks, self._options.request_timeout_ms, topics)
             ticket = link.send_parts(ApiKey.PRODUCE, version, parts)
         except ConnectionLostError as error:
@@ -246,7 +246,9 @@ class RawProducer:
             # Also answers that came while something else was written or waited for on the same connection.
             return
         wake_at = [flight.sent_at + self._options.request_timeout_ms / 1000 for flight in self._flights]
-        wake_at += [lane.not_before for lane in self._lanes.values() if lane.ready and lane.not_before > now]
+        wake_at += [
+            queue.not_before for queue in self._queues.values() if queue.ready and queue.not_before > now
+        ]
         links = list(dict.fromkeys(flight.link for flight in self._flights))
         Link.await_any(links, min(wake_at, default=now) - now)
         self._collect()
@@ -288,45 +290,45 @@ class RawProducer:
             )
 
     def _answered(self, batch: Batch, answer: PartitionProduceResponse) -> None:
-        lane, code = self._lanes.get(batch.at), answer.error_code
-        if lane is None:
+        queue, code = self._queues.get(batch.at), answer.error_code
+        if queue is None:
             return
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             batch.delivery.offset = answer.base_offset
             self._held_bytes -= batch.size_bytes
-            lane.delivered(batch)
+            queue.delivered(batch)
             return
         error = ProduceError(code, batch.at, answer.error_message)
-        gap = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and lane.behind_a_failure(batch)
+        gap = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.behind_a_failure(batch)
         damaged = code == ErrorCode.CORRUPT_MESSAGE and batch.tries >= _CORRUPT_TRIES
         if gap or (error.retriable and not damaged):
-            self._again(lane, batch, error)
+            self._again(queue, batch, error)
         else:
             self._fail(error)
 
     def _lost(self, batches: dict[tuple[TopicKey, int], Batch], error: RawError) -> None:
         for batch in batches.values():
-            lane = self._lanes.get(batch.at)
-            if lane is not None:
-                self._again(lane, batch, error)
+            queue = self._queues.get(batch.at)
+            if queue is not None:
+                self._again(queue, batch, error)
 
-    def _again(self, lane: Lane, batch: Batch, error: RawError) -> None:
-        lane.failed(batch)
-        self._cluster.doubt((lane.at,))
-        self._trouble(lane, batch, error, tries=batch.tries)
+    def _again(self, queue: PartitionQueue, batch: Batch, error: RawError) -> None:
+        queue.failed(batch)
+        self._cluster.doubt((queue.at,))
+        self._trouble(queue, batch, error, tries=batch.tries)
 
-    def _trouble(self, lane: Lane, batch: Batch, error: RawError, tries: int = 0) -> None:
-        """Pause the lane before its next try; the end, when there is no time for one or it would not help."""
-        patience = Patience(f"writing to {lane.at}", self._options, self._options.delivery_timeout_ms)
-        patience.retries = max(tries, lane.pauses)
+    def _trouble(self, queue: PartitionQueue, batch: Batch, error: RawError, tries: int = 0) -> None:
+        """Pause the queue before its next try; the end, when there is no time for one or it would not help."""
+        budget = RetryBudget(f"writing to {queue.at}", self._options, self._options.delivery_timeout_ms)
+        budget.retries = max(tries, queue.pauses)
         gap = isinstance(error, ProduceError) and error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if not error.retriable and not gap:
             self._fail(error)
         elif self._now() >= batch.deadline or tries > self._options.retries_max:
-            self._fail(patience.given_up(error))
+            self._fail(budget.given_up(error))
         else:
-            lane.not_before = time.monotonic() + patience.next_pause_s()
-            lane.pauses += 1
+            queue.not_before = time.monotonic() + budget.next_pause_s()
+            queue.pauses += 1
 
     def _fail(self, error: RawError) -> None:
         self._failure = self._failure or error
@@ -336,7 +338,7 @@ class RawProducer:
         for flight in self._flights:
             flight.link.forget(flight.ticket)
         self._flights.clear()
-        self._lanes.clear()
+        self._queues.clear()
         self._held_bytes = 0
 
 
@@ -345,10 +347,10 @@ def produce_unanswered(cluster: Cluster, at: TopicPartition, batch: Buffer) -> N
     _, view = checked(at, batch)
     head = stamped_head(view, Producer(-1, -1), -1)
     one = Batch(Delivery(at), head, view[len(head) :], 0.0)
-    patience = cluster.patience(f"writing to {at}")
+    budget = cluster.budget(f"writing to {at}")
     while True:
         try:
-            route = cluster.route(at, patience)
+            route = cluster.route(at, budget)
             at_most = TOPIC_IDS_SINCE - 1 if route.topic_id is None else 0x7FFF
             version = route.link.version(ApiKey.PRODUCE, at_least=VERSION_MIN, at_most=at_most)
             key = topic_key(at.topic, route.topic_id, version)
@@ -356,6 +358,6 @@ def produce_unanswered(cluster: Cluster, at: TopicPartition, batch: Buffer) -> N
             route.link.send_parts(ApiKey.PRODUCE, version, parts, answered=False)
         except RawError as error:
             cluster.doubt((at,))
-            patience.pause(error)
+            budget.pause(error)
         else:
             return

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import ConnectionLostError, RawError, UnsupportedError
 from penstock.client.raw.model import Retirement, TopicPartition
-from penstock.client.raw.patience import Patience
+from penstock.client.raw.retry_budget import RetryBudget
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
@@ -24,23 +24,23 @@ _NO_EPOCH = -1
 def retirements(cluster: Cluster, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
     """Left out where the broker cannot tell."""
     partitions = sorted(set(wanted))
-    patience = cluster.patience("asking for retired partitions")
+    budget = cluster.budget("asking for retired partitions")
     while partitions:
         try:
-            return _ask(cluster, partitions, patience)
+            return _ask(cluster, partitions, budget)
         except RawError as error:
-            patience.pause(error)
+            budget.pause(error)
     return {}
 
 
 def _ask(
-    cluster: Cluster, partitions: list[TopicPartition], patience: Patience
+    cluster: Cluster, partitions: list[TopicPartition], budget: RetryBudget
 ) -> dict[TopicPartition, Retirement]:
     topics: dict[str, ListOffsetsTopic] = {}
     for at in partitions:
         asked = topics.setdefault(at.topic, ListOffsetsTopic(name=at.topic, partitions=[]))
         asked.partitions.append(ListOffsetsPartition(partition_index=at.partition, timestamp=_LIMIT))
-    link = cluster.any_link(patience)
+    link = cluster.any_link(budget)
     try:
         version = link.version(ApiKey.LIST_OFFSETS, at_least=_VERSION_MIN)
     except UnsupportedError:

@@ -51,7 +51,7 @@ from penstock.coordination.tree import (
 from penstock.coordination.zookeeper.address import Address
 from penstock.coordination.zookeeper.layout import REQUEST_BYTES_MAX, request_bytes, unsigned
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Between attempts to connect: soon at first, and never so late that a server that is back is kept waiting.
 _RETRY = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
@@ -304,12 +304,12 @@ class Link:
     def _changed(self, state: str) -> None:
         if state == KazooState.CONNECTED and not self._over:
             if self._was_connected:
-                log.info("connected to ZooKeeper at %s again", self._address.hosts)
+                logger.info("connected to ZooKeeper at %s again", self._address.hosts)
             self._was_connected = True
             self._connected.set()
         else:
             if state == KazooState.SUSPENDED:
-                log.warning("lost the connection to ZooKeeper at %s", self._address.hosts)
+                logger.warning("lost the connection to ZooKeeper at %s", self._address.hosts)
             self._connected.clear()
             self._fail_waiting()
             if self._over:

@@ -56,7 +56,7 @@ from penstock.coordination.zookeeper.layout import (
 from penstock.coordination.zookeeper.link import Link, Refused
 from penstock.coordination.zookeeper.loading import Reader
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # ZooKeeper keeps everything in memory: entries of large changes go before there are many.
 FEED_BYTES_MAX = 16 * 1024 * 1024
@@ -279,7 +279,7 @@ class ZooKeeperTree:
                     self._news.set()
             except Exception:
                 # Deaf is worse than gone: whoever uses this session begins another.
-                log.exception("the coordination feed cannot be followed any more")
+                logger.exception("the coordination feed cannot be followed any more")
                 self._end()
 
     async def _refresh(self) -> None:
@@ -354,7 +354,9 @@ class ZooKeeperTree:
     async def _bury(self, session: int) -> None:
         change = await self._commit(lambda _: self._state.owned_by(session))
         if change.events and session != self.session:
-            log.info("session %016x is over: removed %s", session, ", ".join(e.path for e in change.events))
+            logger.info(
+                "session %016x is over: removed %s", session, ", ".join(e.path for e in change.events)
+            )
 
     def _sessions_moved(self) -> None:
         self._sessions_changed = True

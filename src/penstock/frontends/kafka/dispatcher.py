@@ -27,7 +27,7 @@ from penstock.frontends.kafka.places import Place, Places
 from penstock.frontends.kafka.portions import check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import offset_commit as commit_codec
@@ -50,7 +50,7 @@ _COMMITS_SINCE = commit_codec.FLEXIBLE_SINCE
 _FORWARDED_SECONDS = 5.0
 _FORWARDED_SECONDS_MAX = 30.0
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KafkaDispatcher:
@@ -65,7 +65,7 @@ class KafkaDispatcher:
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = partial(services.loop.run_in_executor, services.executor)
-        self.settle = hot.settle
+        self.write_held = hot.write_held
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:
         """The parts of a response; None when it follows later or there is none. ProtocolError closes."""
@@ -149,7 +149,7 @@ class KafkaDispatcher:
             connection.run(_forwarded(self._services, api, request, call, correlation_id))
             return None
         response = api.handler(self._services, request, call)
-        if isinstance(response, Later):
+        if isinstance(response, PendingReply):
             if response.is_there:
                 return [_encoded(api, correlation_id, version, response.rendered())]
             response.subscribe(_Answer(connection, connection.defer(), api, correlation_id, version))
@@ -187,7 +187,7 @@ class KafkaDispatcher:
             return await _forwarded(services, api, request, call, correlation_id)
         assert api.handler is not None
         response = api.handler(services, request, call)
-        if isinstance(response, Later):
+        if isinstance(response, PendingReply):
             later = response
             return lambda reply: later.subscribe(
                 _Answer(connection, reply, api, correlation_id, call.version)
@@ -274,7 +274,7 @@ class _Answer:
         try:
             parts = [_encoded(self._api, self._correlation_id, self._version, response)]
         except EncodeError:  # a bug of ours; others wait in the same row and must get theirs
-            log.exception("an answer to %s cannot be encoded", self._connection.peer)
+            logger.exception("an answer to %s cannot be encoded", self._connection.peer)
             self._connection.abort()
         else:
             self._reply.send(parts)

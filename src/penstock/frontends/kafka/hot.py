@@ -19,8 +19,8 @@ from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import PendingProduce, check_acks, is_acknowledged, wait_for_acks
-from penstock.services.fetch import FetchService
-from penstock.services.openings import Openings
+from penstock.services.batch_opening import Openings
+from penstock.services.fetching.service import FetchService
 from penstock.services.produce import ProduceService, RefusedRecords
 from penstock.services.relay.inbox import RELAYED, RelayInbox
 from penstock.wire.kafka import fetch as fetch_codec
@@ -72,7 +72,7 @@ class HotPath:
         self._produce = produce
         self._fetch = fetch
         self._endpoint_of = fetch.hints.endpoint_of
-        self._held: dict[Partition, None] = {}  # partitions with batches that `settle` has still to write
+        self._held: dict[Partition, None] = {}  # partitions with batches that `write_held` has still to write
 
     # -- Produce ---------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class HotPath:
             produce_codec.encode_single(correlation_id, version, name, number, first, append_time, log_start)
         ]
 
-    def settle(self) -> None:
+    def write_held(self) -> None:
         """Write the batches that were held back while requests came in one after the other.
 
         Called before any answer leaves. ApiError: some could not be written, so no answer may.
@@ -178,7 +178,7 @@ class HotPath:
             failure: ApiError | None = None
             for partition in held:
                 try:
-                    partition.settle()
+                    partition.write_held()
                 except ApiError as error:
                     failure = error
             if failure is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.hot import Asker, Reply
 from penstock.groups.offsets.commit import NO_RETENTION, Committer
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka import offset_commit as codec
 
@@ -22,8 +22,8 @@ _REQUEST_BYTES_MAX = 8 * 1024
 _KNOWN_MAX = 10_000
 
 
-class CommitReply(Later):
-    """A `Later` that goes straight to the connection, in its place in the row of responses."""
+class CommitReply(PendingReply):
+    """A `PendingReply` that goes straight to the connection, in its place in the row of responses."""
 
     __slots__ = ("_correlation_id", "_partitions", "_reply", "_topic", "_version")
 

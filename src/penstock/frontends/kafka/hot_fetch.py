@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import FETCH_HELD_BYTES_MIN, SLICE_BYTES_MIN
-from penstock.services.fetch import FetchService
-from penstock.services.fetch_answers import distinct
-from penstock.services.fetch_sessions import FetchSession, Remembered, remembered
-from penstock.services.long_fetch import is_long
+from penstock.services.fetching.answers import distinct
+from penstock.services.fetching.long_fetch import is_long
+from penstock.services.fetching.service import FetchService
+from penstock.services.fetching.sessions import FetchSession, Remembered, remembered
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka.leaders import NodeEndpoint
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 
 
 class Pace:
@@ -11,7 +11,7 @@ class Pace:
         """Let others go first; raises where nobody wants the answer any more."""
         await asyncio.sleep(0)
 
-    async def wait(self, later: Later) -> Any:
+    async def wait(self, later: PendingReply) -> Any:
         if later.is_there:
             return later.rendered()
         answered = asyncio.get_running_loop().create_future()

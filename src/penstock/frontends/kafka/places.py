@@ -16,7 +16,7 @@ from typing import Any, Self
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import PORTIONED_WAITING_BYTES_MAX
 from penstock.frontends.kafka.pace import Pace
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 
 
 class Places:
@@ -96,7 +96,7 @@ class Place(Pace):
         await super().give_way()
         self._check()
 
-    async def wait(self, later: Later) -> Any:
+    async def wait(self, later: PendingReply) -> Any:
         places = self._places
         if later.is_there or places.waiting_bytes + self._size_bytes > PORTIONED_WAITING_BYTES_MAX:
             return await super().wait(later)

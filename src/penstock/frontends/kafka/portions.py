@@ -19,7 +19,7 @@ from penstock.core.errors import ProtocolError
 from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Api, Call
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.primitives import Struct
 
@@ -149,7 +149,7 @@ def _grouped(pieces: Iterator[_Piece]) -> Iterator[Portion]:
 
 
 async def _awaited(response: Any, pace: Pace) -> Any:
-    if isinstance(response, Later):
+    if isinstance(response, PendingReply):
         return await pace.wait(response)
     return await response if inspect.isawaitable(response) else response
 

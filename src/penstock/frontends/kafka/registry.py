@@ -1,8 +1,8 @@
 """The table of APIs this broker serves. A handler registers itself; ApiVersions answers from this table.
 
 A handler is a function `(services, request, call) -> response`, or a coroutine function where it has to wait, or
-returns a `Later` where waiting must cost no task nor hold up the client's next requests (groups). Produce and Fetch are
-not here: they have flattened codecs and answer from inside the connection (`hot.py`).
+returns a `PendingReply` where waiting must cost no task nor hold up the client's next requests (groups). Produce
+and Fetch are not here: they have flattened codecs and answer from inside the connection (`hot.py`).
 """
 
 from collections.abc import Awaitable, Callable

@@ -8,7 +8,7 @@ from penstock.core.turns import give_way
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import DEAD, STABLE, GroupState
 from penstock.services.coordinator.group_kind import GroupCoordinator
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Status
 
 CLASSIC = "classic"
@@ -64,7 +64,7 @@ class GroupAdminService:
                     found[group.state.name.lower()] += 1
         return found
 
-    def describe(self, group_id: str, later: Later) -> None:
+    def describe(self, group_id: str, later: PendingReply) -> None:
         """Fills `later` with a description; refuses with GROUP_ID_NOT_FOUND where there is no such group."""
         try:
             shard = self._runtime.shard_of(group_id)
@@ -77,7 +77,7 @@ class GroupAdminService:
         else:
             shard.answer(later, _described(group))
 
-    def delete(self, group_id: str, later: Later) -> None:
+    def delete(self, group_id: str, later: PendingReply) -> None:
         """Fills `later` with the outcome's code."""
         try:
             shard = self._runtime.shard_of(group_id)

@@ -1,7 +1,7 @@
 """Classic groups, as a kind of coordinator."""
 
 from penstock.config.broker import BrokerConfig
-from penstock.controller.care import REPLICAS_TO
+from penstock.controller.healing import REPLICAS_TO
 from penstock.core.internal_topics import OFFSETS_TOPIC
 from penstock.groups.classic.requests import ClassicSettings
 from penstock.groups.partitioning import partition_of
@@ -9,7 +9,7 @@ from penstock.groups.state import CoordinatorState
 from penstock.replication.table import Topic
 from penstock.services.coordinator.runtime import CoordinatorRuntime
 from penstock.services.coordinator.shard import Shard
-from penstock.services.topic_plans import WantedTopic
+from penstock.services.topics.plans import WantedTopic
 
 GroupCoordinator = CoordinatorRuntime[CoordinatorState, ClassicSettings]
 GroupShard = Shard[CoordinatorState, ClassicSettings]

@@ -20,7 +20,7 @@ from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import CommittedOffset, encode_offset_value
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.group_room import GroupRoom
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Status
 
 # (topic, its id, partition, offset, leader epoch, metadata)
@@ -38,7 +38,7 @@ class GroupOffsetService:
         self._room = GroupRoom(runtime)
         self.commits = 0
 
-    def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: Later) -> None:
+    def commit(self, by: Committer, entries: Sequence[Entry], retention_ms: int, later: PendingReply) -> None:
         """Store offsets for a group; fills `later` with a code for each once they are committed."""
         group_id = by.group_id
         shard = self._shard(group_id, later)
@@ -94,13 +94,13 @@ class GroupOffsetService:
     def _takes_metadata(self, metadata: str) -> bool:
         return len(metadata) <= self._runtime.config.offset_metadata_max_bytes and _is_storable(metadata)
 
-    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: Later) -> None:
+    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: PendingReply) -> None:
         """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""
         shard = self._shard(group_id, later)
         if shard is not None:
             shard.answer(later, chosen(shard.state.offsets.get(group_id, NOTHING)))
 
-    def delete(self, group_id: str, wanted: Iterable[tuple[str, int]], later: Later) -> None:
+    def delete(self, group_id: str, wanted: Iterable[tuple[str, int]], later: PendingReply) -> None:
         """Forget offsets of topics that no member reads; fills `later` with a code for each."""
         if not group_id:
             later.refuse(ErrorCode.INVALID_GROUP_ID)
@@ -147,7 +147,7 @@ class GroupOffsetService:
                 if looked_at % _GROUPS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
-    def _shard(self, group_id: str, later: Later) -> GroupShard | None:
+    def _shard(self, group_id: str, later: PendingReply) -> GroupShard | None:
         try:
             return self._runtime.shard_of(group_id)
         except ApiError as error:

@@ -8,7 +8,7 @@ import logging
 from penstock.core.limits import GROUPS_BYTES_MAX, GROUPS_RESERVE_BYTES
 from penstock.services.coordinator.group_kind import GroupCoordinator
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How often it is said that groups are turned away.
 _TOLD_EVERY_SECONDS = 60.0
@@ -40,7 +40,7 @@ class GroupRoom:
         """`has_room`, and once in a while a line when there is none."""
         if not has_room and now >= self._told_at + _TOLD_EVERY_SECONDS:
             self._told_at = now
-            log.error(
+            logger.error(
                 "groups take %d MB of memory, and %d MB are meant for them: %s that are not there yet are refused, "
                 "until groups are deleted or expire (offsets.retention.minutes)",
                 self._runtime.size_bytes >> 20,

@@ -19,7 +19,7 @@ from penstock.services.coordinator.machine import Machine
 from penstock.storage.segment import ColdRead, Slice
 from penstock.wire.kafka.primitives import DecodeError
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Records applied before others on the loop get their turn: about a millisecond's worth.
 _APPLIED_AT_ONCE = 200
@@ -141,4 +141,4 @@ def _next_segment(partition: Partition, offset: int) -> int:
 
 def _report(partition: Partition, report: LoadReport, what: str) -> None:
     report.damaged += 1
-    log.error("%s-%d is damaged, and was read without %s", partition.topic, partition.index, what)
+    logger.error("%s-%d is damaged, and was read without %s", partition.topic, partition.index, what)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from penstock.config.broker import BrokerConfig
 from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopics, Now, Ticket
 from penstock.replication.table import Topic
-from penstock.services.topic_plans import WantedTopic
+from penstock.services.topics.plans import WantedTopic
 
 SettingsT = TypeVar("SettingsT")
 SettingsT_contra = TypeVar("SettingsT_contra", contravariant=True)

@@ -25,7 +25,7 @@ from penstock.groups.classic.sync import heartbeat, sync
 from penstock.groups.decision import Now
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.group_room import GroupRoom
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 
 # A name that takes more bytes cannot be stored.
 _NAME_BYTES_MAX = 0x7FFF
@@ -46,7 +46,7 @@ class MembershipService:
         name = client_id if instance_id is None else instance_id
         return f"{name[:MEMBER_ID_NAME_CHARS_MAX]}-{unique}"
 
-    def join(self, request: Join, later: Later) -> None:
+    def join(self, request: Join, later: PendingReply) -> None:
         shard = self._shard(request.group_id, later)
         if shard is None:
             return
@@ -85,7 +85,7 @@ class MembershipService:
             return ErrorCode.NONE
         return ErrorCode.COORDINATOR_NOT_AVAILABLE  # members go, so the next attempt may find room
 
-    def sync(self, request: Sync, later: Later) -> None:
+    def sync(self, request: Sync, later: PendingReply) -> None:
         shard = self._shard(request.group_id, later)
         if shard is None:
             return
@@ -96,7 +96,7 @@ class MembershipService:
             shard.decide(group, lambda: sync(group, request, later, shard.settings, shard.now()), later)
 
     def heartbeat(
-        self, group_id: str, member_id: str, instance_id: str | None, generation: int, later: Later
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int, later: PendingReply
     ) -> None:
         shard = self._shard(group_id, later)
         if shard is None:
@@ -107,7 +107,7 @@ class MembershipService:
         else:
             shard.answer(later, heartbeat(group, member_id, instance_id, generation, shard.now()))
 
-    def leave(self, group_id: str, leavers: Sequence[Leaver], later: Later) -> None:
+    def leave(self, group_id: str, leavers: Sequence[Leaver], later: PendingReply) -> None:
         shard = self._shard(group_id, later)
         if shard is None:
             return
@@ -120,7 +120,7 @@ class MembershipService:
         else:
             shard.decide(group, lambda: leave(group, leavers, later, shard.settings, shard.now()), later)
 
-    def _shard(self, group_id: str, later: Later) -> GroupShard | None:
+    def _shard(self, group_id: str, later: PendingReply) -> GroupShard | None:
         if not group_id:
             later.refuse(ErrorCode.INVALID_GROUP_ID)
             return None

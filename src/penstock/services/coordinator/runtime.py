@@ -24,9 +24,9 @@ from penstock.replication.table import PartitionTable
 from penstock.services.coordinator.loading import load
 from penstock.services.coordinator.machine import CoordinatorKind, SettingsT
 from penstock.services.coordinator.shard import MachineT, Shard, Status
-from penstock.services.topics import TopicService
+from penstock.services.topics.service import TopicService
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # How long a shard that cannot be loaded rests before the next attempt.
 _RETRY_SECONDS = 1.0
@@ -167,7 +167,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
             wanted = self._kind.wanted_topic(config, brokers)
             created = (await self._topics.create([wanted], config, timeout_ms=_CREATION_MS))[wanted.name]
             if isinstance(created, ApiError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                log.warning("%s cannot be created: %s", wanted.name, created)
+                logger.warning("%s cannot be created: %s", wanted.name, created)
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, created.message)
 
     def topics_changed(self, names: Sequence[str]) -> None:
@@ -243,7 +243,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         shard.go_active()
         shard.store_decided(partial(state.hear_of_topics, self._known_topic))
         if report.records or report.damaged:
-            log.info(
+            logger.info(
                 "%s-%d: %d %s from %d records, %d of other kinds, %d damaged",
                 partition.topic,
                 partition.index,

@@ -23,10 +23,10 @@ from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.replication.partition import Partition
-from penstock.services.coordinator.later import Later
 from penstock.services.coordinator.machine import CoordinatorKind, Machine, SettingsT, Subject
+from penstock.services.coordinator.pending_reply import PendingReply
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MachineT = TypeVar("MachineT", bound=Machine[Any])
 
@@ -50,7 +50,7 @@ class _Batch:
 
     def __init__(self, shard: "Shard[Any, Any]") -> None:
         self._shard = shard
-        self.replies: list[tuple[Later, object]] = []
+        self.replies: list[tuple[PendingReply, object]] = []
 
     def committed(self) -> None:
         self._shard.batch_committed(self)
@@ -102,7 +102,9 @@ class Shard(Generic[MachineT, SettingsT]):
 
     # -- decisions -------------------------------------------------------------------------------------------
 
-    def decide(self, subject: Subject, rule: Callable[[], Decision], later: Later | None = None) -> None:
+    def decide(
+        self, subject: Subject, rule: Callable[[], Decision], later: PendingReply | None = None
+    ) -> None:
         """A subject's own decision: what memory has of it is what the records say, or further on."""
         try:
             before = subject.size_bytes
@@ -134,7 +136,7 @@ class Shard(Generic[MachineT, SettingsT]):
         except Exception as error:
             self.fail(error)
 
-    def answer(self, later: Later, reply: object) -> None:
+    def answer(self, later: PendingReply, reply: object) -> None:
         """Once everything the reply may rest on is committed: at once, where nothing is under way."""
         if self.status is not _ACTIVE:
             later.refuse(ErrorCode.NOT_COORDINATOR)
@@ -145,7 +147,7 @@ class Shard(Generic[MachineT, SettingsT]):
         else:
             later.fill(reply)
 
-    def answer_refused(self, later: Later, code: ErrorCode) -> None:
+    def answer_refused(self, later: PendingReply, code: ErrorCode) -> None:
         """A refusal may rest on what is under way as well."""
         if self._gathering is None and not self._under_way:
             later.refuse(code)
@@ -180,7 +182,9 @@ class Shard(Generic[MachineT, SettingsT]):
         self._builder, self._gathering = BatchBuilder(transaction), _Batch(self)
         return self._builder
 
-    def end_transaction(self, marker: bytearray, producer_id: int, *, committed: bool, later: Later) -> None:
+    def end_transaction(
+        self, marker: bytearray, producer_id: int, *, committed: bool, later: PendingReply
+    ) -> None:
         """Append this control batch: what the producer wrote here before counts from now on, or never."""
         self.flush()
         if self.status is not _ACTIVE:
@@ -258,13 +262,13 @@ class Shard(Generic[MachineT, SettingsT]):
         """The log can be written again: to be loaded anew."""
         self.status = Status.LOADING
 
-    def fail(self, error: Exception, later: Later | None = None) -> None:
+    def fail(self, error: Exception, later: PendingReply | None = None) -> None:
         """A bug of ours, behind a change in memory: nobody knows what of it will be in the log."""
         reason = f"unforeseen: {error!r}"
         # Once: what fails as it is loaded is tried every second.
         if reason != self._failure:
             what = f"{self._kind.subjects} of {self.partition.topic}-{self.partition.index}"
-            log.error("the %s fail unexpectedly, and are tried again", what, exc_info=error)
+            logger.error("the %s fail unexpectedly, and are tried again", what, exc_info=error)
         self._failure = reason
         self.go_offline(reason)
         if later is not None:
@@ -278,7 +282,7 @@ class Shard(Generic[MachineT, SettingsT]):
         # Of none, nobody needs to know either.
         level = logging.WARNING if any(self.state.subjects()) and not planned else logging.DEBUG
         what = f"{self._kind.subjects} of {self.partition.topic}-{self.partition.index}"
-        log.log(level, "the %s are offline: %s", what, reason)
+        logger.log(level, "the %s are offline: %s", what, reason)
         self.status = Status.OFFLINE
         for timer in self._timers.values():
             timer.cancel()

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import PEER_ENTRIES_MAX
 from penstock.replication.peer import PeerError
-from penstock.services.offsets import Spec
+from penstock.services.list_offsets import Spec
 from penstock.services.peers.peers import Peers
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_log_dirs import DescribeLogDirsRequest

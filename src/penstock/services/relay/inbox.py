@@ -49,10 +49,10 @@ class RelayInbox:
         The latest first, and behind it what is here of the logs of earlier leaders.
         """
         partition = self._find(topic_id, index)[1]
-        word = partition.log.producers.relays.get(source)
-        if word is not None and not word.is_committed(partition.high_watermark):
+        position = partition.log.producers.relays.get(source)
+        if position is not None and not position.is_committed(partition.high_watermark):
             raise not_committed()
-        return () if word is None else word.places()
+        return () if position is None else position.places()
 
     async def take(self, topic_id: bytes, index: int, batches: memoryview, timeout_s: float) -> int:
         """Append whole batches, one behind the other; returns the first's offset, once all are committed."""

@@ -29,7 +29,7 @@ from penstock.services.relay.inbox import Committed
 from penstock.storage.log import Log
 from penstock.storage.segment import ColdRead, Slice
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # Moved with one request: large enough for the disk, small enough to leave room for others.
 _CHUNK_BYTES = 512 * 1024
@@ -87,10 +87,10 @@ class Pump:
                     rest_s = _REST_SECONDS
                 continue
             except (PenstockError, OSError, ColdRead) as error:
-                log.info("%s: its records cannot be moved now: %s", self._name, error)
+                logger.info("%s: its records cannot be moved now: %s", self._name, error)
             except Exception:
                 # Whatever is wrong with this partition is not the end of the broker, and with it of every other.
-                log.exception("%s: its records cannot be moved", self._name)
+                logger.exception("%s: its records cannot be moved", self._name)
             await asyncio.sleep(rest_s)
             rest_s = min(2 * rest_s, _REST_SECONDS_MAX)
 
@@ -100,7 +100,7 @@ class Pump:
         places = await self._target.places()
         partition, limit = self._partition, retirement.limit
         if places and places[0].epoch > partition.leader_epoch:
-            # We were replaced and have not heard of it; or somebody else said a relay's word.
+            # We were replaced and have not heard of it; or somebody else said a relay's position.
             raise StorageError(f"the target has something of epoch {places[0].epoch}, which is not ours")
         parted, is_ours = parted_at(partition.log, limit, places)
         if is_ours:
@@ -111,7 +111,7 @@ class Pump:
         retirement.moved = self._next
         if asked is retirement.close is Close.ASKED:
             retirement.close = Close.CONFIRMED
-        log.info(
+        logger.info(
             "%s-%d: moves its records from offset %d on",
             self._partition.topic,
             self._partition.index,
@@ -130,7 +130,7 @@ class Pump:
         if one.epochs.epoch_at(one.end_offset - 1) != epoch:
             batch, now_ms = filler_batch(1), retirement_of(partition).written_ms
             one.append(memoryview(batch), read_header(batch), epoch, now_ms)
-            partition.settle()
+            partition.write_held()
         if not partition.is_committed(one.end_offset - 1):
             waiter = Committed(self._loop)
             partition.limits.wait_for_commit(one.end_offset - 1, waiter)
@@ -158,7 +158,7 @@ class Pump:
         if retirement.moved == UNKNOWN:
             return False
         for lost in chunk.lost:
-            log.error(
+            logger.error(
                 "%s: offsets %d to %d are lost: they were moved and deleted here, and the partition that took them "
                 "lost its end, by an unclean election, a power cut or with its disk",
                 self._name,

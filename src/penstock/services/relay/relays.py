@@ -68,9 +68,9 @@ class Relays:
     def _route(self, partition: Partition) -> Route | None:
         # Not of the table, which may be about to learn of it.
         topic = self._image.topics_by_id.get(partition.topic_id)
-        inlets = [] if topic is None else [one.inlet for one in topic.partitions]
-        inlet = inlets[partition.index] if partition.index < len(inlets) else None
-        if topic is None or inlet is None:
+        retired = [] if topic is None else [one.retirement for one in topic.partitions]
+        retirement = retired[partition.index] if partition.index < len(retired) else None
+        if topic is None or retirement is None:
             return None  # it was deleted in this moment
         return Route(
             self._node,
@@ -79,6 +79,6 @@ class Relays:
             self.inbox,
             topic.id,
             partition.index,
-            inlet.into,
+            retirement.into,
             self._broker_epoch,
         )

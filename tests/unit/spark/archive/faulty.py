@@ -11,7 +11,7 @@ from tests.unit.spark.archive.faulty_lake import MemoryLake, Rows, Steps
 
 from penstock.client.raw import Retirement, TopicInfo, TopicPartition
 from penstock.core.archive_progress import ArchiveProgress
-from penstock.services.archive import _claim, vouched
+from penstock.services.maintenance.archive_progress import _claim, vouched
 from penstock.spark.pipelines.archive.entries import Mark
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, Written

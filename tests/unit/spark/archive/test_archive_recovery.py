@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.spark.archive.lakes import HOUR, committed, entry, file, round_name
 
-from penstock.spark.pipelines.archive.committing import recover, settle
+from penstock.spark.pipelines.archive.committing import put_in_place, recover
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
 from penstock.spark.pipelines.archive.lake import FolderLake, Stored
@@ -131,7 +131,7 @@ def test_a_file_that_moves_while_it_is_looked_for_is_found(tmp_path: Path) -> No
     class Busy(FolderLake):
         def list(self, path: str) -> list[Stored]:
             found = super().list(path)
-            settle(FolderLake(tmp_path / "lake"), one)
+            put_in_place(FolderLake(tmp_path / "lake"), one)
             return found
 
     added = file(1)

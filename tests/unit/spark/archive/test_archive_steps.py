@@ -157,7 +157,7 @@ def test_it_finds_staging_removed_behind_the_commit(monkeypatch: pytest.MonkeyPa
         except BaseException:
             of.lake.delete(f"{manifest.STAGING}/{entry.round}")
             raise
-        committing.settle(of.lake, entry)
+        committing.put_in_place(of.lake, entry)
         of.tidy()
 
     monkeypatch.setattr(rounds, "commit", commit)
@@ -215,7 +215,7 @@ def test_it_finds_a_checkpoint_before_the_files_are_in_their_places(monkeypatch:
     def commit(of: manifest.Manifest, entry: manifest.Entry) -> None:
         of.commit(entry)
         of.tidy()
-        committing.settle(of.lake, entry)
+        committing.put_in_place(of.lake, entry)
 
     monkeypatch.setattr(rounds, "commit", commit)
     assert any("move to" in line for line in walk(monkeypatch, FAULTS["killed"]))

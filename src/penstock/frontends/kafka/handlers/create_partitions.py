@@ -6,7 +6,7 @@ v1 is v0; v2 is flexible; v3 allows a throttling error, which this broker does n
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
-from penstock.services.topics import MorePartitions
+from penstock.services.topics.service import MorePartitions
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.create_partitions import (
     CreatePartitionsRequest,

@@ -10,8 +10,8 @@ from penstock.config.topic import TopicConfig
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
-from penstock.services.topic_plans import WantedTopic
-from penstock.services.topics import CreatedTopic
+from penstock.services.topics.plans import WantedTopic
+from penstock.services.topics.service import CreatedTopic
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.create_topics import (
     CreatableTopic,

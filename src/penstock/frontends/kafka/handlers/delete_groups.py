@@ -7,7 +7,7 @@ from functools import partial
 
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.coordinator.later import Gathered, Later
+from penstock.services.coordinator.pending_reply import Gathered, PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_groups import (
@@ -18,12 +18,12 @@ from penstock.wire.kafka.generated.delete_groups import (
 
 
 @api(ApiKey.DELETE_GROUPS, versions=(0, 2))
-def handle(services: Services, request: DeleteGroupsRequest, call: Call) -> Later:
+def handle(services: Services, request: DeleteGroupsRequest, call: Call) -> PendingReply:
     del call
-    whole = Later(_refusal, lambda results: DeleteGroupsResponse(results=results))
+    whole = PendingReply(_refusal, lambda results: DeleteGroupsResponse(results=results))
     parts = []
     for group_id in dict.fromkeys(request.groups_names):
-        later = Later(_refusal, partial(_render, group_id))
+        later = PendingReply(_refusal, partial(_render, group_id))
         services.group_admin.delete(group_id, later)
         parts.append(later)
     Gathered(whole, parts)

@@ -7,7 +7,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
-from penstock.services.topic_deletions import Deletion, TopicReference
+from penstock.services.topics.deletions import Deletion, TopicReference
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_topics import (
     DeletableTopicResult,

@@ -11,7 +11,7 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import without_repeats
 from penstock.groups.classic.states import GroupState
 from penstock.services.coordinator.group_admin import GroupDescription
-from penstock.services.coordinator.later import Later, arrival
+from penstock.services.coordinator.pending_reply import PendingReply, arrival
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_groups import (
@@ -28,10 +28,10 @@ _NOT_FOUND_SINCE = 6
 async def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     turn = Turn(services.loop.time)
-    asked: dict[str, Later] = {}
+    asked: dict[str, PendingReply] = {}
     for group_id in without_repeats(request.groups, str):
         await turn.give_way()
-        later = asked[group_id] = Later(_same, _same)
+        later = asked[group_id] = PendingReply(_same, _same)
         services.group_admin.describe(group_id, later)
     described = []
     for group_id, later in asked.items():

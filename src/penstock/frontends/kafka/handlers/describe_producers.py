@@ -11,7 +11,7 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.records.relay import RELAY_IDS
 from penstock.services.services import Services
-from penstock.services.topic_names import check_topic_name
+from penstock.services.topics.names import check_topic_name
 from penstock.storage.producers import ProducerCopy
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (

@@ -13,7 +13,7 @@ from penstock.frontends.kafka.authorized import TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.cluster_view import Reach
 from penstock.services.services import Services
-from penstock.services.topic_names import is_legal_topic_name
+from penstock.services.topics.names import is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_topic_partitions import (
     Cursor,

@@ -8,8 +8,8 @@ from penstock.core.errors import ApiError
 from penstock.core.limits import PRODUCERS_TOLD_MAX
 from penstock.core.turns import Turn
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.follower_fetch import check_replica
-from penstock.services.offsets import check_exact_epoch
+from penstock.services.fetching.follower import check_replica
+from penstock.services.list_offsets import check_exact_epoch
 from penstock.services.services import Services
 from penstock.storage.producer_snapshot import encode_producers
 from penstock.wire.kafka.api_keys import ApiKey

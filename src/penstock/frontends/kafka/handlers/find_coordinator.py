@@ -10,8 +10,8 @@ librdkafka asks again for ever after anything else.
 
 from collections.abc import Awaitable
 
+from penstock.controller.image_queries import places_of
 from penstock.controller.placement import machine_count
-from penstock.controller.sight import places_of
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import OFFSETS_TOPIC

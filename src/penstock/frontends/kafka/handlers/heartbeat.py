@@ -6,16 +6,16 @@ Kafka: a member must not give up its partitions because the broker restarted.
 
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 @api(ApiKey.HEARTBEAT, versions=(0, 4))
-def handle(services: Services, request: HeartbeatRequest, call: Call) -> Later:
+def handle(services: Services, request: HeartbeatRequest, call: Call) -> PendingReply:
     del call
-    later = Later(_refusal, _render)
+    later = PendingReply(_refusal, _render)
     services.memberships.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id, later
     )

@@ -10,7 +10,7 @@ from functools import partial
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.classic.requests import Join, JoinReply
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.join_group import (
@@ -26,7 +26,7 @@ _SKIP_ASSIGNMENT_SINCE = 9
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9))
-def handle(services: Services, request: JoinGroupRequest, call: Call) -> Later:
+def handle(services: Services, request: JoinGroupRequest, call: Call) -> PendingReply:
     version = call.version
     client_id = call.client_id or ""
     join = Join(
@@ -52,7 +52,7 @@ def handle(services: Services, request: JoinGroupRequest, call: Call) -> Later:
             else services.memberships.new_member_id(client_id, request.group_instance_id)
         ),
     )
-    later = Later(partial(_refusal, request.member_id), partial(_render, version))
+    later = PendingReply(partial(_refusal, request.member_id), partial(_render, version))
     services.memberships.join(join, later)
     return later
 

@@ -9,7 +9,7 @@ from functools import partial
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.classic.requests import Leaver, LeaveReply
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
@@ -18,12 +18,12 @@ _MANY_SINCE = 3
 
 
 @api(ApiKey.LEAVE_GROUP, versions=(0, 5))
-def handle(services: Services, request: LeaveGroupRequest, call: Call) -> Later:
+def handle(services: Services, request: LeaveGroupRequest, call: Call) -> PendingReply:
     if call.version < _MANY_SINCE:
         leavers = [Leaver(request.member_id, None)]
     else:
         leavers = [Leaver(one.member_id, one.group_instance_id) for one in request.members]
-    later = Later(_refusal, partial(_render, call.version))
+    later = PendingReply(_refusal, partial(_render, call.version))
     services.memberships.leave(request.group_id, leavers, later)
     return later
 

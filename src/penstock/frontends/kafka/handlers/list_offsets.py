@@ -16,7 +16,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.replication.limits import Reader
-from penstock.services.offsets import OffsetAnswer, Spec
+from penstock.services.list_offsets import OffsetAnswer, Spec
 from penstock.services.retiring import QUESTIONS, limit_of
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey

@@ -29,7 +29,7 @@ from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, T
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.cluster_view import Reach, controller_id, live_brokers
 from penstock.services.services import Services
-from penstock.services.topic_names import is_legal_topic_name
+from penstock.services.topics.names import is_legal_topic_name
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.metadata import (
     MetadataRequest,

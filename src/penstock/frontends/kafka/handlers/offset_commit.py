@@ -9,7 +9,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.offsets.commit import Committer
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_commit import (
@@ -23,11 +23,13 @@ _TOPIC_IDS_SINCE = 10
 
 
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10))
-def handle(services: Services, request: OffsetCommitRequest, call: Call) -> OffsetCommitResponse | Later:
+def handle(
+    services: Services, request: OffsetCommitRequest, call: Call
+) -> OffsetCommitResponse | PendingReply:
     answer = _Answer(services.image, request, by_id=call.version >= _TOPIC_IDS_SINCE)
     if not answer.entries:
         return answer.response
-    later = Later(_refusal, answer.render)
+    later = PendingReply(_refusal, answer.render)
     by = Committer(
         request.group_id,
         request.member_id,

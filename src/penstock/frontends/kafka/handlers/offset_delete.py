@@ -5,7 +5,7 @@ Partitions that do not exist are refused each for itself, as are those of topics
 
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_delete import (
@@ -17,7 +17,7 @@ from penstock.wire.kafka.generated.offset_delete import (
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0))
-def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Later:
+def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> PendingReply:
     del call
     image = services.image
     wanted: list[tuple[str, int]] = []
@@ -45,6 +45,6 @@ def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Late
             answer.error_code = code
         return response
 
-    later = Later(lambda code: code, render)
+    later = PendingReply(lambda code: code, render)
     services.group_offsets.delete(request.group_id, wanted, later)
     return later

@@ -20,7 +20,7 @@ from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats, without_repeats
 from penstock.groups.offsets.table import OffsetTable
-from penstock.services.coordinator.later import Gathered, Later
+from penstock.services.coordinator.pending_reply import Gathered, PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_fetch import (
@@ -45,13 +45,13 @@ Found = tuple[int, int, int, str, ErrorCode]
 Topics = list[tuple[str, bytes, list[Found]]]
 
 
-Fetch = Callable[[str, Callable[[OffsetTable], Any], Later], None]
+Fetch = Callable[[str, Callable[[OffsetTable], Any], PendingReply], None]
 TopicById = Callable[[bytes], Topic | None]
 
 
 async def snapshot(
     services: Services, request: OffsetFetchRequest, call: Call, pace: Pace
-) -> Callable[[OffsetFetchRequest], Later]:
+) -> Callable[[OffsetFetchRequest], PendingReply]:
     """Reads what is asked of each group in one turn of the loop."""
     taken = _Snapshot(services)
     if call.version < _MANY_GROUPS_SINCE:
@@ -77,29 +77,29 @@ async def snapshot(
     portions=(("topics", "partition_indexes"), ("groups", "topics", "partition_indexes")),
     snapshot=snapshot,
 )
-def handle(services: Services, request: OffsetFetchRequest, call: Call) -> Later:
+def handle(services: Services, request: OffsetFetchRequest, call: Call) -> PendingReply:
     image = services.image
     return _answer(request, call.version, services.group_offsets.fetch, image.topics_by_id.get, image)
 
 
 def _answer(
     request: OffsetFetchRequest, version: int, fetch: Fetch, topic_by_id: TopicById, image: ClusterImage
-) -> Later:
+) -> PendingReply:
     if version < _MANY_GROUPS_SINCE:
         named = (
             None if request.topics is None else [(one.name, one.partition_indexes) for one in request.topics]
         )
-        later = Later(_refusal, partial(_render_single, request, version))
+        later = PendingReply(_refusal, partial(_render_single, request, version))
         fetch(request.group_id, _chooser(named), later)
         return later
     parts = []
     for group in without_repeats(request.groups, lambda group: group.group_id):
         by_id = version >= _TOPIC_IDS_SINCE
         choose = partial(_by_id, image, topic_by_id, group) if by_id else _chooser(_named(group))
-        later = Later(_refusal, partial(_render_group, group.group_id))
+        later = PendingReply(_refusal, partial(_render_group, group.group_id))
         fetch(group.group_id, choose, later)
         parts.append(later)
-    whole = Later(_refusal, lambda groups: OffsetFetchResponse(groups=groups))
+    whole = PendingReply(_refusal, lambda groups: OffsetFetchResponse(groups=groups))
     Gathered(whole, parts)
     return whole
 
@@ -134,7 +134,7 @@ class _Snapshot:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._groups: dict[str, Later] = {}
+        self._groups: dict[str, PendingReply] = {}
         self._found: dict[str, ErrorCode | OffsetTable] = {}
         self._topics: dict[bytes, Topic | None] = {}
 
@@ -152,19 +152,19 @@ class _Snapshot:
         return self.take(group.group_id, wanted)
 
     def take(self, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> int:
-        later = self._groups[group_id] = Later(_refusal, lambda found: found)
+        later = self._groups[group_id] = PendingReply(_refusal, lambda found: found)
         self._services.group_offsets.fetch(group_id, lambda offsets: offsets.copy(wanted), later)
         return 1 + sum(1 + len(partitions) for _, partitions in wanted or ())
 
     async def complete(self, pace: Pace) -> None:
-        whole = Later(_refusal, lambda found: found)
+        whole = PendingReply(_refusal, lambda found: found)
         Gathered(whole, list(self._groups.values()))
         self._found = dict(zip(self._groups, await pace.wait(whole), strict=True))
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return self._topics[topic_id]
 
-    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: Later) -> None:
+    def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: PendingReply) -> None:
         found = self._found[group_id]
         if isinstance(found, ErrorCode):
             later.refuse(found)

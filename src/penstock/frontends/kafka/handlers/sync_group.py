@@ -7,7 +7,7 @@ the group's. Nobody is answered before the plan is committed.
 from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka.registry import Call, api
 from penstock.groups.classic.requests import Sync, SyncReply
-from penstock.services.coordinator.later import Later
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -16,10 +16,10 @@ _PROTOCOL_SINCE = 5
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5))
-def handle(services: Services, request: SyncGroupRequest, call: Call) -> SyncGroupResponse | Later:
+def handle(services: Services, request: SyncGroupRequest, call: Call) -> SyncGroupResponse | PendingReply:
     if call.version >= _PROTOCOL_SINCE and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    later = Later(SyncReply, _render)
+    later = PendingReply(SyncReply, _render)
     sync = Sync(
         request.group_id,
         request.generation_id,

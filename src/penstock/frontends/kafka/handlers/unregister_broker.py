@@ -6,7 +6,7 @@ One that runs is refused, and one that may have what nobody else has; Kafka forg
 from penstock.core.errors import PenstockError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
-from penstock.services.topics import as_api_error
+from penstock.services.topics.service import as_api_error
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.unregister_broker import (
     UnregisterBrokerRequest,

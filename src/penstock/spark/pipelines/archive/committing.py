@@ -3,7 +3,7 @@
     staged ── removed by whoever fails here, Ctrl-C too: no entry names these files
     commit ── the manifest entry is created: the point of no return. Whether it is there after an error nobody
               knows (an answer that got lost, a Ctrl-C in between), so the files stay where they are
-    settle ── staged files move to their places, replaced ones go
+    put_in_place ── staged files move to their places, replaced ones go
 
 The next run finishes or removes, whichever the manifest says; before it removes anything it takes the number under
 which that could still be committed. A manifest that names files which are nowhere is an error, never a beginning.
@@ -36,11 +36,11 @@ def commit(manifest: Manifest, entry: Entry) -> None:
         # The number is another's for good: nobody will ever look for these files.
         manifest.lake.delete(f"{STAGING}/{entry.round}")
         raise
-    settle(manifest.lake, entry)
+    put_in_place(manifest.lake, entry)
     manifest.tidy()
 
 
-def settle(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> None:
+def put_in_place(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> None:
     """Move what a committed entry added, delete what it removed; as often as it takes.
 
     `without`: files that are lost. What an entry put them in the place of is not removed then.
@@ -77,7 +77,7 @@ def recover(manifest: Manifest, *, report: Callable[[str], None] | None = None) 
     for entry in manifest.entries:
         # Of a compaction everything may have moved, and what it replaced be there still.
         if entry.round in names or not there.isdisjoint(entry.removed):
-            settle(lake, entry, without={file.path for file in lost})
+            put_in_place(lake, entry, without={file.path for file in lost})
     orphans = names.keys() - {entry.round for entry in manifest.entries}
     if any(_number(name) > manifest.number for name in orphans):
         # Its owner may be alive somewhere and about to commit: take the number that it would commit under, so that

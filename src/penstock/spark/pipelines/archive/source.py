@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.errors import ClientError
 from penstock.client.raw import (
     EARLIEST,

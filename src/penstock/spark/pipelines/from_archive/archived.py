@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
-from penstock.client.console_row import ConsoleRow
+from penstock.client.console.row import ConsoleRow
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Span
 from penstock.spark.pipelines.archive.errors import CorruptFileError
 from penstock.spark.pipelines.archive.manifest import Manifest

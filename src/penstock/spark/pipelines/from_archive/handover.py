@@ -5,8 +5,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.client.console_reader import ConsoleReader, Range
-from penstock.client.console_row import ConsoleRow
+from penstock.client.console.reader import ConsoleReader, Range
+from penstock.client.console.row import ConsoleRow
 from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicInfo, TopicPartition, UnknownTopicError
 from penstock.spark.pipelines.archive.entries import NO_ID
 from penstock.spark.pipelines.archive.errors import ArchiveError

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from penstock.client.raw import EARLIEST, RawClient, TopicPartition
 from penstock.records.batch import read_header
-from penstock.records.columns import decode_in_parts
+from penstock.records.columns.decode import decode_in_parts
 from penstock.records.relay import RELAY_IDS
 from penstock.spark.pipelines.replaying.errors import OtherRecordsError, RetiredTargetError
 from penstock.spark.pipelines.replaying.headers import origin

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from penstock.client.admin import Admin
+from penstock.client.admin.admin import Admin
 from penstock.client.raw import RawClient, TopicPartition, UnknownTopicError
 from penstock.spark.pipelines.replaying.errors import TargetError
 from penstock.spark.pipelines.replaying.tail import look

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.client.raw import Delivery, RawClient, RawOptions, RawProducer, TopicPartition
 from penstock.records.batch import read_header
-from penstock.records.columns_encode import encode
+from penstock.records.columns.encode import encode
 from penstock.spark.pipelines.replaying.errors import OtherWriterError
 from penstock.spark.pipelines.replaying.headers import with_origin
 from penstock.spark.pipelines.replaying.tail import look
@@ -43,23 +43,25 @@ class Writer:
     def write(self, batches: Iterator[pa.RecordBatch]) -> list[Done]:
         """Rows by partition and offset."""
         options = RawOptions.from_kafka(self.kafka)
-        lane: _Lane | None = None
+        queue: _PartitionQueue | None = None
         done: list[Done] = []
         with RawClient(self.bootstrap, options) as client, client.producer() as producer:
             client.hear_all([self.topic])  # as `target.prepare`
             for batch in batches:
                 for partition, part in _by_partition(batch):
-                    if lane is None or lane.at.partition != partition:
-                        if lane is not None:
-                            done.append(lane.finish())
-                        lane = _Lane(self, options, client, producer, TopicPartition(self.topic, partition))
-                    lane.write(part)
-            if lane is not None:
-                done.append(lane.finish())
+                    if queue is None or queue.at.partition != partition:
+                        if queue is not None:
+                            done.append(queue.finish())
+                        queue = _PartitionQueue(
+                            self, options, client, producer, TopicPartition(self.topic, partition)
+                        )
+                    queue.write(part)
+            if queue is not None:
+                done.append(queue.finish())
         return done
 
 
-class _Lane:
+class _PartitionQueue:
     """One partition of the target while its rows come."""
 
     def __init__(

@@ -27,32 +27,32 @@ _ARCHIVE = "_penstock"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CheckpointLocation:
     """Where a query keeps its checkpoint; a temporary one is removed when it ends."""
 
     uri: str
     temporary: bool = False
 
 
-def place_of(settings: SqlSettings, bootstrap: str, master: str) -> Place:
+def checkpoint_location(settings: SqlSettings, bootstrap: str, master: str) -> CheckpointLocation:
     """As given; else one per query and target, so that a second run continues where the first ended.
 
     The screen forgets: a query to the console begins anew each time, unless it has a checkpoint of its own.
     """
     if settings.checkpoint:
-        return Place(settings.checkpoint.rstrip("/"))
+        return CheckpointLocation(settings.checkpoint.rstrip("/"))
     if not master.startswith("local"):
         raise SqlUseError(
             f"a query on {master} needs --checkpoint with a place that all its machines reach, such as hdfs: or s3a:"
         )
     if settings.target.kind is TargetKind.CONSOLE:
-        return Place(tempfile.mkdtemp(prefix="penstock-sql-"), temporary=True)
+        return CheckpointLocation(tempfile.mkdtemp(prefix="penstock-sql-"), temporary=True)
     named = json.dumps([settings.identity(), bootstrap], sort_keys=True)
     digest = hashlib.sha256(named.encode()).hexdigest()[:20]
-    return Place(str(state_dir() / "checkpoints" / f"sql-{digest}"))
+    return CheckpointLocation(str(state_dir() / "checkpoints" / f"sql-{digest}"))
 
 
-def forget(place: Place) -> None:
+def forget(place: CheckpointLocation) -> None:
     if place.temporary:
         shutil.rmtree(place.uri, ignore_errors=True)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.raw import RawClient, RawOptions, TopicInfo
 from penstock.spark.pipelines.progress import QueryProgress
 from penstock.spark.pipelines.sql.explain import explained
-from penstock.spark.pipelines.sql.memory import Place, forget
+from penstock.spark.pipelines.sql.memory import CheckpointLocation, forget
 from penstock.spark.pipelines.sql.settings import EVERY_MS, MALFORMED_METRIC, SqlSettings, parse_settings
 from penstock.spark.pipelines.status import StatusFile
 from penstock.spark.session import session
@@ -113,7 +113,7 @@ class RunningSql:
         self,
         query: "StreamingQuery",
         asked: SqlSettings,
-        place: Place,
+        place: CheckpointLocation,
         bootstrap: str,
         topics: list[str],
         inferred: dict[str, str],

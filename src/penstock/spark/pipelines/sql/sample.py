@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.raw import EARLIEST, LATEST, RawClient, TopicPartition
-from penstock.records.columns import decode
+from penstock.records.columns.decode import decode
 from penstock.spark.pipelines.sql.settings import SqlError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from penstock.client.raw import RawClient, TopicInfo
 from penstock.spark.pipelines.sql.explain import explained
-from penstock.spark.pipelines.sql.memory import Checkpoint, Memory, forget, place_of
+from penstock.spark.pipelines.sql.memory import Checkpoint, Memory, checkpoint_location, forget
 from penstock.spark.pipelines.sql.running import RunningSql, check_broker
 from penstock.spark.pipelines.sql.sample import infer, newest_values
 from penstock.spark.pipelines.sql.settings import SqlError, SqlSettings, TargetKind, Value
@@ -32,7 +32,7 @@ def start_sql(
 ) -> RunningSql:
     """The query, started. `wait` for it, and `close` it."""
     topics = _topics(spark, asked, bootstrap)
-    place = place_of(asked, bootstrap, spark.sparkContext.master or "")
+    place = checkpoint_location(asked, bootstrap, spark.sparkContext.master or "")
     try:
         checkpoint = Checkpoint(spark, place.uri)
         memory = checkpoint.recall(asked)

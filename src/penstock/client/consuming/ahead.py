@@ -1,0 +1,68 @@
+"""At-most-once: the commit comes before the body, and what was committed and not handed out is given back.
+
+Messages are committed as they are taken; those that are gathered for a batch as the batch is handed out: a crash loses
+one batch, not all that lay ready.
+"""
+
+from typing import TYPE_CHECKING
+
+from penstock.client.consuming.commits import Commits, Plan
+from penstock.client.consuming.unfinished import Unfinished, Where, first_offsets, next_offsets, where
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as RawConsumer
+    from confluent_kafka import Message as RawMessage
+
+    from penstock.client.consuming.intake import Intake
+
+
+class Ahead:
+    def __init__(self, plan: Plan, owned: set[Where], unfinished: Unfinished, commits: Commits) -> None:
+        self._plan = plan
+        self._owned = owned
+        self._unfinished = unfinished
+        self._commits = commits
+        # The first offset that was, or may have been, committed and then not handed out.
+        self.returned: dict[Where, int] = {}
+        self.held = False  # the unfinished has messages that are not committed yet
+
+    def not_handed_out(self, intake: "Intake") -> dict[Where, int]:
+        """Where partitions stand of which more was committed than handed out."""
+        pending = first_offsets(intake.waiting) | self._unfinished.pending()
+        return pending | {
+            place: min(offset, pending.get(place, offset)) for place, offset in self.returned.items()
+        }
+
+    def precommit(
+        self, raw: "RawConsumer", intake: "Intake", fresh: "list[RawMessage]"
+    ) -> dict[Where, int] | None:
+        """What could not be committed is not worked on but read again.
+
+        Gives what is still returned once they are in the unfinished."""
+        if self._plan.group is None:
+            return {}
+        starts, ends = first_offsets(fresh), next_offsets(fresh)
+        # Until they are in the unfinished: a commit that raises may have been made.
+        self.returned = starts | self.returned
+        if self._commits.send(raw, ends):
+            return {place: offset for place, offset in self.returned.items() if place not in ends}
+        for place, offset in starts.items():
+            if place in self._owned:
+                intake.read_again(place, offset)
+        return None
+
+    def promise(self, raw: "RawConsumer", intake: "Intake", count: int | None) -> bool:
+        """Commit the next messages of those that were only gathered, all without a `count`. False when they are not
+        ours: they are not handed out."""
+        unfinished = self._unfinished
+        end = len(unfinished.raws) if count is None else min(unfinished.index + count, len(unfinished.raws))
+        if self.held and unfinished.promised < end:
+            wanted = unfinished.raws[unfinished.index : end]
+            returned = self.precommit(raw, intake, wanted)
+            if returned is None:
+                unfinished.drop(map(where, wanted))
+                return False
+            self.returned = returned
+            unfinished.promised = end
+        self.held = self.held and end < len(unfinished.raws)
+        return True

@@ -1,0 +1,124 @@
+"""How a consumer's positions are committed, and what becomes of commits that fail."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from penstock.client.consuming.reader_errors import NOT_OURS
+from penstock.client.consuming.starting import Start, check_start
+from penstock.client.consuming.unfinished import Unfinished, Where
+from penstock.client.errors import ClientError, explained
+from penstock.client.profiles import Delivery, check_delivery
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as RawConsumer
+
+logger = logging.getLogger("penstock.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a consumer was asked to do."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+    group: str | None
+    delivery: Delivery
+    start: Start
+    batch_messages: int
+    commit_seconds: float
+    settings: dict[str, Any]
+
+
+def check_plan(
+    topics: Sequence[str], group: str | None, delivery: str, start: object, retry: object, batch_messages: int
+) -> None:
+    check_delivery(delivery)
+    check_start(start)
+    if not topics:
+        raise ClientError("no topics to read: Consumer(bootstrap, 'orders')")
+    if retry is not None and group is None:
+        raise ClientError("retry needs a group: its retry and dead-letter topics carry the group's name")
+    if batch_messages < 1:
+        raise ClientError(f"batch_messages={batch_messages}: at least one message is taken at a time")
+
+
+class Commits:
+    def __init__(
+        self, plan: Plan, owned: set[Where], unfinished: Unfinished, before: Callable[[], None] | None
+    ) -> None:
+        """`before` must be done before any position moves."""
+        self._plan = plan
+        self._owned = owned
+        self._unfinished = unfinished
+        self._before = before
+        self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
+        self._notes: dict[Where, tuple[int, str]] = {}
+        self.topic_notes: dict[str, str] = {}  # metadata that goes with every other commit of a topic
+
+    def note(self, place: Where, offset: int, text: str) -> None:
+        """Metadata that goes with every commit of a partition at that offset."""
+        self._notes[place] = (offset, text)
+
+    def forget(self, place: Where) -> None:
+        """It is not ours any more: how an old commit ended says nothing about what the next owner committed."""
+        self._notes.pop(place, None)
+        self._sent.pop(place, None)
+
+    def wait(self) -> None:
+        if self._before is not None:
+            self._before()
+
+    def send(self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False) -> bool:
+        """False when the partitions are not ours any more."""
+        if not positions or self._plan.group is None:
+            return True
+        self.wait()
+        return self.send_back(raw, positions, asynchronous=asynchronous)
+
+    def send_back(
+        self, raw: "RawConsumer", positions: dict[Where, int], *, asynchronous: bool = False
+    ) -> bool:
+        """The same where it only goes back: whatever waits to be done was passed before."""
+        if not positions or self._plan.group is None:
+            return True
+        offsets = [
+            TopicPartition(*place, offset, self._note_at(place, offset))
+            for place, offset in positions.items()
+        ]
+        self._sent.update(positions)
+        try:
+            if asynchronous:
+                raw.commit(offsets=offsets, asynchronous=True)
+            else:
+                _raise_errors(raw.commit(offsets=offsets, asynchronous=False))
+        except KafkaException as error:
+            if error.args[0].code() not in NOT_OURS:
+                raise explained(
+                    error, bootstrap=self._plan.bootstrap, subject=f"group {self._plan.group}"
+                ) from error
+            return False
+        return True
+
+    def _note_at(self, place: Where, offset: int) -> str:
+        at, text = self._notes.get(place, (None, ""))
+        return text if at == offset else self.topic_notes.get(place[0], "")
+
+    def ended(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        """How an asynchronous commit ended: one that failed is made again, unless a later one was sent."""
+        for one in offsets:
+            place = (one.topic, one.partition)
+            failed = error is not None or one.error is not None
+            if failed and place in self._owned and self._sent.get(place) == one.offset:
+                self._unfinished.positions.setdefault(place, one.offset)
+        if error is not None and error.code() not in NOT_OURS:
+            logger.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
+
+
+def _raise_errors(answer: list[TopicPartition] | None) -> None:
+    for one in answer or ():
+        if one.error is not None:
+            raise KafkaException(one.error)

@@ -1,0 +1,96 @@
+"""Where reading begins where no commit says so."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, cast
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, TopicPartition
+
+from penstock.client.connect import REQUEST_SECONDS
+from penstock.client.consuming.unfinished import Where, place_of
+from penstock.client.errors import ClientError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer as RawConsumer
+
+Offsets = Mapping[int, int] | Mapping[tuple[str, int], int]
+Start = Literal["earliest", "latest"] | datetime | timedelta | int | Offsets
+
+
+def check_start(start: object) -> None:
+    if isinstance(start, datetime | timedelta | Mapping):
+        return
+    if isinstance(start, int) and not isinstance(start, bool):
+        return
+    if start not in ("earliest", "latest"):
+        raise ClientError(
+            f"start={start!r} is not a place: earliest, latest, a datetime, a timedelta (that long ago), "
+            "an offset, or {partition: offset}"
+        )
+
+
+# What librdkafka does where retention has overtaken a position: what is left there is read. Also where reading began at
+# the end: that was told as a number, and a retry topic never begins there.
+RESET_POLICY = "earliest"
+
+
+def by_offset(start: Start) -> bool:
+    """Whether it is the same offset whenever it is asked for."""
+    return start == "earliest" or isinstance(start, int | Mapping)
+
+
+def is_simple(start: Start) -> bool:
+    """Whether librdkafka finds it by itself, and would find the same again later: the end moves."""
+    return start == "earliest"
+
+
+def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """The partitions with the offsets at which they begin. The end is told as a number: who goes back to where
+    reading began must not skip what has come since."""
+    if isinstance(start, timedelta):
+        start = datetime.now(UTC) - start
+    if isinstance(start, datetime):
+        # The ends first: what comes between the two requests may be that late, and is behind them.
+        ends = _ends(raw, partitions)
+        begun = _found(raw, round(start.timestamp() * 1000), partitions)
+    else:
+        begun = [TopicPartition(one.topic, one.partition, _offset(start, one)) for one in partitions]
+        ends = _ends(raw, [one for one in begun if one.offset == OFFSET_END])
+    return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
+
+
+def _ends(raw: "RawConsumer", partitions: list[TopicPartition]) -> dict[Where, TopicPartition]:
+    return {place_of(one): one for one in _found(raw, OFFSET_END, partitions)}
+
+
+def seek_to(raw: "RawConsumer", to: Start, place: Where) -> TopicPartition:
+    """The partition with an offset that is a number, unless the partition is left to the reset policy."""
+    at = begin_at(raw, to, [TopicPartition(*place)])[0]
+    if at.offset == OFFSET_BEGINNING:
+        at.offset = raw.get_watermark_offsets(TopicPartition(*place), timeout=REQUEST_SECONDS)[0]
+    return at
+
+
+def _found(raw: "RawConsumer", time_ms: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    if not partitions:
+        return []
+    asked = [TopicPartition(one.topic, one.partition, time_ms) for one in partitions]
+    return told(raw.offsets_for_times(asked, timeout=REQUEST_SECONDS))
+
+
+def told(answer: list[TopicPartition]) -> list[TopicPartition]:
+    """An answer whose partitions may have errors of their own: the first is raised."""
+    for one in answer:
+        if one.error is not None:
+            raise KafkaException(one.error)
+    return list(answer)
+
+
+def _offset(start: Start, one: TopicPartition) -> int:
+    if isinstance(start, int):
+        return start
+    if isinstance(start, Mapping):
+        by_place = cast("Mapping[object, int]", start)
+        found = by_place.get((one.topic, one.partition), by_place.get(one.partition))
+        return -1001 if found is None else found  # librdkafka's "by the reset policy"
+    return OFFSET_BEGINNING if start == "earliest" else OFFSET_END

@@ -1,0 +1,35 @@
+"""What waits for another try, in words."""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.text import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.client.admin.admin import Retries
+
+
+def retries_text(one: "Retries") -> str:
+    return f"{count_text(one.waiting, 'message')} of {one.topic} waiting for another try, {due_text(one)}"
+
+
+def due_text(one: "Retries") -> str:
+    seconds = one.due_seconds
+    if seconds is None:
+        return "when is not known"
+    return f"the next is due in {_span(seconds)}" if seconds > 0 else f"due since {_span(-seconds)}"
+
+
+def retries_json(retries: "Iterable[Retries]") -> list[dict[str, Any]]:
+    return [
+        {"topic": one.topic, "retry_topic": one.name, "waiting": one.waiting, "due_ms": one.due_ms}
+        for one in retries
+    ]
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{max(1.0, seconds):.0f} s"

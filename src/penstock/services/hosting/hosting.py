@@ -1,0 +1,398 @@
+"""Which partitions this broker serves: what the metadata says, made true on this disk.
+
+`reconcile` compares the two and opens, adds, reconfigures or discards what differs, and gives each replica its role
+(`roles`). It is called after every change of the metadata and may be called at any time; doing so twice changes
+nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection
+from functools import partial
+
+from penstock.config.broker import BrokerConfig
+from penstock.config.topic import TopicConfig
+from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import Topic as TopicImage
+from penstock.core.errors import PenstockError, StorageError
+from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.core.jobs import Jobs
+from penstock.core.lease import Hold, Work
+from penstock.core.turns import give_way
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.partition import Partition
+from penstock.replication.table import PartitionTable, Topic
+from penstock.services.hosting.log_opening import OPENED_AT_ONCE, open_all, open_one, tell_unvouched
+from penstock.services.hosting.roles import Roles, is_earlier
+from penstock.services.maintenance.archive_progress import PROGRESS, ProgressKeeper, is_overstated
+from penstock.storage.data_dir import DataDir
+from penstock.storage.high_watermarks import HighWatermarks, Mark
+from penstock.storage.log import Log
+from penstock.storage.recovered import Recovered
+from penstock.storage.replicated import end_at
+
+logger = logging.getLogger(__name__)
+
+
+class Hosting:
+    def __init__(
+        self,
+        data_dir: DataDir,
+        table: PartitionTable,
+        group_commit: GroupCommit,
+        image: ClusterImage,
+        config: BrokerConfig,
+        jobs: Jobs,
+        progress: ProgressKeeper,
+        node: int,
+        roles: Roles,
+    ) -> None:
+        self._data_dir = data_dir
+        self._table = table
+        self._group_commit = group_commit
+        self._image = image
+        self._config = config
+        self._jobs = jobs
+        self._progress = progress
+        self._node = node
+        self._roles = roles
+        self._marks = HighWatermarks(data_dir.files, data_dir.path)
+        self._hosted: dict[bytes, TopicImage] = {}  # as they were when they were last made true
+        self._stale = False  # whether roles must be looked at although no topic changed
+        self._turn = asyncio.Lock()
+        self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
+        self.recovered_bytes = 0
+        self.shortened = 0  # logs that lack what was durable in them
+        # False: some log may lack what others take it to have. A replica that is whole must not follow it.
+        self.is_whole = True
+
+    async def open_missing(self) -> None:
+        """Try again what could not be opened: the partitions of a topic created while the disk was full."""
+        if self._incomplete:
+            await self.reconcile()
+
+    async def reconcile(self) -> None:
+        async with self._turn:
+            self._incomplete = False
+            for topic in self._table.topics():
+                image = self._image.topics.get(topic.name)
+                if image is None or image.id != topic.id:
+                    self._hosted.pop(topic.id, None)
+                    await self._discard(topic)
+            everything, self._stale = self._stale, False
+            for image in list(self._image.topics.values()):
+                if everything or self._hosted.get(image.id) is not image:
+                    await self._host(image)
+
+    def look_again(self) -> None:
+        """What a replica may be depends on more than its topic, and that has changed: settle it in the next round."""
+        self._stale = True
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """The broker's own settings changed, and with them what topics inherit."""
+        self._config = config
+        resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}  # most topics are configured alike
+        for topic in self._table.topics():
+            overrides = topic.config.overrides
+            key = tuple(overrides.items())
+            if key not in resolved:
+                resolved[key] = TopicConfig.resolve(overrides, config)
+            topic.configure(resolved[key])
+
+    async def _host(self, image: TopicImage) -> None:
+        topic = self._table.by_id.get(image.id)
+        config = topic.config if topic is not None else None
+        if config is None or config.overrides != image.configs:
+            config = TopicConfig.resolve(image.configs, self._config)
+            if topic is not None:
+                topic.configure(config)
+        states = enumerate(image.partitions)
+        wanted = [index for index, state in states if self._node in state.replicas]
+        if topic is not None:
+            await self._drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
+        missing = [index for index in wanted if topic is None or index not in topic.partitions]
+        opened: dict[int, Partition] = {}
+        for at in range(0, len(missing), OPENED_AT_ONCE):
+            opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
+        if await self._disbelieve_archive(image, config, opened):
+            image = self._image.topics_by_id.get(image.id, image)
+            config = TopicConfig.resolve(image.configs, self._config)
+        if topic is not None:
+            await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
+        if topic is None:
+            internal = image.name in INTERNAL_TOPICS
+            topic = Topic(
+                image.name, image.id, config, opened, is_internal=internal, count=len(image.partitions)
+            )
+            self._table.add(topic)
+        else:
+            topic.partitions.update(opened)
+            topic.count = len(image.partitions)
+            if topic.config.overrides != config.overrides:
+                topic.configure(config)
+        topic.relays = {
+            index: state.retirement.into
+            for index, state in enumerate(image.partitions)
+            if state.retirement is not None
+        }
+        doubtful = await self._doubtful(image, topic)
+        for number, partition in enumerate(list(topic.partitions.values())):
+            await give_way(number)
+            if partition.index not in doubtful and not await self._give_role(topic, partition):
+                doubtful.add(partition.index)
+        if len(missing) == len(opened) and not doubtful:
+            self._hosted[image.id] = image
+
+    async def _give_role(self, topic: Topic, partition: Partition) -> bool:
+        """False: its log could not be read, and the next round tries it again; the others go on."""
+        try:
+            await self._roles.assume(topic, partition, partial(self._may_begin, topic, partition))
+        except StorageError as error:
+            logger.error("partition %s-%d has no role yet: %s", topic.name, partition.index, error)  # noqa: TRY400
+            self._incomplete = True
+            return False
+        return True
+
+    async def _disbelieve_archive(
+        self, image: TopicImage, config: TopicConfig, opened: dict[int, Partition]
+    ) -> bool:
+        """Whether logs that lost what an archive already had made its progress go back, before they serve."""
+        if config.archive_progress is None:
+            return False
+        parted = {
+            index: partition.log
+            for index, partition in opened.items()
+            # Of several replicas, one that lags is no reason: what it lacks comes back from its leader.
+            if len(image.partitions[index].replicas) == 1 and is_overstated(image.id, config, partition)
+        }
+        if not parted:
+            return False
+        try:
+            await self._progress.lower(image.name, image.id, parted)
+        except PenstockError as error:
+            logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
+            self._incomplete = True
+            for index in parted:
+                opened.pop(index).log.close()
+            return False
+        return True
+
+    def _decides_of_archive(self, topic: Topic, index: int) -> bool:
+        """Not a follower, which lags and gets the rest from its leader."""
+        image = self._image.topics_by_id.get(topic.id)
+        state = image.partitions[index] if image is not None and index < len(image.partitions) else None
+        return state is None or state.leader == self._node or len(state.replicas) == 1
+
+    async def _doubtful(self, image: TopicImage, topic: Topic) -> set[int]:
+        """Which replicas must not begin to lead: archived is more than their logs have, and that stays written down.
+
+        So it is after an unclean election: what was archived of the old leader says nothing about this one's records.
+        """
+        if topic.config.archive_progress is None or not self._roles.may_lead():
+            return set()
+        parted = {
+            index: partition.log
+            for index, partition in topic.partitions.items()
+            if index < len(image.partitions)
+            and image.partitions[index].leader == self._node
+            and is_overstated(image.id, topic.config, partition)
+        }
+        try:
+            if parted:
+                await self._progress.lower(image.name, image.id, parted)
+                now = self._image.topics_by_id.get(image.id, image)
+                topic.configure(TopicConfig.resolve(now.configs, self._config))
+        except PenstockError as error:
+            logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
+            self._incomplete = True
+            return {index for index in parted if not topic.partitions[index].is_leader}
+        return set()
+
+    def _may_begin(self, topic: Topic, partition: Partition) -> bool:
+        """Not if it was named leader after `_doubtful` looked: then the next round looks at it first."""
+        image = self._image.topics_by_id.get(topic.id)
+        if image is None or PROGRESS not in image.configs:
+            return True
+        config = topic.config
+        if config.overrides != image.configs:
+            config = TopicConfig.resolve(image.configs, self._config)
+        if is_overstated(image.id, config, partition):
+            self._stale = self._incomplete = True
+            return False
+        return True
+
+    async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
+        vouched = self._data_dir.was_clean and not self._roles.may_play()
+        job = partial(open_all, self._data_dir, image, config, indexes, vouched=vouched)
+        partitions = {}
+        for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
+            await give_way(number)
+            if isinstance(recovered, StorageError):
+                self._not_opened(image, index, recovered)
+                continue
+            self.recovered_bytes += recovered.scanned_bytes
+            if recovered.cut_bytes:
+                logger.warning(
+                    "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
+                )
+            if recovered.lost is not None:
+                self.shortened += 1
+                self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
+            elif recovered.unvouched and self._counts_as_whole(image, index):
+                self.is_whole = False
+                if self._data_dir.was_clean:
+                    tell_unvouched(image.name, index)
+            try:
+                partitions[index] = self._replica(image, config, index, recovered)
+            except StorageError as error:  # it was read again, for its high watermark
+                recovered.log.close()
+                self._not_opened(image, index, error)
+        return partitions
+
+    def _not_opened(self, image: TopicImage, index: int, error: StorageError) -> None:
+        logger.error("partition %s-%d cannot be opened: %s", image.name, index, error)
+        self._incomplete = True
+        # What it lacks may show too late: when it is opened, this broker may lead with it.
+        self.is_whole = self.is_whole and not self._counts_as_whole(image, index)
+
+    def _counts_as_whole(self, image: TopicImage, index: int) -> bool:
+        """At a start: whether others take what is here for all there is. PendingReply, a log may well be new."""
+        state = image.partitions[index]
+        return not self._roles.may_play() and self._node in (*state.isr, *state.eligible)
+
+    def _replica(self, image: TopicImage, config: TopicConfig, index: int, recovered: Recovered) -> Partition:
+        state = image.partitions[index]
+        partition = Partition(
+            image.name,
+            image.id,
+            index,
+            recovered.log,
+            state.leader_epoch,
+            self._group_commit,
+            sync_before_ack=config.syncs_before_ack(state.assured),
+        )
+        partition.is_leader = False  # until it is told so
+        partition.gap = image.removed.get(index)
+        partition.replica_count, partition.assured_count = len(state.replicas), state.assured
+        if partition.replica_count > 1:
+            known = self._marks.of(image.id, index).committed(recovered.log.epochs)
+            offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
+            partition.limits.move(end_at(recovered.log, offset))
+        return partition
+
+    async def save_high_watermarks(self) -> None:
+        """How much of each replicated log is known to be committed, for the next start."""
+        replicated = [one for one in self._table.partitions() if one.replica_count > 1]
+        marks = {(one.topic_id, one.index): Mark.of(one.high_watermark, one.log.epochs) for one in replicated}
+        if marks:
+            await self._jobs.run(partial(self._marks.save, marks))
+
+    async def _discard(self, topic: Topic) -> None:
+        """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
+        self._table.remove(topic)
+        await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
+        try:
+            await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
+        except (StorageError, FileNotFoundError):
+            # The next start sets aside what is left; other topics must not suffer for it now.
+            logger.exception("the files of the deleted topic %s could not be removed", topic.name)
+        self._jobs.start(
+            f"what is left of {topic.name} stays until the next start", partial(_free, self._data_dir, topic)
+        )
+
+    async def _drop(self, topic: Topic, indexes: list[int]) -> None:
+        """Replicas that moved to other brokers: whoever still asks here is sent on, and the files go."""
+        for index in indexes:
+            partition = topic.partitions.pop(index)
+            await self._roles.leave(topic, partition)
+            await self._end(partition)
+            logger.info("%s-%d: this replica is not kept here any longer", topic.name, index)
+            try:
+                await self._jobs.run(partial(self._data_dir.discard_partition, topic.name, topic.id, index))
+            except (StorageError, FileNotFoundError):
+                logger.exception("the files of %s-%d could not be removed", topic.name, index)
+        if indexes:
+            self.empty_trash()
+
+    async def _end_all(self, topic: Topic) -> None:
+        for partition in topic.partitions.values():
+            await self._roles.let_go(partition)
+        for partition in topic.partitions.values():
+            partition.topic_deleted()
+            partition.lease.end()
+        for partition in topic.partitions.values():
+            await self._end(partition)
+
+    async def _end(self, partition: Partition) -> None:
+        """Nothing begins on its files any more, and what has begun is done: the names may be another one's soon."""
+        partition.lease.end()
+        await partition.lease.free()
+        partition.log.close(deleted=True)
+
+    def empty_trash(self) -> None:
+        self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
+
+    def failed_logs(self) -> set[Log]:
+        return {partition.log for partition in self._table.partitions() if partition.log.failed}
+
+    async def reopen_failed(self, logs: Collection[Log]) -> None:
+        """Open logs again that an I/O error took offline, scanned from their recovery points as after a crash.
+
+        Only `logs`, whose failure was told: another one may be taken for whole, and come back shorter.
+        """
+        async with self._turn:
+            for topic in self._table.topics():
+                for partition in list(topic.partitions.values()):
+                    if partition.log in logs:
+                        await self._reopen(topic, partition)
+
+    async def _reopen(self, topic: Topic, partition: Partition) -> None:
+        image = self._image.topics_by_id.get(topic.id)
+        if image is None or partition.index >= len(image.partitions) or is_earlier(partition, image):
+            return  # the next round takes it out of service
+        # Before anything is opened: the log that failed may still be led, or followed by an answer that is being taken
+        # over, which would change the files of the new one.
+        await self._roles.stand_aside(topic, partition)
+        self._hosted.pop(topic.id, None)
+        hold = await partition.lease.get(Work.CUT)
+        if hold is not None:
+            with hold:
+                await self._open_again(topic, partition, image, hold)
+
+    async def _open_again(self, topic: Topic, partition: Partition, image: TopicImage, hold: Hold) -> None:
+        job = partial(open_one, self._data_dir, image, topic.config, partition.index, after_failure=True)
+        try:
+            recovered = await self._jobs.run(job, hold=hold)
+        except (StorageError, FileNotFoundError) as error:
+            logger.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
+            return
+        try:
+            if self._decides_of_archive(topic, partition.index):
+                # Also where all seems well: progress that was checked against the old log may be on its way.
+                await self._progress.lower(topic.name, topic.id, {partition.index: recovered.log})
+            partition.replace_log(recovered.log)
+        except PenstockError as error:
+            recovered.log.close()
+            logger.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
+            return
+        logger.warning("partition %s-%d is back online", topic.name, partition.index)
+        image = self._image.topics_by_id.get(topic.id, image)
+        if topic.config.overrides != image.configs:
+            topic.configure(TopicConfig.resolve(image.configs, self._config))
+
+
+def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:
+    """Whether what is open here is of a partition that was removed, and made anew before it was noticed."""
+    known = topic.partitions.get(index)
+    return known is not None and is_earlier(known, image)
+
+
+def _free(data_dir: DataDir, topic: Topic) -> None:
+    """Remove a discarded topic's files.
+
+    Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and not
+    wherever the topic is forgotten last. What is still being sent keeps its own handle.
+    """
+    data_dir.empty_trash()
+    topic.led.clear()
+    topic.partitions.clear()

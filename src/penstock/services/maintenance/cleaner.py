@@ -1,0 +1,392 @@
+"""Log compaction by the clock: which log is due, who rewrites it, and how the result comes into force.
+
+The dirtiest log that is due goes first. Rewriting opens every record, which in this process would hold up everybody
+else, so all but small logs are rewritten by a process of their own (`round_of`); here only files are exchanged, in a
+thread, segment by segment. What changed meanwhile (the policy, the archive's progress, the log itself) is looked at
+again right before each exchange. Compaction obeys the rules of retention: nothing above the last stable offset,
+nothing that a required archive has not taken.
+
+An error that nobody foresaw parks the partition until the next start and is reported; the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from penstock.config.broker import BrokerConfig
+from penstock.core.clock import Clock
+from penstock.core.errors import DiskError, StorageError, WorkerDiedError
+from penstock.core.jobs import Jobs
+from penstock.core.lease import Hold, Work
+from penstock.replication.cleaned_mark import note_cleaned
+from penstock.replication.group_commit import GroupCommit
+from penstock.replication.partition import Partition
+from penstock.replication.retirement import find_limit
+from penstock.replication.table import PartitionTable, Topic
+from penstock.services.maintenance.archive_progress import archived_end
+from penstock.storage.compaction.checkpoint import Cleaned
+from penstock.storage.compaction.cleanable import Cleanable, CleanLimits, cleanable, is_due
+from penstock.storage.compaction.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
+from penstock.storage.compaction.swap import SegmentSwap, discard_cleaned, prepare_swap
+from penstock.storage.deletion import Deletion
+from penstock.storage.log import Log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+# Up to here a log is rewritten in a thread: some milliseconds, for which starting a process would not pay.
+_SMALL_BYTES = 256 * 1024
+# The map of keys is filled with zeros when it is made, and the loop waits for that: it is no larger than keys could
+# make use of. A slot is 24 bytes. Where compression hides more keys in a dirty byte, another round takes them.
+_MAP_BYTES_PER_BYTE = 16
+_LONG_MAX = 2**63 - 1
+# How long a log is left alone whose worker process died.
+_WORKER_DIED_REST_SECONDS = 600
+
+
+class Round(Protocol):
+    """See `CleanRound`: here, or in another process."""
+
+    def learn(self) -> Learned: ...
+    def rewrite_next(self) -> CleanedSegment | None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class CleanerStats:
+    rounds: int = 0
+    read_bytes: int = 0
+    written_bytes: int = 0
+    freed_bytes: int = 0
+    last_seconds: float = 0.0
+    dirty_ratios: dict[tuple[str, int], float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Due:
+    topic: Topic
+    partition: Partition
+    found: Cleanable
+
+
+class _Read(NamedTuple):
+    """The log that a round reads, as it is when the round begins: what was cut since is not what was read."""
+
+    topic: Topic
+    partition: Partition
+    log: Log
+    cuts: int
+
+
+class Cleaner:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        jobs: Jobs,
+        worker: Executor | None,
+        clock: Clock,
+        table: PartitionTable,
+        group_commit: GroupCommit,
+        config: BrokerConfig,
+        unlink_later: Callable[[Deletion, int], None],
+        round_of: Callable[[CleanJob], Round] = CleanRound,
+    ) -> None:
+        """`round_of` makes rounds for large logs, for threads of the `worker`; None: those of the other jobs."""
+        self._loop = loop
+        self._jobs = jobs
+        self._worker = worker
+        self._clock = clock
+        self._table = table
+        self._group_commit = group_commit
+        self._unlink_later = unlink_later
+        self._round_of = round_of
+        self.config = config
+        # By directory: a round of a topic that was deleted may still write into that of the one made again.
+        self._busy: dict[Path, None] = {}
+        self.parked: dict[Partition, Log] = {}
+        self._resting: dict[Partition, float] = {}  # until when
+        self.stats = CleanerStats()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if not self.config.log_cleaner_enable:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            running: dict[int, asyncio.Task[None]] = {}
+            while True:
+                # More threads may be asked for at any time; those too many end by themselves.
+                for number in range(self.config.log_cleaner_threads):
+                    if number not in running or running[number].done():
+                        running[number] = tasks.create_task(self._work(number))
+                await asyncio.sleep(self._rest_seconds)
+
+    @property
+    def _rest_seconds(self) -> float:
+        return max(self.config.log_cleaner_backoff_ms / 1000, 0.01)
+
+    async def _work(self, number: int) -> None:
+        while number < self.config.log_cleaner_threads:
+            if not await self.clean_next():
+                await asyncio.sleep(self._rest_seconds)
+
+    # -- which log -----------------------------------------------------------------------------------------
+
+    async def clean_next(self) -> bool:
+        """One round of the dirtiest log that is due; False when none is."""
+        due = await self._dirtiest()
+        if due is None:
+            return False
+        partition = due.partition
+        directory = partition.log.directory
+        if directory in self._busy:
+            return True  # another one of us was faster
+        self._busy[directory] = None
+        try:
+            if not await self._clean(due):
+                await self._discard(partition.log)
+                return False
+        except DiskError as error:  # the disk's trouble: it may pass
+            logger.warning("%s-%d cannot be compacted now: %s", partition.topic, partition.index, error)
+            await self._discard(partition.log)
+            return False
+        except WorkerDiedError as error:  # killed for its memory, most likely: others first
+            logger.warning(
+                "%s-%d cannot be compacted for a while: %s", partition.topic, partition.index, error
+            )
+            self._resting[partition] = self._loop.time() + _WORKER_DIED_REST_SECONDS
+            await self._discard(partition.log)
+            return False
+        except FileNotFoundError:
+            await self._discard(partition.log)
+            return False  # the topic was deleted, or retention was faster
+        except Exception:
+            logger.exception(
+                "%s-%d cannot be compacted, and is left alone until the broker starts again",
+                partition.topic,
+                partition.index,
+            )
+            self.parked[partition] = partition.log
+            await self._discard(partition.log)
+        finally:
+            del self._busy[directory]
+        return True
+
+    async def _dirtiest(self) -> _Due | None:
+        served = set(self._table.partitions())
+        self.parked = {partition: one for partition, one in self.parked.items() if partition in served}
+        self._resting = {partition: end for partition, end in self._resting.items() if partition in served}
+        best: _Due | None = None
+        ratios: dict[tuple[str, int], float] = {}
+        for topic in self._table.topics():
+            if not topic.config.compacts:
+                continue
+            for partition in list(topic.partitions.values()):
+                try:
+                    found = await self._look(topic, partition)
+                    if found is None:
+                        continue
+                    ratios[topic.name, partition.index] = found.dirty_ratio
+                    is_better = best is None or found.dirty_ratio > best.found.dirty_ratio
+                    free = partition.log.directory not in self._busy
+                    if is_better and free and await self._is_due(topic, partition, found):
+                        best = _Due(topic, partition, found)
+                except (StorageError, FileNotFoundError) as error:
+                    logger.warning("%s-%d: %s", topic.name, partition.index, error)
+        self.stats.dirty_ratios = ratios
+        return best
+
+    async def _look(self, topic: Topic, partition: Partition) -> Cleanable | None:
+        if self.parked.get(partition, partition.log) is not partition.log:
+            del self.parked[partition]  # it was opened anew, and recovery has looked at it
+        if partition.log.failed or partition in self.parked or partition.retirement is not None:
+            return (
+                None  # a retired one is moved as it is, and its readers stop at a place in one of its files
+            )
+        if self._resting.get(partition, 0) > self._loop.time():
+            return None
+        if topic.config.min_compaction_lag_ms > 0:
+            for segment in partition.log.unknown_times():
+                await self._jobs.run(segment.load_times)
+        return self._cleanable(topic, partition)
+
+    def _cleanable(self, topic: Topic, partition: Partition) -> Cleanable:
+        config, one = topic.config, partition.log
+        summaries, stable = one.summaries(), partition.limits.last_stable
+        # Only what lies before the recovery point's segment is durable for good, and only what lies before that of
+        # the last stable offset may change its size.
+        wanted = sum(each.base_offset < stable.segment for each in summaries[:-1])
+        count = min(wanted, one.checkpointed_count(wanted))
+        if one.needs_checkpoint:
+            self._group_commit.request(partition)
+        archived = archived_end(topic, partition) if config.archive_required else None
+        limits = CleanLimits(
+            stable.offset, summaries[count].base_offset, archived, config.min_compaction_lag_ms
+        )
+        return cleanable(summaries, one.start_offset, one.cleaned.offset, limits, self._clock.now_ms())
+
+    async def _is_due(self, topic: Topic, partition: Partition, found: Cleanable) -> bool:
+        config = topic.config
+        waited_ms = 0
+        dirty = found.dirty_segments()
+        if dirty and config.max_compaction_lag_ms < _LONG_MAX:
+            oldest = partition.log.row.between(dirty[0].base_offset, dirty[0].next_offset)
+            if oldest:
+                first_time = await self._jobs.run(oldest[0].first_time)
+                waited_ms = self._clock.now_ms() - first_time if first_time >= 0 else 0
+        return is_due(found, config.min_cleanable_dirty_ratio, waited_ms, config.max_compaction_lag_ms)
+
+    async def _discard(self, one: Log) -> None:
+        """What a round had written before it was given up."""
+        try:
+            await self._jobs.run(partial(discard_cleaned, one.files, one.directory))
+        except StorageError as error:
+            logger.warning("%s: %s", one.directory, error)
+
+    # -- one round -----------------------------------------------------------------------------------------
+
+    async def _clean(self, due: _Due) -> bool:
+        """Compact the log, in as many rounds as its keys need; False when it changed so that it may not go on."""
+        topic, partition, one = due.topic, due.partition, due.partition.log
+        while True:
+            # Only now, with nothing to wait for in between: a log that was cut meanwhile is another one.
+            found, cuts = self._cleanable(topic, partition), one.cuts
+            if partition.log is not one or not found.dirty_bytes:
+                return False
+            is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
+            job = self._job(topic, partition, found)
+            one_round = CleanRound(job) if is_small else self._round_of(job)
+            worker = None if is_small else self._worker
+            try:
+                learned = await self._play(_Read(topic, partition, one, cuts), one_round, worker)
+            finally:
+                self._jobs.start("a round of compaction did not end well", one_round.close)
+            if learned is None or learned.complete:
+                return learned is not None  # else the keys did not fit: go on where it ended
+
+    async def _play(self, read: _Read, one_round: Round, worker: Executor | None) -> Learned | None:
+        partition = read.partition
+        began = self._loop.time()
+        learned = await self._jobs.run(one_round.learn, on=worker)
+        read_bytes, written_bytes = learned.read_bytes, 0
+        while (cleaned := await self._jobs.run(one_round.rewrite_next, on=worker)) is not None:
+            read_bytes += cleaned.read_bytes
+            if cleaned.changed:
+                written_bytes += cleaned.size_bytes
+                if not await self._exchange(read, cleaned, learned.end_offset):
+                    return None
+        if not await self._note(read, lambda known: known._replace(offset=learned.end_offset)):
+            return None
+        stats = self.stats
+        stats.rounds += 1
+        stats.read_bytes += read_bytes
+        stats.written_bytes += written_bytes
+        stats.last_seconds = self._loop.time() - began
+        logger.info(
+            "%s-%d: compacted up to %d: %d keys, %d bytes read, %d written, %.1f s",
+            partition.topic,
+            partition.index,
+            learned.end_offset,
+            learned.keys,
+            read_bytes,
+            written_bytes,
+            stats.last_seconds,
+        )
+        return learned
+
+    def _job(self, topic: Topic, partition: Partition, found: Cleanable) -> CleanJob:
+        config, broker, one, leading = topic.config, self.config, partition.log, partition.leading
+        lately = self._loop.time() - broker.replica_lag_time_max_ms / 1000
+        producers = {
+            each.producer_id: each.batches[-1].last_offset for each in one.producers.copy() if each.batches
+        }
+        return CleanJob(
+            files=one.files,
+            directory=one.directory,
+            segments=found.segments,
+            first_dirty=found.first_dirty,
+            now_ms=self._clock.now_ms(),
+            delete_retention_ms=config.delete_retention_ms,
+            producers=producers,
+            memory_bytes=min(
+                broker.log_cleaner_dedupe_buffer_size // max(broker.log_cleaner_threads, 1),
+                found.dirty_bytes * _MAP_BYTES_PER_BYTE,
+            ),
+            load_factor=broker.log_cleaner_io_buffer_load_factor,
+            io_bytes=broker.log_cleaner_io_buffer_size // max(broker.log_cleaner_threads, 1),
+            segment_bytes=config.segment_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            index_bytes_max=config.segment_index_bytes,
+            bytes_per_second_max=broker.log_cleaner_io_max_bytes_per_second,
+            tombstones_stay_from=inf if leading is None else leading.lowest_end_since(lately),
+        )
+
+    async def _exchange(self, read: _Read, cleaned: CleanedSegment, learned_to: int) -> bool:
+        """Put one compacted segment in place; False when the log has changed so that it may not be.
+
+        It lacks what records below `learned_to` took the place of.
+        """
+        topic, partition, one = read.topic, read.partition, read.log
+        # Known before it is so: whoever comes back below it has missed them.
+        tombstones_to = cleaned.tombstones_to
+        if not await self._note(
+            read, lambda known: known.without_tombstones(tombstones_to).going_by(learned_to)
+        ):
+            return False
+        hold = await self._may_change(read)
+        if hold is None:
+            return False
+        with hold:
+            if not topic.config.compacts:
+                return False
+            swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
+            if swap is None:
+                return False
+            before = sum(each.size for each in one.row.between(cleaned.base_offset, cleaned.end_offset))
+            await self._run(swap, hold, one)
+            self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
+            find_limit(partition)  # it may have been retired meanwhile
+        self.stats.freed_bytes += before - cleaned.size_bytes
+        return True
+
+    async def _may_change(self, read: _Read) -> Hold | None:
+        """Once nobody else changes the log's files; None when it is not the log any more that was read."""
+        hold = await read.partition.lease.get(Work.CLEAN)
+        if hold is not None and not self._is_as_read(read):
+            hold.release()
+            return None
+        return hold
+
+    def _is_as_read(self, read: _Read) -> bool:
+        topic, partition, one = read.topic, read.partition, read.log
+        if self._table.by_id.get(topic.id) is not topic or partition.retirement is not None:
+            return False
+        if topic.partitions.get(partition.index) is not partition or partition.log is not one:
+            return False
+        return not one.failed and one.cuts == read.cuts
+
+    async def _run(self, swap: SegmentSwap, hold: Hold, one: Log) -> None:
+        try:
+            await self._jobs.run(swap.run, hold=hold)
+        except Exception:  # whatever it was, nobody waits for ever for segments that stay pinned
+            if swap.committed:
+                one.sync_failed()  # only opening it again can tell what is there, and finish the exchange
+            else:
+                swap.undo()
+            raise
+
+    async def _note(self, read: _Read, change: Callable[[Cleaned], Cleaned]) -> bool:
+        """Write down how far it is clean; False when it is not the log any more that was read."""
+        hold = await self._may_change(read)
+        if hold is None:
+            return False
+        with hold:
+            # As it is now: who was waited for may have changed it.
+            await note_cleaned(self._jobs, hold, read.log, change(read.log.cleaned))
+        return True

@@ -1,0 +1,118 @@
+"""Copies of a log held against each other: whatever byte differs is found, and the damaged copy is named."""
+
+import pytest
+
+from penstock.diagnosis.replica_compare import (
+    WRONG_CHECKSUM,
+    Compared,
+    DamagedError,
+    Difference,
+    compare,
+    contents,
+    first_other,
+)
+from penstock.records.batch import HEADER_BYTES, stamp
+from penstock.records.builder import BatchOptions, build_batch
+from penstock.records.reader import Record
+
+OUTSIDE_THE_CHECKSUM = range(16)  # base offset, length and leader epoch
+
+
+def log_of(*sizes: int) -> bytes:
+    """Batches with so many records each."""
+    whole, offset = bytearray(), 0
+    for size in sizes:
+        records = [Record(offset=i, timestamp=7, key=b"k", value=b"%d" % (offset + i)) for i in range(size)]
+        batch = build_batch(records, BatchOptions())
+        stamp(memoryview(batch), 0, offset, 3)
+        whole += batch
+        offset += size
+    return bytes(whole)
+
+
+LOG = log_of(2, 1, 3)
+END = 6
+
+
+def flipped(position: int) -> memoryview:
+    damaged = bytearray(LOG)
+    damaged[position] ^= 0x10
+    return memoryview(bytes(damaged))
+
+
+def compared(**copies: bytes | memoryview) -> Compared:
+    return compare({int(name[1:]): memoryview(copy) for name, copy in copies.items()}, 0, END)
+
+
+def all_differences(copies: dict[int, memoryview]) -> list[Difference]:
+    """As far as it takes to find one: what was compared is not looked at again."""
+    position, found = 0, Compared(0, 0, [])
+    while position < END and not found.differences:
+        found = compare(copies, position, END)
+        copies = {broker: view[found.size_bytes :] for broker, view in copies.items()}
+        position = found.next_offset
+    return found.differences
+
+
+def test_copies_that_are_the_same() -> None:
+    assert compared(b1=LOG, b2=LOG, b3=LOG) == Compared(len(LOG), END, [])
+
+
+def test_only_what_all_have_is_compared() -> None:
+    first = len(log_of(2))
+    assert compared(b1=LOG, b2=LOG[: first + 5]) == Compared(first, 2, [])
+    assert compared(b1=LOG[: first + 5], b2=LOG) == Compared(first, 2, [])
+
+
+def test_what_lies_behind_the_end_is_not_compared() -> None:
+    ahead = LOG + log_of(9)[:HEADER_BYTES]
+    found = compare({1: memoryview(ahead), 2: memoryview(LOG)}, 0, 3)
+    assert found == Compared(len(log_of(2, 1)), 3, [])
+
+
+def test_one_that_has_nothing_differs() -> None:
+    assert [one.broker for one in compared(b1=LOG, b2=b"").differences] == [2]
+    assert [one.broker for one in compared(b1=b"", b2=LOG).differences] == [1]
+
+
+@pytest.mark.parametrize("position", range(len(LOG)))
+def test_any_flipped_byte_is_found(position: int) -> None:
+    starts = [0, len(log_of(2)), len(log_of(2, 1))]
+    number = max(n for n, start in enumerate(starts) if start <= position)
+    for copies, damaged in (
+        ({1: memoryview(LOG), 2: flipped(position)}, 2),
+        ({1: flipped(position), 2: memoryview(LOG)}, 1),
+        ({1: memoryview(LOG), 2: memoryview(LOG), 3: flipped(position)}, 3),
+    ):
+        found = all_differences(copies)
+        assert found, copies
+        if position - starts[number] not in OUTSIDE_THE_CHECKSUM:
+            # Offsets are not what tells who is right; the checksum is.
+            assert [one.broker for one in found] == [damaged]
+            assert found[0].offset == [0, 2, 3][number]
+
+
+def test_damage_that_all_copies_share_is_found() -> None:
+    damaged = flipped(HEADER_BYTES + 3)
+    found = compared(b1=damaged, b2=damaged)
+    assert [(one.offset, one.why) for one in found.differences] == [(0, WRONG_CHECKSUM)]
+    assert compared(b1=damaged).differences == found.differences
+
+
+def test_records_of_compacted_copies() -> None:
+    one, other = contents(memoryview(LOG), 0, END), contents(memoryview(LOG), 0, END)
+    assert one == other
+    assert one.next_offset == END
+    assert sorted(one.records) == [0, 1, 2, 3, 4, 5]
+    kept = {offset: record for offset, record in other.records.items() if offset != 3}
+    assert first_other(one.records, kept, END) is None
+    changed = kept | {4: kept[4]._replace(value=b"other")}
+    assert first_other(one.records, changed, END) == 4
+    assert first_other(one.records, changed, 4) is None
+    assert contents(memoryview(b""), 4, END) == ({}, END)
+    with pytest.raises(DamagedError) as damaged:
+        contents(flipped(len(log_of(2)) + HEADER_BYTES + 3), 0, END)
+    assert damaged.value.offset == 2
+    for torn in (LOG[:40], flipped(8), flipped(16)):
+        with pytest.raises(DamagedError):
+            contents(memoryview(torn), 0, END)
