@@ -64,7 +64,9 @@ def wait_in_sync(cluster: ClusterPeer, topic: str, count: int = len(BROKERS)) ->
 
     def there() -> bool:
         partitions = admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions.values()
-        return bool(partitions) and all(len(one.isrs) == count and one.leader > 0 for one in partitions)
+        return bool(partitions) and all(
+            len(partition.isrs) == count and partition.leader > 0 for partition in partitions
+        )
 
     return wait_for(there, f"{count} replicas of {topic} in sync")
 

@@ -199,7 +199,7 @@ def main(revision: str, rounds: int) -> None:
         shutil.rmtree(other)
     print(f"{'µs of CPU':14} {revision:>12} {'now':>8} {'ratio':>7}")
     for name in figures["now"][0]:
-        before, now = (min(one[name] for one in figures[side]) for side in ("before", "now"))
+        before, now = (min(figure[name] for figure in figures[side]) for side in ("before", "now"))
         print(f"{name:14} {before:12.2f} {now:8.2f} {now / before:7.3f}")
 
 

@@ -66,7 +66,7 @@ def test_half_of_a_large_frame_keeps_nobody_from_sending_another(scene: Scene) -
         create_topic(idlers[0], TOPIC)
         frame = large_frame(idlers[0], 8 * MEGABYTE)
         senders = [
-            threading.Thread(target=_send_half, args=(one, frame[: len(frame) // 2])) for one in idlers
+            threading.Thread(target=_send_half, args=(idler, frame[: len(frame) // 2])) for idler in idlers
         ]
         for sender in senders:
             sender.start()
@@ -92,15 +92,15 @@ def write_beside_trickles(scene: Scene, writes: int) -> None:
     stopped = threading.Event()
     with ExitStack() as stack:
         halves = [stack.enter_context(RawClient(scene.port)) for _ in range(4)]
-        for one in halves[:3]:
-            one.send_bytes(announced(3_900_000) + bytes(600 * 1024))
+        for client in halves[:3]:
+            client.send_bytes(announced(3_900_000) + bytes(600 * 1024))
         scene.wait_for_rounds(10)
         large = stack.enter_context(RawClient(scene.port))
         large.send_bytes(announced(90 * MEGABYTE) + bytes(MEGABYTE))  # it is the first that waits
         scene.wait_for_rounds(10)
         halves[3].send_bytes(announced(3_900_000) + bytes(600 * 1024))
         threads = [threading.Thread(target=_trickle, args=(large, stopped))]
-        threads += [threading.Thread(target=_send_half, args=(one, bytes(1_600_000))) for one in halves]
+        threads += [threading.Thread(target=_send_half, args=(halve, bytes(1_600_000))) for halve in halves]
         for thread in threads:
             thread.start()
         scene.wait_for_rounds(10)

@@ -43,8 +43,8 @@ def process() -> Iterator[BrokerProcess]:
 
 
 def commit(group_id: str, offset: int) -> offset_commit.OffsetCommitRequest:
-    one = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[one])
+    partition = offset_commit.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+    topic = offset_commit.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
     return offset_commit.OffsetCommitRequest(group_id=group_id, topics=[topic])
 
 
@@ -107,7 +107,7 @@ def still_there_and_served_again(process: BrokerProcess, name_chars: int) -> Non
         )
         gone = [f"{n:0{name_chars}d}" for n in range(20 + int(next(late).removeprefix("late-")))]
         request = delete_groups.DeleteGroupsRequest(groups_names=gone)
-        assert not any(one.error_code for one in client.call(ApiKey.DELETE_GROUPS, 2, request).results)
+        assert not any(result.error_code for result in client.call(ApiKey.DELETE_GROUPS, 2, request).results)
         assert commit_all(client, ["later"]) == {E.NONE: 1}
 
 

@@ -55,7 +55,9 @@ def commit_much(client: RawClient, groups: int, partitions: int) -> None:
 
             def committed(request: offset_commit.OffsetCommitRequest = request) -> bool:
                 answer = client.call(ApiKey.OFFSET_COMMIT, 7, request)
-                return {one.error_code for topic in answer.topics for one in topic.partitions} == {0}
+                return {
+                    partition.error_code for topic in answer.topics for partition in topic.partitions
+                } == {0}
 
             wait_until(committed, "the offsets are stored")
 
@@ -95,7 +97,7 @@ def small_slices(client: RawClient, partitions: int) -> bytes:
             "many", [(index, batch) for index in range(first, first + PARTITIONS_AT_ONCE)]
         )
         answer = client.call(ApiKey.PRODUCE, 9, request)
-        assert {one.error_code for one in answer.responses[0].partition_responses} == {0}
+        assert {response.error_code for response in answer.responses[0].partition_responses} == {0}
     wanted = [
         fetch.FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20)
         for index in range(partitions)
@@ -118,7 +120,7 @@ def ask_for_small_slices(scene: Scene, partitions: int, clients: int) -> None:
         answers = client.receive().responses[0].partitions
         sizes = [len(one.records or b"") for one in answers]
         assert FETCH_COPIED_BYTES_MAX <= sum(sizes) < FETCH_COPIED_BYTES_MAX + SLICE_BYTES_MIN
-        assert [one.error_code for one in answers] == [0] * partitions
+        assert [answer.error_code for answer in answers] == [0] * partitions
     unread(scene, frame, clients)
 
 

@@ -187,9 +187,9 @@ def _moving(_: Side) -> Any:
 
 
 def _elect(topic: str, kind: int = 0) -> Callable[[Side], Any]:
-    one = elect_leaders.TopicPartitions(topic=topic, partitions=[0])
+    partitions = elect_leaders.TopicPartitions(topic=topic, partitions=[0])
     return lambda _: elect_leaders.ElectLeadersRequest(
-        topic_partitions=[one], timeout_ms=20_000, election_type=kind
+        topic_partitions=[partitions], timeout_ms=20_000, election_type=kind
     )
 
 

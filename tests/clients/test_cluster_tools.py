@@ -90,7 +90,7 @@ def test_kafkas_tool_finds_the_controller_as_the_one_voter(world: World) -> None
     status = apache_kafka.run_tool(QUORUM, *arguments, "--status")
     told = dict(line.split(":", 1) for line in status.stdout.splitlines() if ":" in line)
     assert told["LeaderId"].strip() == str(controller), status.stdout + status.stderr
-    assert [one["id"] for one in json.loads(told["CurrentVoters"])] == [controller]
+    assert [load["id"] for load in json.loads(told["CurrentVoters"])] == [controller]
     replication = apache_kafka.run_tool(QUORUM, *arguments, "--replication")
     rows = [line.split() for line in replication.stdout.splitlines()]
     assert [(row[0], row[-1]) for row in rows[1:] if row] == [(str(controller), "Leader")]

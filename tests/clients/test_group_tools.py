@@ -90,7 +90,12 @@ class Topic:
         places = [TopicPartition(self.name, number) for number in range(PARTITIONS)]
         asked = [ConsumerGroupTopicPartitions(self.group, places)]
         found = admin.list_consumer_group_offsets(asked)[self.group].result(30)
-        return [one.offset for one in sorted(found.topic_partitions, key=lambda one: int(one.partition))]
+        return [
+            topic_partition.offset
+            for topic_partition in sorted(
+                found.topic_partitions, key=lambda topic_partition: int(topic_partition.partition)
+            )
+        ]
 
     # What Kafka's tool says
 

@@ -90,5 +90,5 @@ def test_the_java_client_goes_on_when_a_leader_is_gone(three: Cluster, fault: st
 
 
 def _end(processes: ClusterProcesses, broker: int, fault: str) -> None:
-    one = processes.broker(broker)
-    one.kill() if fault == "killed" else one.stop()
+    process = processes.broker(broker)
+    process.kill() if fault == "killed" else process.stop()

@@ -87,13 +87,13 @@ def test_what_librdkafka_wrote_is_read_whole(kafka: ApacheKafka, topic: str, cod
     at = TopicPartition(topic, 0)
     with RawClient(kafka.bootstrap, RawOptions(fetch_bytes=20_000)) as client:
         ends = client.offsets({at: LATEST, TopicPartition(topic, 1): LATEST})
-        assert [one.offset for one in ends.values()] == [len(sent), 0]
+        assert [end.offset for end in ends.values()] == [len(sent), 0]
         answers = list(client.fetch(at, 0, len(sent)))
         assert client.offsets({at: 1500}) == {at: OffsetAt(500, 1500)}
         assert client.offsets({at: MAX_TIMESTAMP})[at].offset == len(sent) - 1
     assert values(answers) == sent
     assert Codec(read_header(answers[0].records).codec).name.lower() == codec
-    assert {(one.log_start, one.high_watermark) for one in answers} == {(0, len(sent))}
+    assert {(answer.log_start, answer.high_watermark) for answer in answers} == {(0, len(sent))}
 
 
 def test_a_batch_larger_than_a_fetch_comes_whole(kafka: ApacheKafka, topic: str) -> None:
@@ -197,7 +197,7 @@ def test_nothing_lost_and_nothing_twice_over_a_killed_server() -> None:
         kafka.start()
         writer.join()
         assert not failures
-        assert [one.offset for one in deliveries] == list(range(count))
+        assert [delivery.offset for delivery in deliveries] == list(range(count))
         with RawClient(kafka.bootstrap, RawOptions(fetch_bytes=2000)) as client:
             assert client.offsets({at: EARLIEST})[at].offset == 0
             stream = client.fetch(at, 0, count)

@@ -39,7 +39,7 @@ def test_who_writes_to_a_retired_partition_finds_its_next_leader(
 
     def leaders() -> dict[int, int]:
         found = admin.list_topics(topic, timeout=60).topics[topic].partitions
-        return {number: one.leader for number, one in found.items()}
+        return {number: metadata.leader for number, metadata in found.items()}
 
     wait_until(lambda: sorted(leaders().values()) == [1, 2, 3], "a leader for each partition")
     with (

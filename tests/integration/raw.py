@@ -124,11 +124,13 @@ def produced(
 def fetch_request(
     topic: str, offset: int, *, partition_max_bytes: int = 1 << 20, **fields: Any
 ) -> fetch.FetchRequest:
-    one = fetch.FetchPartition(
+    partition = fetch.FetchPartition(
         partition=fields.pop("partition", 0), fetch_offset=offset, partition_max_bytes=partition_max_bytes
     )
     settings = {"replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26, "session_epoch": -1}
-    return fetch.FetchRequest(topics=[fetch.FetchTopic(topic=topic, partitions=[one])], **settings | fields)
+    return fetch.FetchRequest(
+        topics=[fetch.FetchTopic(topic=topic, partitions=[partition])], **settings | fields
+    )
 
 
 def fetched(client: RawClient, topic: str, offset: int, **fields: Any) -> Any:

@@ -202,7 +202,10 @@ def test_keyless_records_are_named_one_by_one_as_kafka_does(running: BrokerProce
             answer = produced(client, topic, keyed([*pairs, (b"c", padding)]), version=version)
             assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_RECORD, -1)
             assert answer.log_start_offset == 0
-            listed = [(one.batch_index, one.batch_index_error_message) for one in answer.record_errors]
+            listed = [
+                (record_error.batch_index, record_error.batch_index_error_message)
+                for record_error in answer.record_errors
+            ]
             assert listed == ([(at, why) for at in (1, 3, 4, 5)] if version >= 8 else [])
             shown = ", ".join(f"RecordError(batchIndex={at}, message='{why}')" for at in (1, 3, 4))
             assert answer.error_message == (

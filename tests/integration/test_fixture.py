@@ -48,11 +48,11 @@ def test_real_clients_work_and_nothing_is_left_behind() -> None:
 
 
 def test_two_brokers_do_not_meet() -> None:
-    with broker() as one, broker() as other:
-        assert one.port != other.port
-        send(one.bootstrap, "t", b"one")
+    with broker() as process, broker() as other:
+        assert process.port != other.port
+        send(process.bootstrap, "t", b"one")
         send(other.bootstrap, "t", b"other")
-        assert read(one.bootstrap, "t", 1) == [b"one"]
+        assert read(process.bootstrap, "t", 1) == [b"one"]
         assert read(other.bootstrap, "t", 1) == [b"other"]
 
 

@@ -35,9 +35,9 @@ def test_clients_are_told_the_address_of_the_listener_they_asked(process: Broker
     address = process.listeners[name]
     admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
     told = admin.list_topics(timeout=60).brokers.values()
-    assert [f"{one.host}:{one.port}" for one in told] == [address]
+    assert [f"{metadata.host}:{metadata.port}" for metadata in told] == [address]
     nodes = admin.describe_cluster(request_timeout=60).result().nodes
-    assert [f"{one.host}:{one.port}" for one in nodes] == [address]
+    assert [f"{node.host}:{node.port}" for node in nodes] == [address]
 
 
 @pytest.mark.parametrize(("writes", "reads"), [BOTH, BOTH[::-1]])

@@ -52,8 +52,8 @@ class Model:
         self._store(self.state)
         self.registrations = len(BROKERS)
         self.replicas = {one: Replica(self, one) for one in BROKERS}
-        for one in self.replicas.values():
-            one.learn()
+        for replica in self.replicas.values():
+            replica.learn()
 
     def tell(self, chapters: int) -> None:
         """Quiet times, in which something is written and moved, and others in which everything happens at once."""
@@ -89,7 +89,7 @@ class Model:
         return World(
             live=sorted(brokers),
             unsettled=[one for one in BROKERS if not self.image.lives[one].settled],
-            stopping=[one for one in sorted(brokers) if brokers[one].stopping],
+            stopping=[broker for broker in sorted(brokers) if brokers[broker].stopping],
         )
 
     @property
@@ -103,8 +103,10 @@ class Model:
         for life in self.image.lives.values():
             life.settled = True
         if election.needs_log_ends(self.state, self._world()):
-            suspects = [self.replicas[one] for one in self.state.suspects]
-            told = {one.number: one.records for one in suspects if one.up and not one.failed}
+            suspects = [self.replicas[suspect] for suspect in self.state.suspects]
+            told = {
+                replica.number: replica.records for replica in suspects if replica.up and not replica.failed
+            }
             if len(told) == len(self.state.suspects):
                 ends = {one: (log[-1][0] if log else -1, len(log)) for one, log in told.items()}
                 self._store(election.lead_by_log_end(self.state, ends))
@@ -137,37 +139,37 @@ class Model:
 
     # -- faults --
 
-    def go_dark(self, one: Replica) -> None:
+    def go_dark(self, replica: Replica) -> None:
         """The process ends, and nobody hears of it. With its power goes what is not synced, where that is allowed."""
-        if self._may_lose_power(one.number) and self.dice.random() < 0.7:
-            one.records = one.records[
-                : self.dice.randint(min(one.synced, len(one.records)), len(one.records))
+        if self._may_lose_power(replica.number) and self.dice.random() < 0.7:
+            replica.records = replica.records[
+                : self.dice.randint(min(replica.synced, len(replica.records)), len(replica.records))
             ]
-            one.synced = min(one.synced, len(one.records))
-        one.open_again()
-        one.up, one.crashed = False, True
-        one.forget()
+            replica.synced = min(replica.synced, len(replica.records))
+        replica.open_again()
+        replica.up, replica.crashed = False, True
+        replica.forget()
 
-    def fail(self, one: Replica) -> None:
+    def fail(self, replica: Replica) -> None:
         """Its log goes offline; of what was not synced the disk has dropped some.
 
         What it has asked for may be lost before: then it is asked for again, by one that has less now.
         """
         if self.dice.random() < 0.5:
-            self.asked = [asked for asked in self.asked if asked[0] != one.number]
-        if not one.failed and self._may_lose_power(one.number):
-            end = len(one.records)
-            one.left = self.dice.randint(min(one.synced, end), end)
+            self.asked = [asked for asked in self.asked if asked[0] != replica.number]
+        if not replica.failed and self._may_lose_power(replica.number):
+            end = len(replica.records)
+            replica.left = self.dice.randint(min(replica.synced, end), end)
 
-    def begin_anew(self, one: Replica) -> None:
+    def begin_anew(self, replica: Replica) -> None:
         """As if it had crashed; when that is dealt with, its log is opened again."""
-        if one.failed and not one.told:
-            one.told = True
-            self._register(one.number, settled=False)
-        elif one.failed and self.image.lives[one.number].settled:
-            one.open_again()
-            one.forget()
-            one.learn()
+        if replica.failed and not replica.told:
+            replica.told = True
+            self._register(replica.number, settled=False)
+        elif replica.failed and self.image.lives[replica.number].settled:
+            replica.open_again()
+            replica.forget()
+            replica.learn()
 
     def _may_lose_power(self, number: int) -> bool:
         if self.state.replicas == (number,):
@@ -185,17 +187,17 @@ class Model:
         ]
         return all(safe & {*members} for members in (self.state.isr, *on_their_way))
 
-    def stop(self, one: Replica) -> None:
+    def stop(self, replica: Replica) -> None:
         """Cleanly: all of it is on its disk."""
-        registered = self.image.brokers.get(one.number)
+        registered = self.image.brokers.get(replica.number)
         if registered is not None:
             registered.stopping = True
             self.look()
-            one.sync()
-            one.up, one.crashed = False, one.failed
-            one.open_again()
-            one.forget()
-            del self.image.brokers[one.number]
+            replica.sync()
+            replica.up, replica.crashed = False, replica.failed
+            replica.open_again()
+            replica.forget()
+            del self.image.brokers[replica.number]
 
     def _register(self, number: int, *, settled: bool) -> None:
         self.registrations += 1
@@ -203,16 +205,16 @@ class Model:
         if not settled:
             self.image.lives[number].settled = False
 
-    def start(self, one: Replica) -> None:
-        self._register(one.number, settled=not one.crashed)
-        one.up = True
-        one.forget()
-        one.learn()
+    def start(self, replica: Replica) -> None:
+        self._register(replica.number, settled=not replica.crashed)
+        replica.up = True
+        replica.forget()
+        replica.learn()
 
     def step(self) -> None:
         dice = self.dice
         self.now += dice.choice([0.01, 0.1, 0.5])
-        one = self.replicas[
+        replica = self.replicas[
             dice.choice(dice.choice([BROKERS, self.state.replicas, self.state.isr or BROKERS]))
         ]
         what = dice.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
@@ -225,47 +227,47 @@ class Model:
                 self.move()
             case "minimum":
                 self.min_isr = dice.choice([1, 2, 3])
-            case "expire" if not one.up:
-                self.image.brokers.pop(one.number, None)
-            case "start" if not one.up:
-                self.start(one)
-            case _ if one.up:
-                self._act(one, what)
+            case "expire" if not replica.up:
+                self.image.brokers.pop(replica.number, None)
+            case "start" if not replica.up:
+                self.start(replica)
+            case _ if replica.up:
+                self._act(replica, what)
 
-    def _act(self, one: Replica, what: str) -> None:
+    def _act(self, replica: Replica, what: str) -> None:
         match what:
             case "fetch":
-                one.fetch(self.dice.choice([1, 2, 9]))
+                replica.fetch(self.dice.choice([1, 2, 9]))
             case "write":
                 self.write()
             case "learn":
-                one.learn()
+                replica.learn()
             case "hear":
-                one.hear_of_the_minimum()
+                replica.hear_of_the_minimum()
             case "sync":
-                one.sync()
+                replica.sync()
             case "ask":
-                one.ask()
+                replica.ask()
             case "dark":
-                self.go_dark(one)
+                self.go_dark(replica)
             case "stop":
-                self.stop(one)
+                self.stop(replica)
             case "fail":
-                self.fail(one)
+                self.fail(replica)
             case "anew":
-                self.begin_anew(one)
+                self.begin_anew(replica)
 
     # -- the end --
 
     def heal(self) -> None:
         """All are back, nobody dies any more: all replicas are in sync, nothing moves, what is written is committed."""
-        for one in self.replicas.values():
-            if not one.up:
-                self.start(one)
+        for replica in self.replicas.values():
+            if not replica.up:
+                self.start(replica)
         for _ in range(60):
-            for one in self.replicas.values():
-                one.hear_of_the_minimum()
-                self.begin_anew(one)
+            for replica in self.replicas.values():
+                replica.hear_of_the_minimum()
+                self.begin_anew(replica)
             self.quiet_round(writes=False)
             if self._is_whole():
                 return
@@ -276,21 +278,21 @@ class Model:
         self.look()
         if writes:
             self.write()
-        for one in self.replicas.values():
-            if one.up:
-                one.learn()
-                if one.syncs and (not writes or self.dice.random() < 0.3):
-                    one.sync()
-                one.fetch(9)
-                one.fetch(9)
-                one.ask()
+        for replica in self.replicas.values():
+            if replica.up:
+                replica.learn()
+                if replica.syncs and (not writes or self.dice.random() < 0.3):
+                    replica.sync()
+                replica.fetch(9)
+                replica.fetch(9)
+                replica.ask()
         while self.asked:
             self.answer()
 
     def write(self) -> None:
-        for one in self.replicas.values():
+        for replica in self.replicas.values():
             self.values += 1
-            one.write(self.values)
+            replica.write(self.values)
 
     def _is_whole(self) -> bool:
         state = self.state

@@ -41,7 +41,7 @@ def forget_who_was_eligible() -> React:
 
 def cancel_at_once(state: PartitionState) -> PartitionState:
     """A newcomer is dropped although it is one of the few that are in sync."""
-    staying = tuple(one for one in state.replicas if one not in state.adding)
+    staying = tuple(replica for replica in state.replicas if replica not in state.adding)
     isr = tuple(one for one in state.isr if one in staying)
     if not isr or {*state.eligible, *state.suspects} & {*state.adding}:
         return state

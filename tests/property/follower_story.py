@@ -121,7 +121,7 @@ class Story:
         elif self.steps[-2].startswith("start_over"):
             assert not after or set(stays) <= set(after)
         else:
-            assert {one for one in stays if self.went_below <= one.last < goes.behind} <= set(after)
+            assert {stay for stay in stays if self.went_below <= stay.last < goes.behind} <= set(after)
         if not goes.anything and not appended:
             assert set(after) <= set(before)
         for one in after:
@@ -322,7 +322,7 @@ class Story:
             known = self.log.cleaned
             job = clean_job(self.log, cleaned_to=known.offset, now_ms=NOW_MS + age_ms, segment_bytes=merged)
             made = run_round(job)
-            went = max((one.tombstones_to for one in made.segments), default=0)
+            went = max((segment.tombstones_to for segment in made.segments), default=0)
             self.note(known.without_tombstones(went).going_by(made.end_offset))
             swap_all(self.log, made._replace(segments=made.segments[: int(share * len(made.segments))]))
             if share == 1:

@@ -138,7 +138,7 @@ def _to_kio(message: str, value: Struct, kio_class: type) -> Any:
         if ours is None:
             fields[kio_name] = None
         elif is_array:
-            fields[kio_name] = tuple(_scalar_to_kio(message, one, kind, inner) for one in ours)
+            fields[kio_name] = tuple(_scalar_to_kio(message, our, kind, inner) for our in ours)
         else:
             fields[kio_name] = _scalar_to_kio(message, ours, kind, inner)
     return kio_class(**fields)

@@ -61,8 +61,8 @@ def vouches_for_page_caches(monkeypatch: pytest.MonkeyPatch) -> None:
 def vouches_for_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its leader gives up others that have everything, and finds less when it opens its log again."""
 
-    def has_all(one: Replica) -> bool:
-        return one.own_end >= max(one.high_watermark, one.epoch_start)
+    def has_all(replica: Replica) -> bool:
+        return replica.own_end >= max(replica.high_watermark, replica.epoch_start)
 
     monkeypatch.setattr(Replica, "vouches", property(has_all))
 

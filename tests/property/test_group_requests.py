@@ -204,7 +204,7 @@ class Story:
 
     def topic_id(self) -> bytes:
         assert self.machine.broker is not None
-        known = [one.id for one in self.machine.broker.services.image.topics.values()]
+        known = [topic.id for topic in self.machine.broker.services.image.topics.values()]
         return bytes(self.draw(st.sampled_from([*known, bytes(16)])))
 
     def delete(self) -> Any:
@@ -329,8 +329,8 @@ async def prepare() -> None:
 async def commit_beside() -> None:
     """A group that nobody else knows, in each shard."""
     client = SimClient("broker", PORT)
-    one = oc.OffsetCommitRequestPartition(partition_index=1, committed_offset=5)
-    topic = oc.OffsetCommitRequestTopic(name=TOPIC, partitions=[one])
+    partition = oc.OffsetCommitRequestPartition(partition_index=1, committed_offset=5)
+    topic = oc.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
     for group in ("beside", "besides"):
         request = oc.OffsetCommitRequest(
             group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic]

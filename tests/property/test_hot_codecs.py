@@ -99,7 +99,10 @@ def test_produce_responses_are_what_generated_codecs_read(version: int, data: st
             if isinstance(message, produce.RecordErrors):
                 message, records = message
             assert told.error_message == (message if version >= 8 else None)
-            listed = [(one.batch_index, one.batch_index_error_message) for one in told.record_errors]
+            listed = [
+                (record_error.batch_index, record_error.batch_index_error_message)
+                for record_error in told.record_errors
+            ]
             assert listed == (records if version >= 8 else [])
 
 
@@ -111,7 +114,9 @@ def test_produce_responses_name_the_leader_where_it_is_another(version: int, dat
     codes = st.sampled_from([0, 3, NOT_LEADER])
     answers = st.tuples(int32, codes, int64, int64, int64, st.none() | names)
     topics = data.draw(st.lists(st.tuples(key, st.lists(answers, max_size=3)), max_size=3))
-    known = {(name, one[0]): data.draw(leaders) for name, partitions in topics for one in partitions}
+    known = {
+        (name, partition[0]): data.draw(leaders) for name, partitions in topics for partition in partitions
+    }
     by_id = version >= produce.TOPIC_IDS_SINCE
 
     def leader_of(name: bytes, number: int, is_id: bool) -> Leader:
@@ -216,7 +221,7 @@ def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.D
             assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (
                 answer.current_leader or Leader(-1, -1)
             )[:2]
-    named = [one.current_leader for _, answers in topics for one in answers if one.current_leader]
+    named = [answer.current_leader for _, answers in topics for answer in answers if answer.current_leader]
     check_endpoints(response.node_endpoints, named if version >= fetch.ENDPOINTS_SINCE else [], where)
 
 
@@ -316,7 +321,7 @@ def test_a_fetch_of_one_partition_takes_the_short_cuts(version: int, monkeypatch
     )
     request = generated_fetch.FetchRequest(max_wait_ms=500, min_bytes=1, topics=[wanted])
     told = fetch.decode_request(memoryview(generated_fetch.encode_request(request, version)), 0, version)
-    assert [(one.partition, one.offset) for one in told.topics[0][1]] == [(3, 7)]
+    assert [(topic.partition, topic.offset) for topic in told.topics[0][1]] == [(3, 7)]
     answer = fetch.PartitionAnswer(3, 0, 8, 8, 0, Blob(b"x" * 300), 300)
     assert len(fetch.encode_response(7, version, [(b"orders", [answer])])) == 3
 

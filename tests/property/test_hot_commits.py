@@ -76,14 +76,14 @@ def as_generated(one: hot.OneTopic, version: int) -> generated.OffsetCommitReque
 @given(data=st.data())
 def test_what_is_decoded_is_what_the_generated_codec_decodes(version: int, data: st.DataObject) -> None:
     request = data.draw(requests(version))
-    one = hot.decode_single(b"head" + generated.encode_request(request, version), 4, version)
+    topic = hot.decode_single(b"head" + generated.encode_request(request, version), 4, version)
     texts = [request.group_id, request.member_id, request.group_instance_id or "", request.topics[0].name]
     texts += [each.committed_metadata or "" for each in request.topics[0].partitions]
     is_common = (
         max(len(text.encode()) for text in texts) < 127 and 0 < len(request.topics[0].partitions) < 127
     )
-    assert (one is not None) == is_common
-    assert one is None or as_generated(one, version) == request
+    assert (topic is not None) == is_common
+    assert topic is None or as_generated(topic, version) == request
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -95,13 +95,13 @@ def test_damage_and_other_kinds_are_left_to_the_generated_codec(version: int, da
     for _ in range(data.draw(st.integers(0, 2))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     frame = bytes(damaged[: data.draw(st.integers(0, len(damaged)))] if data.draw(st.booleans()) else damaged)
-    one = hot.decode_single(frame, 0, version)
+    topic = hot.decode_single(frame, 0, version)
     try:
         decoded, end = generated.decode_request(frame, 0, version)
     except DecodeError:
-        assert one is None
+        assert topic is None
     else:
-        assert one is None or (end == len(frame) and as_generated(one, version) == decoded)
+        assert topic is None or (end == len(frame) and as_generated(topic, version) == decoded)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -140,11 +140,11 @@ def test_what_the_first_part_means_is_known_from_another_request(version: int, d
     """Whoever sends the same first part, means the same group, member, topic and partition."""
     request = data.draw(requests(version))
     frame = generated.encode_request(request, version)
-    one, last = hot.decode_single(frame, 0, version), hot.split_last(frame, 0)
-    if last is None or one is None or len(one.offsets) != 1 or one.offsets[0][3]:
+    topic, last = hot.decode_single(frame, 0, version), hot.split_last(frame, 0)
+    if last is None or topic is None or len(topic.offsets) != 1 or topic.offsets[0][3]:
         return
     first, offset, leader_epoch, metadata = last
-    assert one.offsets[0][1:] == (offset, leader_epoch, metadata)
+    assert topic.offsets[0][1:] == (offset, leader_epoch, metadata)
     offset, leader_epoch, metadata = (
         data.draw(int64),
         data.draw(int32),

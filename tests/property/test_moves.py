@@ -45,17 +45,19 @@ def test_placement_is_as_even_as_kafkas(
     brokers, places = cluster
     assume(factor <= len(brokers))
     placed = place(rounds * len(brokers), factor, brokers, start=start, places=places)
-    racks = len({one.rack for one in places.values()})
+    racks = len({location.rack for location in places.values()})
     for replicas in placed:
         assert len(set(replicas)) == factor
-        in_racks = Counter(places[one].rack for one in replicas)
+        in_racks = Counter(places[replica].rack for replica in replicas)
         assert len(in_racks) == min(racks, factor)
         assert max(in_racks.values()) - min(in_racks.values()) <= 1
     assert set(Counter(replicas[0] for replicas in placed).values()) == {rounds}
     if (
         start % len(brokers) == 0
     ):  # whole rounds; else followers of the first and the last differ, as in Kafka
-        assert set(Counter(one for replicas in placed for one in replicas).values()) == {rounds * factor}
+        assert set(Counter(replica for replicas in placed for replica in replicas).values()) == {
+            rounds * factor
+        }
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 5), st.integers(0, 9))
@@ -67,7 +69,7 @@ def test_replicas_never_share_a_machine(sizes: list[int], factor: int, start: in
     except ApiError:
         assert factor > len(sizes)
         return
-    assert all(len({places[one].machine for one in replicas}) == factor for replicas in placed)
+    assert all(len({places[replica].machine for replica in replicas}) == factor for replicas in placed)
 
 
 # -- one partition -------------------------------------------------------------------------------------------
@@ -125,7 +127,9 @@ def test_whatever_happens_while_replicas_move_a_whole_copy_is_kept(
                     world = replace(world, unsettled=())
                 case "isr" if state.leader != NOBODY and state.leader in world.live:
                     members = {state.leader, *data.draw(subsets)} & set(state.replicas) & set(world.live)
-                    asked = with_isr(state, tuple(one for one in state.replicas if one in members), rules)
+                    asked = with_isr(
+                        state, tuple(replica for replica in state.replicas if replica in members), rules
+                    )
                     whole |= set(asked.isr)  # the controller lets in only who has everything
                     after = finish(asked, world)
                     if after is not asked:

@@ -162,7 +162,7 @@ class CopyingStory(Scene):
             self.let_pass(3)
             machine.start()
             self._until_shorter(machine, end)
-        others = [one for one in self.machines if one is not machine]
+        others = [broker for broker in self.machines if broker is not machine]
         self._kill(others)
 
     def change_policy(self) -> None:
@@ -258,7 +258,9 @@ class CopyingStory(Scene):
         for machine in self.machines:
             log = replica_of(machine, 0).log
             # Where a log begins, the epoch does that is in force there.
-            wrong = [one for one in log.epochs.entries() if log.start_offset < one[1] != self.began[one[0]]]
+            wrong = [
+                entry for entry in log.epochs.entries() if log.start_offset < entry[1] != self.began[entry[0]]
+            ]
             if wrong:
                 raise Violation(f"{machine.name}: {wrong} did not begin there, but at {self.began}")
             for segment in log.segments:

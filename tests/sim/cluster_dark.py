@@ -63,7 +63,7 @@ class DarkStory(MovingStory):
 
     def _set_minimum(self, value: str | None = None) -> None:
         request = altering("min.insync.replicas", value or self.rng.choice(["1", "2"]))
-        machine = self.rng.choice([one for one in self.machines if one.ready] or self.machines)
+        machine = self.rng.choice([broker for broker in self.machines if broker.ready] or self.machines)
         self.spawn("admin", _try(machine.name, ApiKey.INCREMENTAL_ALTER_CONFIGS, request))
 
     def _shrink(self, index: int) -> None:
@@ -116,7 +116,7 @@ class DarkStory(MovingStory):
         self._set_minimum("1")
 
     def _ask_to_move(self, index: int, target: list[int] | None) -> None:
-        at = self.rng.choice([one for one in self.machines if one.ready] or self.machines)
+        at = self.rng.choice([machine for machine in self.machines if machine.ready] or self.machines)
         request = wanted_replicas(index, target)
         self.spawn("admin", _try(at.name, ApiKey.ALTER_PARTITION_REASSIGNMENTS, request))
 
@@ -127,7 +127,7 @@ class DarkStory(MovingStory):
         if not whole:
             return
         kept = self.machines[self.rng.choice(whole) - 1]
-        others = [one for one in self.machines if one is not kept]
+        others = [machine for machine in self.machines if machine is not kept]
         for machine in self.rng.sample(others, len(others)):
             if self.rng.random() < 0.8:
                 self._go_dark(machine)
@@ -138,7 +138,7 @@ class DarkStory(MovingStory):
             case "kill" if kept.running:
                 self.turn_off(kept, power=False)
             case "move" if kept.ready:
-                target = [self.machines.index(one) + 1 for one in self._dark][:3]
+                target = [self.machines.index(broker) + 1 for broker in self._dark][:3]
                 request = wanted_replicas(self.rng.randrange(PARTITIONS), target or None)
                 self.spawn("admin", _try(kept.name, ApiKey.ALTER_PARTITION_REASSIGNMENTS, request))
 
@@ -156,7 +156,7 @@ class DarkStory(MovingStory):
         self.turn_off(machine, power=True)
 
     def _restart_due(self) -> None:
-        for machine in [one for one in self._dark if self._down.get(one, 0.0) <= self.loop.time()]:
+        for machine in [broker for broker in self._dark if self._down.get(broker, 0.0) <= self.loop.time()]:
             del self._dark[machine]
             for other in self.machines:
                 if other is not machine and other not in self._dark:
@@ -167,14 +167,17 @@ class DarkStory(MovingStory):
         number = self.machines.index(machine) + 1
         safe = {
             index + 1
-            for index, one in enumerate(self.machines)
-            if one.ready and one is not machine and one not in self._dark and self._is_settled(one)
+            for index, broker in enumerate(self.machines)
+            if broker.ready
+            and broker is not machine
+            and broker not in self._dark
+            and self._is_settled(broker)
         }
         on_their_way = [
             partition.leading.pending.members()
-            for one in self.machines
-            if one.broker is not None
-            for partition in one.broker.table.partitions()
+            for broker_info in self.machines
+            if broker_info.broker is not None
+            for partition in broker_info.broker.table.partitions()
             if partition.leading is not None and partition.leading.pending is not None
         ]
         shared = [state.isr for state in self.states() if state.replicas != (number,)]

@@ -125,7 +125,7 @@ class DeletingStory(Story):
     def _let_one_in_and_lead(self, index: int) -> None:
         """One was away while records were deleted and none written: it has all there is, and the others die at once."""
         state = self._state(index)
-        follower = self.rng.choice([one for one in state.replicas if one != state.leader])
+        follower = self.rng.choice([replica for replica in state.replicas if replica != state.leader])
         machine = self.machines[follower - 1]
         for number in range(index, PRODUCERS, PARTITIONS):
             for name in self.names:
@@ -135,9 +135,9 @@ class DeletingStory(Story):
         self.let_pass(SESSION_SECONDS + self.rng.uniform(0.3, 1))
         machine.start()
         if self._wait_until(lambda: follower in self._state(index).isr):
-            for one in self.machines:
-                if one is not machine and one.running:
-                    self.turn_off(one, power=False)
+            for broker in self.machines:
+                if broker is not machine and broker.running:
+                    self.turn_off(broker, power=False)
             self.let_pass(SESSION_SECONDS + 0.5)
         self.loop.network.heal_all()
 

@@ -71,7 +71,7 @@ class HostileStory(Story):
         if state.leader < 0 or len(state.isr) < len(self.machines) or not self._all_ready():
             return
         leader = self.machines[state.leader - 1]
-        slow, heir = self.rng.sample([one for one in self.machines if one is not leader], 2)
+        slow, heir = self.rng.sample([machine for machine in self.machines if machine is not leader], 2)
         network = self.loop.network
         network.stall(leader.name, heir.name)
         slow.store_lag_s = SESSION_SECONDS * 4
@@ -110,21 +110,21 @@ class HostileStory(Story):
     def _start_with_trouble(self, machine: SimBroker) -> None:
         """A word from or to the store is lost, answers of others come late, and one that leads may die meanwhile."""
         rng, network = self.rng, self.loop.network
-        others = [one for one in self.machines if one is not machine]
+        others = [broker for broker in self.machines if broker is not machine]
         machine.kill()
         first = rng.choice((0, _REGISTRATION, _REGISTRATION))
         machine.store_fault = rng.randrange(first, _CALLS_MAX), rng.choice(list(Fault))
         machine.store_lag_s = rng.choice([0.0, 0.0, 0.05, 0.3])
-        for one in others:
-            network.set_latency(machine.name, one.name, 1e-3, rng.choice([1e-3, 0.2, 0.6]))
+        for broker_info in others:
+            network.set_latency(machine.name, broker_info.name, 1e-3, rng.choice([1e-3, 0.2, 0.6]))
         machine.start()
         self.let_pass(rng.uniform(0.5, 3))
         leader = self._state(0).leader
         if leader > 0 and self.machines[leader - 1] in others and rng.random() < 0.5:
             self.turn_off(self.machines[leader - 1], power=False)
             self.let_pass(rng.uniform(0.5, 2))
-        for one in others:
-            network.set_latency(machine.name, one.name, *NETWORK_SECONDS)
+        for other in others:
+            network.set_latency(machine.name, other.name, *NETWORK_SECONDS)
         machine.store_lag_s, machine.store_fault = 0.0, None
 
     # -- raised errors -----------------------------------------------------------------------------------------

@@ -93,15 +93,19 @@ class MovingStory(Story):
         request = list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None)
         answer = self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
         return {
-            one.partition_index: (one.replicas, one.adding_replicas, one.removing_replicas)
+            partition.partition_index: (
+                partition.replicas,
+                partition.adding_replicas,
+                partition.removing_replicas,
+            )
             for topic in answer.topics
-            for one in topic.partitions
+            for partition in topic.partitions
         }
 
     def elect(self, index: int, kind: int) -> ErrorCode:
-        one = elect_leaders.TopicPartitions(topic=TOPIC, partitions=[index])
+        partitions = elect_leaders.TopicPartitions(topic=TOPIC, partitions=[index])
         request = elect_leaders.ElectLeadersRequest(
-            election_type=kind, topic_partitions=[one], timeout_ms=5000
+            election_type=kind, topic_partitions=[partitions], timeout_ms=5000
         )
         answer = self.ask(ApiKey.ELECT_LEADERS, request)
         assert answer.error_code == ErrorCode.NONE
@@ -132,7 +136,7 @@ class MovingStory(Story):
         """How many replicas topics shall have that have fewer."""
         live = next(machine.broker for machine in self.machines if machine.broker is not None)
         topics = live.metadata.image.topics.values()
-        return {one.name: one.configs[REPLICAS_TO] for one in topics if REPLICAS_TO in one.configs}
+        return {topic.name: topic.configs[REPLICAS_TO] for topic in topics if REPLICAS_TO in topic.configs}
 
     # -- by chance, whatever becomes of it -------------------------------------------------------------------
 
@@ -206,9 +210,9 @@ class MovingStory(Story):
     def _check_replicas(self) -> None:
         for index in range(PARTITIONS):
             replicas = [self.replica(one, index) for one in self.state(index).replicas]
-            limit = min(one.high_watermark for one in replicas)
-            contents = [bytes_below(one, limit) for one in replicas]
-            if any(one != contents[0] for one in contents) or (limit and not contents[0]):
+            limit = min(replica.high_watermark for replica in replicas)
+            contents = [bytes_below(partition, limit) for partition in replicas]
+            if any(content != contents[0] for content in contents) or (limit and not contents[0]):
                 raise Violation(f"the replicas of {index} differ below {limit}")
 
     def replica(self, broker: int, index: int) -> Partition:
@@ -223,14 +227,14 @@ async def _try(host: str, api: ApiKey, request: Any) -> None:
 
 
 def wanted_replicas(index: int, replicas: list[int] | None, topic: str = TOPIC) -> Any:
-    one = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
-    wanted = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[one])
+    partition = alter_partition_reassignments.ReassignablePartition(partition_index=index, replicas=replicas)
+    wanted = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[partition])
     return alter_partition_reassignments.AlterPartitionReassignmentsRequest(timeout_ms=5000, topics=[wanted])
 
 
 def _setting(broker: int, name: str, value: str) -> Any:
     change = incremental_alter_configs.AlterableConfig(name=name, config_operation=_SET, value=value)
-    one = incremental_alter_configs.AlterConfigsResource(
+    resource = incremental_alter_configs.AlterConfigsResource(
         resource_type=_BROKER, resource_name=str(broker), configs=[change]
     )
-    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[one])
+    return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])

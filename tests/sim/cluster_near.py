@@ -66,7 +66,7 @@ class NearStory(Story):
     def _lose_what_one_follower_has(self) -> None:
         """The next leader lacks what the others have when the last one dies, which comes back before it can ask."""
         state = self._state(SHARED)
-        heirs = [one for one in state.replicas if one in state.isr and one != state.leader]
+        heirs = [replica for replica in state.replicas if replica in state.isr and replica != state.leader]
         if state.leader < 0 or len(heirs) < 2 or not self.machines[state.leader - 1].ready:
             return
         leader, heir = self.machines[state.leader - 1], self.machines[heirs[0] - 1]

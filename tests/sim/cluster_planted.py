@@ -44,7 +44,9 @@ def elect_outside_the_isr(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> int:
         if state.leader in isr:
             return state.leader
-        return next((one for one in reversed(state.replicas) if one in world.live), election.NOBODY)
+        return next(
+            (replica for replica in reversed(state.replicas) if replica in world.live), election.NOBODY
+        )
 
     monkeypatch.setattr(election, "_elect", careless)
 

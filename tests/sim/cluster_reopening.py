@@ -141,9 +141,9 @@ class ReopeningStory(Story):
         if is_back:
             self._fail_sync(machine, 1)
         self._wait_until(lambda: not replica_of(machine, 1).log.failed)
-        for one in self.machines:
-            if one is not machine and one.running:
-                self.turn_off(one, power=False)
+        for broker in self.machines:
+            if broker is not machine and broker.running:
+                self.turn_off(broker, power=False)
         self.let_pass(3)
 
     def _stays_offline(self, machine: SimBroker, index: int) -> None:
@@ -177,7 +177,7 @@ class ReopeningStory(Story):
     def _create_another(self, leader: SimBroker) -> None:
         self._topics += 1
         request = create_request({}, name=f"other-{self._topics}", replicas=3, timeout_ms=100)
-        host = self.rng.choice([one for one in self.machines if one is not leader]).name
+        host = self.rng.choice([machine for machine in self.machines if machine is not leader]).name
 
         async def create() -> None:
             with suppress(*NETWORK_TROUBLE):
@@ -190,10 +190,10 @@ class ReopeningStory(Story):
     def _lose_files(self, machine: SimBroker) -> None:
         rng = self.rng
         is_last = rng.random() < 0.6
-        for one in sorted(
-            rng.sample(self.machines, len(self.machines)), key=lambda one: is_last and one is machine
+        for broker_info in sorted(
+            rng.sample(self.machines, len(self.machines)), key=lambda broker: is_last and broker is machine
         ):
-            one.stop()
+            broker_info.stop()
         for index in rng.choice([[0], [1], [0, 1]]):
             self._damage(machine, index, rng.choice(["directory", "owner", "rest", "point", "end"]))
             if rng.random() < 0.5:
@@ -202,9 +202,9 @@ class ReopeningStory(Story):
             machine.store_fault = rng.randrange(_REGISTRATION, _REGISTRATION + 2), rng.choice(list(Fault))
         order = rng.sample(self.machines, len(self.machines))
         if rng.random() < 0.6:
-            order.sort(key=lambda one: one is not machine)
-        for place, one in enumerate(order):
-            self._down[one] = self.loop.time() + place * rng.choice([0.1, 1.0, 4.0])
+            order.sort(key=lambda broker: broker is not machine)
+        for place, broker in enumerate(order):
+            self._down[broker] = self.loop.time() + place * rng.choice([0.1, 1.0, 4.0])
         self.let_pass(rng.uniform(1, 9))
         machine.files.mend()
 

@@ -193,10 +193,10 @@ async def _configure(client: ClusterClient, configs: dict[str, str]) -> None:
         incremental_alter_configs.AlterableConfig(name=name, config_operation=_SET, value=value)
         for name, value in configs.items()
     ]
-    one = incremental_alter_configs.AlterConfigsResource(
+    resource = incremental_alter_configs.AlterConfigsResource(
         resource_type=_TOPIC_RESOURCE, resource_name=TOPIC, configs=changes
     )
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[one])
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
     while True:
         try:
             answer = await client.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)

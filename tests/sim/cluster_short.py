@@ -35,7 +35,7 @@ class ShortStory(Story):
         logs = (
             []
             if not power or machine.broker is None
-            else [one.log for one in machine.broker.table.partitions()]
+            else [partition.log for partition in machine.broker.table.partitions()]
         )
         durable = {log.directory: log.synced_end.offset for log in logs if not log.failed}
         super().turn_off(machine, power=power)
@@ -48,7 +48,9 @@ class ShortStory(Story):
             super().misfortune()
             return
         short = [
-            one for one in self.rng.choice([self.machines, [self.rng.choice(self.machines)]]) if one.ready
+            broker
+            for broker in self.rng.choice([self.machines, [self.rng.choice(self.machines)]])
+            if broker.ready
         ]
         self._run_short(short)
         if self.rng.random() < 0.7:

@@ -149,7 +149,7 @@ class Story:
     def misfortune(self) -> None:
         rng, loop = self.rng, self.loop
         machine = rng.choice(self.machines)
-        other = rng.choice([one for one in self.machines if one is not machine])
+        other = rng.choice([broker for broker in self.machines if broker is not machine])
         match rng.choice(FAULTS):
             case "kill" if machine.running:
                 self.turn_off(machine, power=False)
@@ -171,8 +171,10 @@ class Story:
                 self.let_pass(rng.choice([0.3, SESSION_SECONDS * 1.5, SESSION_SECONDS * 3]))
                 machine.resume()
             case "apart" | "one-way" as how:
-                for one in rng.choice([[other], [one for one in self.machines if one is not machine]]):
-                    loop.network.stall(machine.name, one.name, one_way=how == "one-way")
+                for broker_info in rng.choice(
+                    [[other], [broker for broker in self.machines if broker is not machine]]
+                ):
+                    loop.network.stall(machine.name, broker_info.name, one_way=how == "one-way")
                 self.let_pass(rng.uniform(0.2, 4))
                 loop.network.heal_all()
             case "slow":
@@ -206,7 +208,9 @@ class Story:
             return
         leader = self.machines[state.leader - 1]
         joining = (
-            outside[0] if outside else next(one for one in reversed(state.replicas) if one != state.leader)
+            outside[0]
+            if outside
+            else next(replica for replica in reversed(state.replicas) if replica != state.leader)
         )
         machine = self.machines[joining - 1]
         if not outside and machine.running:
@@ -240,8 +244,8 @@ class Story:
         number = self.machines.index(machine) + 1
         safe = {
             index + 1
-            for index, one in enumerate(self.machines)
-            if one.ready and one is not machine and self._is_settled(one)
+            for index, broker in enumerate(self.machines)
+            if broker.ready and broker is not machine and self._is_settled(broker)
         }
         return all(safe & (set(state.isr) - {number}) for state in self.states())
 
@@ -320,9 +324,9 @@ class Story:
         """Below the high watermark all replicas have the same bytes."""
         for index in range(PARTITIONS):
             replicas = [replica_of(machine, index) for machine in self.machines]
-            limit = min(one.high_watermark for one in replicas)
-            contents = [bytes_below(one, limit) for one in replicas]
-            if any(one != contents[0] for one in contents):
+            limit = min(replica.high_watermark for replica in replicas)
+            contents = [bytes_below(partition, limit) for partition in replicas]
+            if any(content != contents[0] for content in contents):
                 raise Violation(f"the replicas of {index} differ below {limit}")
             if not contents[0] and limit:
                 raise Violation("there is nothing to compare")

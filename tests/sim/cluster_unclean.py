@@ -187,7 +187,9 @@ class UncleanStory(Story):
         """It has marked what is lost as committed, and comes back to what takes its place, before all have that."""
         leader = self._state(index).leader
         slow = next(
-            one for number, one in enumerate(self.machines, 1) if one is not machine and number != leader
+            broker
+            for number, broker in enumerate(self.machines, 1)
+            if broker is not machine and number != leader
         )
         self.loop.network.stall(self.machines[leader - 1].name, slow.name)
         machine.start()

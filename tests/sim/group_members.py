@@ -156,7 +156,7 @@ class Member:
         self._generation = answer.generation_id
         plan: list[sync_group.SyncGroupRequestAssignment] = []
         if answer.leader == self._id and not answer.skip_assignment:
-            plan = self._plan([one.member_id for one in answer.members])
+            plan = self._plan([member.member_id for member in answer.members])
         if self._is_moody(0.05):
             await asyncio.sleep(REBALANCE_MS / 1000 * 1.5)  # joins, and is very late to sync
         synced = await self._ask(
@@ -182,9 +182,9 @@ class Member:
         self._rng.shuffle(members)
         return [
             sync_group.SyncGroupRequestAssignment(
-                member_id=one, assignment=bytes(range(number, PARTITIONS, len(members)))
+                member_id=member, assignment=bytes(range(number, PARTITIONS, len(members)))
             )
-            for number, one in enumerate(members)
+            for number, member in enumerate(members)
         ]
 
     async def _committed(self, partitions: list[int]) -> dict[int, int]:
@@ -284,7 +284,7 @@ async def committed(
         raise Violation(f"one group is answered as {groups}")
     group = groups[0]
     check(group.error_code)
-    told = [one.partition_index for topic in group.topics for one in topic.partitions]
+    told = [partition.partition_index for topic in group.topics for partition in topic.partitions]
     if told != partitions:
         raise Violation(f"asked for partitions {partitions}, told of {told}")
     found = {}

@@ -43,7 +43,7 @@ def serves_out_of_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def choose(selector: RackAwareSelector, partition: Partition, rack: bytes, offset: int) -> int:
         replicas = () if partition.leading is None else partition.leading.progress
-        return next((one for one in replicas if selector._rack_of(one) == rack), LEADER)
+        return next((replica for replica in replicas if selector._rack_of(replica) == rack), LEADER)
 
     monkeypatch.setattr(Roles, "_follow", follow)
     monkeypatch.setattr(RackAwareSelector, "choose", choose)

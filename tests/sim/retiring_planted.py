@@ -41,8 +41,8 @@ def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(route: Route) -> tuple[RelayPlace, ...]:
         return ()
 
-    def at_the_end(one: Log, limit: int, places: tuple[RelayPlace, ...]) -> tuple[int, bool]:
-        return max(limit, one.end_offset), True
+    def at_the_end(log: Log, limit: int, places: tuple[RelayPlace, ...]) -> tuple[int, bool]:
+        return max(limit, log.end_offset), True
 
     monkeypatch.setattr(Route, "places", nothing)
     monkeypatch.setattr(pump, "parted_at", at_the_end)

@@ -76,10 +76,10 @@ class LeadersStory(Story):
         config = incremental_alter_configs.AlterableConfig(
             name="penstock.archive.progress", config_operation=0, value=self.told(offsets)
         )
-        one = incremental_alter_configs.AlterConfigsResource(
+        resource = incremental_alter_configs.AlterConfigsResource(
             resource_type=2, resource_name=TOPIC, configs=[config]
         )
-        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[one])
+        request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
         asking = SimClient(broker, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
         answer = self.loop.run_until_complete(self.loop.spawn("archive", asking))
         return int(answer.responses[0].error_code)
@@ -202,7 +202,9 @@ def test_the_lag_is_told_by_the_leader_and_is_of_what_it_believes() -> None:
         story.let_pass(1)
 
         def lags() -> list[float]:
-            families = [family for one in story.machines for family in BrokerCollector(one.broker).collect()]  # type: ignore[arg-type]
+            families = [
+                family for machine in story.machines for family in BrokerCollector(machine.broker).collect()
+            ]  # type: ignore[arg-type]
             samples = [sample for family in families for sample in family.samples]
             return [
                 one.value

@@ -57,7 +57,7 @@ def test_an_empty_log_of_another_history_is_copied_from_the_beginning(
 ) -> None:
     """It begins where a leader that is lost had deleted everything, further than who leads now has come."""
     scene.write(5)
-    one = scene.leader()
+    broker = scene.leader()
     two, three = scene.followers()
     scene.let_pass(1)
     scene.kill(two, three)
@@ -66,7 +66,7 @@ def test_an_empty_log_of_another_history_is_copied_from_the_beginning(
     three.start()
     scene.let_pass(4)
     assert scene.place(three) == (10, 10)
-    scene.kill(one, three)
+    scene.kill(broker, three)
     two.start()
     scene.let_pass(4)
     assert scene.place(two) == (0, 5)

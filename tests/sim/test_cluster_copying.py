@@ -33,9 +33,9 @@ def believes_an_empty_log(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Leading.verdict
 
     def trusting(
-        one: Leading, replica: int, offset: int, epoch: int, own: range, tombstones: int
+        leading: Leading, replica: int, offset: int, epoch: int, own: range, tombstones: int
     ) -> FetchVerdict:
-        return honest(one, replica, offset, max(epoch, 0), own, tombstones)
+        return honest(leading, replica, offset, max(epoch, 0), own, tombstones)
 
     monkeypatch.setattr(Leading, "verdict", trusting)
 

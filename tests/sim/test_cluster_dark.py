@@ -43,7 +43,11 @@ class DarkScene(Scene):
 
     @property
     def controller(self) -> SimBroker:
-        return next(one for one in self.machines if one.broker and one.broker.cluster.controller.is_active)
+        return next(
+            machine
+            for machine in self.machines
+            if machine.broker and machine.broker.cluster.controller.is_active
+        )
 
     @property
     def state(self) -> PartitionState:
@@ -100,7 +104,7 @@ def test_one_that_is_stopped_while_the_others_are_dark_is_asked_when_it_is_back(
     scene = DarkScene(loop, replicas=3, min_isr=2)
     scene.write(VALUES)
     stopped = scene.controller
-    dark = [one for one in scene.machines if one is not stopped]
+    dark = [machine for machine in scene.machines if machine is not stopped]
     scene.go_dark(*dark)
     stopped.stop()
     scene.light_up(*dark)
@@ -115,7 +119,9 @@ def test_with_a_minimum_of_one_a_leader_that_is_killed_after_its_follower_went_d
     scene = DarkScene(loop, replicas=2, min_isr=1)
     scene.write(VALUES)
     leader = scene.machine(scene.state.leader)
-    (follower,) = [scene.machine(one) for one in scene.state.replicas if one != scene.state.leader]
+    (follower,) = [
+        scene.machine(replica) for replica in scene.state.replicas if replica != scene.state.leader
+    ]
     scene.go_dark(follower)
     leader.kill()
     scene.let_pass(0.4)
@@ -133,7 +139,9 @@ def test_when_fewer_have_to_be_in_sync_who_was_eligible_is_asked_still(loop: Sim
     assert scene.machines.index(scene.controller) + 1 not in scene.state.replicas, "choose another seed"
     scene.write(VALUES)
     leader = scene.machine(scene.state.leader)
-    (follower,) = [scene.machine(one) for one in scene.state.replicas if one != scene.state.leader]
+    (follower,) = [
+        scene.machine(replica) for replica in scene.state.replicas if replica != scene.state.leader
+    ]
     follower.stop()
     scene.until(lambda: len(scene.state.isr) == 1)
     scene.go_dark(leader)
@@ -166,9 +174,9 @@ def test_replicas_do_not_go_while_those_that_stay_are_dark(loop: SimLoop) -> Non
     scene = DarkScene(loop, replicas=3, min_isr=2)
     scene.write(VALUES)
     kept = scene.controller
-    dark = [one for one in scene.machines if one is not kept]
+    dark = [machine for machine in scene.machines if machine is not kept]
     scene.go_dark(*dark)
-    scene.move([scene.machines.index(one) + 1 for one in dark])
+    scene.move([scene.machines.index(broker) + 1 for broker in dark])
     scene.let_pass(0.5)
     scene.light_up(*dark)
     assert scene.read() == VALUES
@@ -177,7 +185,7 @@ def test_replicas_do_not_go_while_those_that_stay_are_dark(loop: SimLoop) -> Non
 def test_a_move_that_is_cancelled_keeps_the_newcomer_while_it_is_needed(loop: SimLoop) -> None:
     scene = DarkScene(loop, replicas=2, min_isr=2)
     leader = scene.state.leader
-    (away,) = [one for one in scene.state.replicas if one != leader]
+    (away,) = [replica for replica in scene.state.replicas if replica != leader]
     (newcomer,) = {1, 2, 3} - {leader, away}
     loop.network.stall(scene.machine(leader).name, scene.machine(newcomer).name)
     scene.move([away, newcomer])

@@ -75,8 +75,8 @@ def test_a_deletion_outlives_the_leader_that_answered_it(scene: Scene) -> None:
 
 
 def test_a_follower_in_sync_that_cannot_hear_of_it_is_waited_for(scene: Scene) -> None:
-    one, _ = scene.followers()
-    scene.loop.network.stall(scene.leader().name, one.name)
+    broker, _ = scene.followers()
+    scene.loop.network.stall(scene.leader().name, broker.name)
     assert delete(scene, 4, 300) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     scene.loop.network.heal_all()
     assert delete(scene, 4) == (ErrorCode.NONE, 4)
@@ -163,9 +163,9 @@ def deletes_in_memory_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A follower says that it has deleted what a power cut brings back."""
 
     async def hasty(follower: Follower, partition: Partition, offset: int) -> None:
-        one = partition.log
-        if one.start_offset < offset <= one.end_offset:
-            one.advance_start(offset)
+        log = partition.log
+        if log.start_offset < offset <= log.end_offset:
+            log.advance_start(offset)
 
     monkeypatch.setattr(Follower, "_advance_start", hasty)
 

@@ -119,10 +119,16 @@ def test_a_suspect_that_does_not_answer_holds_up_no_election(
     assert scene._wait_until(lambda: 3 in asked)
     assert scene._wait_until(lambda: all(machine.ready for machine in scene.machines)), "a start waits for it"
     scene.do(create_topic(scene.client("admin"), 3, {}, "other"))
-    controller = next(one for one in scene.machines if one.broker and one.broker.cluster.controller.is_active)
+    controller = next(
+        machine
+        for machine in scene.machines
+        if machine.broker and machine.broker.cluster.controller.is_active
+    )
     assert controller.broker is not None
     image = controller.broker.services.metadata.image
     leaders = {state.leader for state in image.topics["other"].partitions}
-    killed = max(one for one in leaders if scene.machines[one - 1] is not controller)
+    killed = max(leader for leader in leaders if scene.machines[leader - 1] is not controller)
     scene.machines[killed - 1].kill()
-    assert scene._wait_until(lambda: all(one.leader != killed for one in image.topics["other"].partitions))
+    assert scene._wait_until(
+        lambda: all(partition.leader != killed for partition in image.topics["other"].partitions)
+    )

@@ -28,7 +28,7 @@ class EpochScene(CompactedScene):
         for number in range(20):
             self.put(b"key", b"%d" % number)
             self.let_pass(0.1)
-        assert all(replica_of(one, 0).log.may_have_gaps for one in self.followers())
+        assert all(replica_of(follower, 0).log.may_have_gaps for follower in self.followers())
 
     def kill(self, *machines: SimBroker) -> None:
         for machine in machines:
@@ -60,9 +60,9 @@ class EpochScene(CompactedScene):
         for number in range(200):
             self.put(b"key", b"again %d" % number)
             self.let_pass(0.1)
-            one = replica_of(self.leader(), 0)
-            kept = [at for records in records_of_keys(one).values() for at, _ in records]
-            if one.log.end_offset > offset + 5 and not any(offset <= at < offset + 5 for at in kept):
+            partition = replica_of(self.leader(), 0)
+            kept = [at for records in records_of_keys(partition).values() for at, _ in records]
+            if partition.log.end_offset > offset + 5 and not any(offset <= at < offset + 5 for at in kept):
                 return
         raise AssertionError("nothing was compacted")
 

@@ -45,10 +45,10 @@ class ForwardedStory(Scene):
         self.asked = {ApiKey.DELETE_TOPICS: 0, ApiKey.CREATE_TOPICS: 0}
         self.happened = {ApiKey.DELETE_TOPICS: 0, ApiKey.CREATE_TOPICS: 0}
         self.told_open = self.done = 0
-        for one in self.machines:
+        for machine in self.machines:
             for other in self.machines:
-                if one is not other:
-                    self.loop.network.set_latency(one.name, other.name, 0.0001, 0.02)
+                if machine is not other:
+                    self.loop.network.set_latency(machine.name, other.name, 0.0001, 0.02)
         self.spawn("watcher", self._count())
         self.spawn("trouble", self._trouble())
         for number in range(3):

@@ -23,7 +23,9 @@ class Lagging(Scene):
         return self._state(0).isr
 
     def shrinks(self) -> int:
-        return sum(one.broker.cluster.keeper.shrinks for one in self.machines if one.broker is not None)
+        return sum(
+            machine.broker.cluster.keeper.shrinks for machine in self.machines if machine.broker is not None
+        )
 
 
 async def keep_sending(host: str, records: int, pause_s: float) -> None:
@@ -61,8 +63,8 @@ def test_a_follower_that_is_slow_but_steady_is_out_of_sync_only_by_count(scene: 
 
 def test_bursts_take_nobody_out(scene: Lagging) -> None:
     scene.set_topic(LAG_RECORDS_MAX, "20")
-    for one in scene.followers():
-        scene.loop.network.set_latency(scene.leader().name, one.name, 0.02, 0.05)
+    for follower in scene.followers():
+        scene.loop.network.set_latency(scene.leader().name, follower.name, 0.02, 0.05)
     shrinks = scene.shrinks()
     scene.load(30, 0.3)
     scene.let_pass(20 * LAG_SECONDS_MAX)

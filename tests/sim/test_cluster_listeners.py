@@ -25,7 +25,7 @@ def with_two(machine: SimBroker) -> dict[str, str]:
 
 def told(scene: Scene, at: SimBroker, port: int) -> list[tuple[str, int]]:
     answer: Any = scene.do(SimClient(at.name, port).call(ApiKey.METADATA, MetadataRequest(topics=[]), 12))
-    return [(one.host, one.port) for one in answer.brokers]
+    return [(broker.host, broker.port) for broker in answer.brokers]
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -47,7 +47,7 @@ def test_the_listener_between_brokers_is_changed_in_one_round(seed: int) -> None
         assert [told(scene, machine, BETWEEN_PORT) for machine in scene.machines] == [between] * 3
         assert scene.machines[0].broker is not None
         registered = scene.machines[0].broker.services.image.brokers.values()
-        assert sorted((one.host, one.port) for one in registered) == between
+        assert sorted((registration.host, registration.port) for registration in registered) == between
 
 
 def test_clients_of_a_listener_that_not_all_have_yet_are_shown_those_that_do() -> None:

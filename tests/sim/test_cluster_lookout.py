@@ -65,10 +65,10 @@ def test_who_is_killed_is_replaced_before_its_session_ends(scene: Scene, *, cont
     led = [index for index in (0, 1) if scene._state(index).leader == victim]
     killed_at = scene.loop.time()
     scene.machines[victim - 1].kill()
-    others = [one for one in scene.machines if one is not scene.machines[victim - 1]]
+    others = [machine for machine in scene.machines if machine is not scene.machines[victim - 1]]
 
     def is_replaced() -> bool:
-        images = [one.broker.services.image for one in others if one.broker is not None]
+        images = [other.broker.services.image for other in others if other.broker is not None]
         return all(
             victim not in image.brokers
             and image.controller not in (victim, -1)
@@ -91,10 +91,10 @@ def test_a_leader_that_sleeps_is_left_to_its_session(scene: Scene) -> None:
 
 def test_a_connection_that_breaks_means_nothing_while_the_port_is_open(scene: Scene) -> None:
     before = list(scene.states())
-    for one in scene.machines:
+    for machine in scene.machines:
         for other in scene.machines:
-            if one is not other:
-                scene.loop.network.cut(one.name, other.name)
+            if machine is not other:
+                scene.loop.network.cut(machine.name, other.name)
     scene.let_pass(SESSION_SECONDS / 2)
     assert [state.leader_epoch for state in scene.states()] == [state.leader_epoch for state in before]
 
@@ -124,7 +124,7 @@ def test_a_broker_whose_registration_went_through_unheard_registers_once_more(
 
     async def multi(self: MemoryTree, operations: Sequence[Operation]) -> Change:
         change = await honest(self, operations)
-        if self is tree and not lost and any(one.path == broker_path(3) for one in operations):
+        if self is tree and not lost and any(operation.path == broker_path(3) for operation in operations):
             lost.append(change)
             raise ConnectionLostError("no answer")
         return change

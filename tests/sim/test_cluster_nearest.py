@@ -53,10 +53,12 @@ class NearScene(Scene):
 
     def begin(self) -> None:
         super().begin()
-        self.loop.run_until(lambda: all(TOPIC.encode() in self.topics(one) for one in self.machines))
+        self.loop.run_until(lambda: all(TOPIC.encode() in self.topics(machine) for machine in self.machines))
         for _ in range(3):
             assert self.produce(-1) is ErrorCode.NONE
-        self.loop.run_until(lambda: all(self.partition(one).high_watermark == 3 for one in self.machines))
+        self.loop.run_until(
+            lambda: all(self.partition(machine).high_watermark == 3 for machine in self.machines)
+        )
 
     def topics(self, machine: SimBroker) -> Any:
         return machine.broker.table.by_name if machine.broker is not None else {}
@@ -80,19 +82,21 @@ class NearScene(Scene):
         return ErrorCode(self.fetch(at, offset, **more).error_code)
 
     def told_end_of(self, at: SimBroker, epoch: int, current: int) -> ErrorCode:
-        one = offset_for_leader_epoch.OffsetForLeaderPartition(
+        partition = offset_for_leader_epoch.OffsetForLeaderPartition(
             partition=0, current_leader_epoch=current, leader_epoch=epoch
         )
-        topic = offset_for_leader_epoch.OffsetForLeaderTopic(topic=TOPIC, partitions=[one])
+        topic = offset_for_leader_epoch.OffsetForLeaderTopic(topic=TOPIC, partitions=[partition])
         request = offset_for_leader_epoch.OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic])
         answer = self.do(SimClient(at.name, PORT).call(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, 4))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def told_end(self, at: SimBroker, epoch: int = -1) -> ErrorCode:
         """To who asks for the end of the partition."""
-        one = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=epoch)
+        partition = list_offsets.ListOffsetsPartition(
+            partition_index=0, timestamp=-1, current_leader_epoch=epoch
+        )
         request = list_offsets.ListOffsetsRequest(
-            topics=[list_offsets.ListOffsetsTopic(name=TOPIC, partitions=[one])]
+            topics=[list_offsets.ListOffsetsTopic(name=TOPIC, partitions=[partition])]
         )
         answer = self.do(SimClient(at.name, PORT).call(ApiKey.LIST_OFFSETS, request, 7))
         return ErrorCode(answer.topics[0].partitions[0].error_code)
@@ -108,11 +112,11 @@ def scene() -> Iterator[NearScene]:
 
 def test_a_consumer_is_sent_to_the_replica_in_its_rack(scene: NearScene) -> None:
     leader, (near, far) = scene.leader(), scene.followers()
-    for one in (near, far):
-        answer = scene.fetch(leader, 0, rack=scene.rack(one))
-        assert (answer.preferred_read_replica, answer.high_watermark) == (scene.number(one), 3)
+    for broker in (near, far):
+        answer = scene.fetch(leader, 0, rack=scene.rack(broker))
+        assert (answer.preferred_read_replica, answer.high_watermark) == (scene.number(broker), 3)
         assert not answer.records
-        assert scene.fetch(one, 0, rack=scene.rack(one)).records
+        assert scene.fetch(broker, 0, rack=scene.rack(broker)).records
     for rack in ("", "elsewhere", scene.rack(leader)):
         answer = scene.fetch(leader, 0, rack=rack)
         assert answer.preferred_read_replica == -1
@@ -194,7 +198,7 @@ def test_a_follower_fences_epochs_as_a_leader_does(scene: NearScene) -> None:
     scene.until_whole()
     epoch = scene._state(0).leader_epoch
     assert epoch > 0
-    follower = next(one for one in scene.followers() if one is not before)
+    follower = next(broker for broker in scene.followers() if broker is not before)
     scene.loop.run_until(lambda: scene.partition(follower).is_following)
     fenced, unknown = ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH
     assert scene.told(follower, 0, epoch=epoch) is ErrorCode.NONE

@@ -42,14 +42,17 @@ def produce_to(scene: Scene, at: SimBroker, version: int) -> Any:
 
 
 def fetch_from(scene: Scene, at: SimBroker, version: int, leader_epoch: int) -> Any:
-    one = fetch.FetchPartition(partition=0, current_leader_epoch=leader_epoch, partition_max_bytes=2000)
-    topic = fetch.FetchTopic(topic=TOPIC, topic_id=topic_id(scene), partitions=[one])
+    partition = fetch.FetchPartition(partition=0, current_leader_epoch=leader_epoch, partition_max_bytes=2000)
+    topic = fetch.FetchTopic(topic=TOPIC, topic_id=topic_id(scene), partitions=[partition])
     request = fetch.FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=10_000, topics=[topic])
     return scene.do(SimClient(at.name, PORT).call(ApiKey.FETCH, request, version))
 
 
 def endpoints(answer: Any) -> list[tuple[int, str, int]]:
-    return [(one.node_id, one.host, one.port) for one in answer.node_endpoints]
+    return [
+        (node_endpoint.node_id, node_endpoint.host, node_endpoint.port)
+        for node_endpoint in answer.node_endpoints
+    ]
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])

@@ -65,8 +65,8 @@ class ReopeningScene(Scene):
         file.close()
 
     def controller(self) -> Controller:
-        every = [one.broker.cluster.controller for one in self.machines if one.broker is not None]
-        return next(one for one in every if one.is_active)
+        every = [machine.broker.cluster.controller for machine in self.machines if machine.broker is not None]
+        return next(controller for controller in every if controller.is_active)
 
     def until(self, condition: Callable[[], bool]) -> None:
         assert self._wait_for(condition, 40)
@@ -226,7 +226,7 @@ def test_a_log_that_fails_while_others_are_opened_is_told_before_it_is_opened(
         for _ in range(3):
             assert scene.put(index) is ErrorCode.NONE
     scene.let_pass(1)
-    machine = next(one for one in scene.machines if one not in (scene.leader(0), scene.leader(1)))
+    machine = next(broker for broker in scene.machines if broker not in (scene.leader(0), scene.leader(1)))
     opening: list[int] = []
     honest = Hosting._reopen
 

@@ -77,7 +77,7 @@ def test_followers_hear_that_a_retired_partition_is_still_written_to() -> None:
         noted = story.retirement.written_ms
         assert noted > retired_ms
         replicas = [story.replica(machine, RETIRED) for machine in story.machines]
-        assert all(one is not None and retirement_of(one).written_ms >= noted for one in replicas)
+        assert all(replica is not None and retirement_of(replica).written_ms >= noted for replica in replicas)
 
 
 def test_the_checkers_find_a_source_that_does_not_ask_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,13 +89,13 @@ def scene(request: pytest.FixtureRequest) -> Any:
 
 
 def test_acks_2_of_three_waits_for_exactly_two(scene: Scene) -> None:
-    one, other = scene.followers()
+    broker, other = scene.followers()
     assert scene.produce(2) is ErrorCode.NONE
-    for machine in (one, other):
+    for machine in (broker, other):
         scene.loop.network.stall(scene.leader().name, machine.name)
     assert scene.produce(1) is ErrorCode.NONE
     assert scene.produce(2) is ErrorCode.REQUEST_TIMED_OUT
-    scene.loop.network.heal(scene.leader().name, one.name)
+    scene.loop.network.heal(scene.leader().name, broker.name)
     scene.let_pass(0.5)
     assert scene.produce(2) is ErrorCode.NONE
     assert scene.produce(3) is ErrorCode.REQUEST_TIMED_OUT
@@ -139,11 +139,11 @@ def test_a_client_that_fetches_in_a_followers_name_makes_nothing_count_as_replic
 
 
 def as_follower(topic_id: bytes, broker: int, offset: int) -> fetch.FetchRequest:
-    one = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
+    partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
     return fetch.FetchRequest(
         replica_state=fetch.ReplicaState(replica_id=broker, replica_epoch=2**60),
         max_bytes=1000,
-        topics=[fetch.FetchTopic(topic_id=topic_id, partitions=[one])],
+        topics=[fetch.FetchTopic(topic_id=topic_id, partitions=[partition])],
     )
 
 
@@ -226,9 +226,9 @@ def test_a_follower_that_retention_overtook_begins_where_its_leader_does(scene: 
     scene.let_pass(SESSION_SECONDS + 0.5)
     for _ in range(5):
         assert scene.produce(-1) is ErrorCode.NONE
-    one = delete_records.DeleteRecordsPartition(partition_index=0, offset=4)
+    partition = delete_records.DeleteRecordsPartition(partition_index=0, offset=4)
     request = delete_records.DeleteRecordsRequest(
-        topics=[delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[one])], timeout_ms=1000
+        topics=[delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[partition])], timeout_ms=1000
     )
     scene.do(SimClient(scene.leader().name, PORT).call(ApiKey.DELETE_RECORDS, request))
     away.start()

@@ -52,8 +52,8 @@ def parts_one_record_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who led and comes back keeps the first of the records that its successor never had."""
     honest = following.divergence
 
-    def late(one: Log, epoch: int, end_offset: int) -> int:
-        return min(honest(one, epoch, end_offset) + 1, one.end_offset)
+    def late(log: Log, epoch: int, end_offset: int) -> int:
+        return min(honest(log, epoch, end_offset) + 1, log.end_offset)
 
     monkeypatch.setattr(following, "divergence", late)
 

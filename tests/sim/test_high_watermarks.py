@@ -51,7 +51,7 @@ def lose_what_was_committed(scene: Scene, count: int) -> tuple[SimBroker, SimBro
 
 def test_a_mark_from_before_an_unclean_election_says_nothing_of_what_came_after_it(scene: Scene) -> None:
     leader, marked = lose_what_was_committed(scene, 5)
-    slow = next(one for one in scene.followers() if one is not marked)
+    slow = next(follower for follower in scene.followers() if follower is not marked)
     before = replica_of(leader, 0).high_watermark
     scene.loop.network.stall(leader.name, slow.name)
     for _ in range(7):

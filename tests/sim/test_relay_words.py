@@ -30,8 +30,8 @@ def until_whole(story: RetiringStory) -> None:
 
 
 def delete_all(story: RetiringStory, leader: SimBroker) -> None:
-    one = delete_records.DeleteRecordsPartition(partition_index=INTO, offset=-1)
-    topic = delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[one])
+    partition = delete_records.DeleteRecordsPartition(partition_index=INTO, offset=-1)
+    topic = delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[partition])
     request = delete_records.DeleteRecordsRequest(topics=[topic], timeout_ms=5000)
     asking = SimClient(leader.name, PORT).call(ApiKey.DELETE_RECORDS, request)
     answer = story.loop.run_until_complete(story.loop.spawn("admin", asking))

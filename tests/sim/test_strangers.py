@@ -75,14 +75,14 @@ def test_a_client_that_speaks_for_a_relay_makes_it_lose_nothing(scene: Scene) ->
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     scene.let_pass(5)
     read = scene.do(SimClient(leader.name, PORT).call(ApiKey.FETCH, fetch_request(TARGET, 0)))
-    assert [one.value for one in records_of(read.responses[0].partitions[0], 0)] == [b"moved"]
+    assert [record.value for record in records_of(read.responses[0].partitions[0], 0)] == [b"moved"]
 
 
 def test_a_client_that_asks_for_what_the_controller_asks_is_not_understood(scene: Scene) -> None:
-    one = list_offsets.ListOffsetsPartition(
+    partition = list_offsets.ListOffsetsPartition(
         partition_index=RETIRED, timestamp=CLOSE, current_leader_epoch=scene._state(RETIRED).leader_epoch
     )
-    topics = [list_offsets.ListOffsetsTopic(name=TOPIC, partitions=[one])]
+    topics = [list_offsets.ListOffsetsTopic(name=TOPIC, partitions=[partition])]
     for replica in (-1, 77):
         request = list_offsets.ListOffsetsRequest(replica_id=replica, topics=topics)
         answer = scene.do(SimClient(scene.leader(RETIRED).name, PORT).call(ApiKey.LIST_OFFSETS, request, 7))

@@ -137,7 +137,7 @@ class AgainStory(Scene):
                 raise Violation(
                     f"{index} goes from {log.start_offset} to {log.end_offset}, acknowledged are {offsets}"
                 )
-            known = [one.producer_id for one in log.producers.copy()]
+            known = [producer.producer_id for producer in log.producers.copy()]
             if known != [_PRODUCER + generation]:
                 raise Violation(f"{index} knows the producers {known}, and {generation} wrote")
             values = self._values(index)

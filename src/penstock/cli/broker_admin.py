@@ -42,7 +42,7 @@ def list_(session: Session) -> None:
     with _admin(session) as admin:
         found = admin.look()
     if session.json:
-        print_json([broker_json(one) for one in found.brokers.values()])
+        print_json([broker_json(broker) for broker in found.brokers.values()])
         return
     print_brokers(found)
     if found.trouble:
@@ -57,23 +57,28 @@ def drain(session: Session, broker: Broker, wait: Wait = True) -> None:
     """
     with _admin(session) as admin:
         found = admin.look()
-        one = _known(found, broker)
+        broker_info = _known(found, broker)
         if not any(
-            other.is_live and not _is_leaving(other) for other in found.brokers.values() if other != one
+            other.is_live and not _is_leaving(other)
+            for other in found.brokers.values()
+            if other != broker_info
         ):
             raise CommandError(f"no other broker can take the replicas of broker {broker}: start one first")
-        if one.is_live:
-            admin.set_draining(broker, (one.host, one.port), value=True)
+        if broker_info.is_live:
+            admin.set_draining(broker, (broker_info.host, broker_info.port), value=True)
         else:
             admin.forget(broker)
         if not session.json:
-            size = "" if one.size_bytes is None else f" ({size_text(one.size_bytes)})"
+            size = "" if broker_info.size_bytes is None else f" ({size_text(broker_info.size_bytes)})"
             print(
-                f"{count_text(one.replicas, 'replica')}{size} of broker {broker} move to others", flush=True
+                f"{count_text(broker_info.replicas, 'replica')}{size} of broker {broker} move to others",
+                flush=True,
             )
         if wait:
-            _watch(session, broker, lambda: _until_empty(session, admin, broker, was_live=one.is_live))
-        _say_drained(session, admin.look(), broker, done=wait, was_live=one.is_live)
+            _watch(
+                session, broker, lambda: _until_empty(session, admin, broker, was_live=broker_info.is_live)
+            )
+        _say_drained(session, admin.look(), broker, done=wait, was_live=broker_info.is_live)
 
 
 def add(session: Session, broker: Broker, wait: Wait = True) -> None:
@@ -83,11 +88,11 @@ def add(session: Session, broker: Broker, wait: Wait = True) -> None:
     """
     with _admin(session) as admin:
         found = admin.look()
-        one = _known(found, broker)
-        if not one.is_live:
+        broker_info = _known(found, broker)
+        if not broker_info.is_live:
             raise CommandError(f"broker {broker} is dead: start it first, then add it")
-        if _is_leaving(one):
-            admin.set_draining(broker, (one.host, one.port), value=False)
+        if _is_leaving(broker_info):
+            admin.set_draining(broker, (broker_info.host, broker_info.port), value=False)
             leaving = {place: None for place, each in found.moving.items() if broker in each.removing}
             if leaving:
                 admin.reassign(leaving)  # those that have gone too far are refused, and come back later
@@ -144,7 +149,7 @@ def _until_empty(session: Session, admin: "ClusterAdmin", broker: int, *, was_li
                 return
             done, total = emptying.progress(found)
             bar.show(done, total, f"{count_text(len(left), 'replica')} to go" if known else "no answer")
-            moves = any(broker in one.removing for one in found.moving.values())
+            moves = any(broker in replicas.removing for replicas in found.moving.values())
             if moves or not (found.trouble or (not known and not left)):
                 stuck_since = None
             else:
@@ -156,8 +161,8 @@ def _until_empty(session: Session, admin: "ClusterAdmin", broker: int, *, was_li
 
 def _stuck(found: "ClusterInfo", broker: int, left: int) -> CommandError:
     if not left:
-        one = found.brokers.get(broker)
-        if one is None or not one.is_live:
+        broker_info = found.brokers.get(broker)
+        if broker_info is None or not broker_info.is_live:
             does, advice = "died", "start it again, and do not throw away its data"
         elif _is_silent(found, broker):
             does, advice = "does not answer", "do not stop it"
@@ -179,12 +184,12 @@ def _until_filled(session: Session, admin: "ClusterAdmin", broker: int) -> None:
     with Bar(f"filling broker {broker}", quiet=session.json) as bar:
         while True:
             found = admin.look()
-            coming = [place for place, one in found.moving.items() if broker in one.adding]
+            coming = [place for place, replicas in found.moving.items() if broker in replicas.adding]
             if not coming:
                 return
             copied = [found.copied(place) for place in coming]
             bar.show(
-                sum(one.done_bytes for one in copied),
+                sum(progress.done_bytes for progress in copied),
                 sum(one.total_bytes for one in copied),
                 f"{count_text(len(coming), 'replica')} on the way",
             )
@@ -200,7 +205,7 @@ def _spread(admin: "ClusterAdmin", broker: int) -> None:
     while not found.on(broker) and share_for(found, broker) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
         found = admin.look()
-    if any(broker in one.adding for one in found.moving.values()):
+    if any(broker in replicas.adding for replicas in found.moving.values()):
         return
     targets: dict[TopicPartition, tuple[int, ...]] = share_for(found, broker)
     if targets:
@@ -217,33 +222,33 @@ def print_brokers(found: "ClusterInfo") -> None:
         ("id", "host", "rack", "state", "replicas", "leaders", "size", ""),
         [
             (
-                one.id,
-                f"{one.host}:{one.port}" if one.host else None,
-                one.rack,
-                str(one.state),
-                one.replicas,
-                one.leaders,
-                None if one.size_bytes is None else size_text(one.size_bytes),
-                "controller" if one.controller else "",
+                broker.id,
+                f"{broker.host}:{broker.port}" if broker.host else None,
+                broker.rack,
+                str(broker.state),
+                broker.replicas,
+                broker.leaders,
+                None if broker.size_bytes is None else size_text(broker.size_bytes),
+                "controller" if broker.controller else "",
             )
-            for one in found.brokers.values()
+            for broker in found.brokers.values()
         ],
     )
 
 
-def broker_json(one: "BrokerInfo") -> dict[str, Any]:
+def broker_json(broker: "BrokerInfo") -> dict[str, Any]:
     return {
-        "id": one.id,
-        "host": one.host or None,
-        "port": one.port if one.port >= 0 else None,
-        "rack": one.rack,
-        "host_label": one.machine,
-        "state": str(one.state),
-        "controller": one.controller,
-        "replicas": one.replicas,
-        "leaders": one.leaders,
-        "size_bytes": one.size_bytes,
-        "free_bytes": one.free_bytes,
+        "id": broker.id,
+        "host": broker.host or None,
+        "port": broker.port if broker.port >= 0 else None,
+        "rack": broker.rack,
+        "host_label": broker.machine,
+        "state": str(broker.state),
+        "controller": broker.controller,
+        "replicas": broker.replicas,
+        "leaders": broker.leaders,
+        "size_bytes": broker.size_bytes,
+        "free_bytes": broker.free_bytes,
     }
 
 
@@ -259,33 +264,33 @@ def _say_drained(session: Session, found: "ClusterInfo", broker: int, *, done: b
         print(f"all that broker {broker} held is on other brokers again, and the cluster has forgotten it")
 
 
-def _is_leaving(one: "BrokerInfo") -> bool:
+def _is_leaving(broker: "BrokerInfo") -> bool:
     from penstock.client.admin.cluster_info import BrokerState
 
-    return one.state in (BrokerState.DRAINING, BrokerState.DRAINED)
+    return broker.state in (BrokerState.DRAINING, BrokerState.DRAINED)
 
 
 def _is_silent(found: "ClusterInfo", broker: int) -> bool:
     from penstock.client.admin.cluster_info import BrokerState
 
-    one = found.brokers.get(broker)
-    return one is not None and one.state is BrokerState.SILENT
+    broker_info = found.brokers.get(broker)
+    return broker_info is not None and broker_info.state is BrokerState.SILENT
 
 
 def _tells_what_it_holds(found: "ClusterInfo", broker: int) -> bool:
     """In this look: what metadata hides only the broker can tell."""
-    one = found.brokers.get(broker)
-    return one is not None and one.is_live and one.size_bytes is not None
+    broker_info = found.brokers.get(broker)
+    return broker_info is not None and broker_info.is_live and broker_info.size_bytes is not None
 
 
 def _known(found: "ClusterInfo", broker: int) -> "BrokerInfo":
-    one = found.brokers.get(broker)
-    if one is None:
+    broker_info = found.brokers.get(broker)
+    if broker_info is None:
         known = ", ".join(map(str, found.brokers))
         raise CommandError(
             f"there is no broker {broker}, only {known}: start it with `penstock broker --id {broker} …`"
         )
-    return one
+    return broker_info
 
 
 def _admin(session: Session) -> "ClusterAdmin":

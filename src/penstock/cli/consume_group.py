@@ -81,7 +81,7 @@ class GroupRows:
             self._empty_since = now
         if now - self._empty_since < _SETTLED_SECONDS:
             return False
-        return all(one.state == "stable" for one in self._admin.describe_groups([self._group]))
+        return all(group.state == "stable" for group in self._admin.describe_groups([self._group]))
 
     def read(self, timeout: float) -> Iterator[ConsoleRow]:
         messages = self._consumer.receive_many(min(_TAKEN_AT_ONCE, self._left), timeout)

@@ -43,21 +43,24 @@ def list_(session: Session) -> None:
         print_json(
             [
                 {
-                    "topic": one.topic,
-                    "group": one.group,
-                    "dead_letters": one.name,
-                    "waiting": one.waiting,
-                    "replayed": one.replayed,
-                    "retrying": 0 if one.retries is None else one.retries.waiting,
-                    "due_ms": None if one.retries is None else one.retries.due_ms,
+                    "topic": letters.topic,
+                    "group": letters.group,
+                    "dead_letters": letters.name,
+                    "waiting": letters.waiting,
+                    "replayed": letters.replayed,
+                    "retrying": 0 if letters.retries is None else letters.retries.waiting,
+                    "due_ms": None if letters.retries is None else letters.retries.due_ms,
                 }
-                for one in found
+                for letters in found
             ]
         )
     elif found:
         print_table(
             ("topic", "group", "waiting", "replayed", "retrying", "due"),
-            [(one.topic, one.group, one.waiting, one.replayed, *_retrying(one.retries)) for one in found],
+            [
+                (letters.topic, letters.group, letters.waiting, letters.replayed, *_retrying(letters.retries))
+                for letters in found
+            ],
         )
     else:
         print("no dead letters; consumers with retry=Retry(dead_letter=True) put there what never works")

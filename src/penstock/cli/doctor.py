@@ -53,9 +53,9 @@ def doctor(
     findings += archive_findings(host, console_port)
     findings += data_findings(data_dir)
     findings += system_findings()
-    counts = {level: sum(1 for one in findings if one.level is level) for level in Level}
+    counts = {level: sum(1 for finding in findings if finding.level is level) for level in Level}
     if session.json:
-        print_json({"ok": not counts[Level.FAIL], "findings": [one.as_json() for one in findings]})
+        print_json({"ok": not counts[Level.FAIL], "findings": [finding.as_json() for finding in findings]})
     else:
         print_findings(findings)
         if not counts[Level.FAIL] and not counts[Level.WARN]:

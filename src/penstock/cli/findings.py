@@ -10,7 +10,7 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def print_findings(findings: Sequence[Finding]) -> None:
     """One line per finding, and one below it for what to do: a table would cut the advice."""
-    width = max(len(one.check) for one in findings)
+    width = max(len(finding.check) for finding in findings)
     if not sys.stdout.isatty():
         for one in findings:
             print(f"{one.level:<4}  {one.check:<{width}}  {one.found}")

@@ -28,21 +28,21 @@ def register(app: typer.Typer) -> None:
 def list_(session: Session) -> None:
     """Every consumer group: its state, its members, and how far behind it is."""
     admin = _admin(session)
-    kinds = {one.name: one.kind for one in admin.groups()}
+    kinds = {group.name: group.kind for group in admin.groups()}
     found = admin.describe_groups(list(kinds))
     if session.json:
         print_json(
             [
                 {
-                    "group": one.name,
-                    "state": one.state,
-                    "kind": kinds[one.name],
-                    "members": len(one.members),
-                    "topics": one.topics,
-                    "lag": one.lag,
-                    "retrying": one.retrying,
+                    "group": group.name,
+                    "state": group.state,
+                    "kind": kinds[group.name],
+                    "members": len(group.members),
+                    "topics": group.topics,
+                    "lag": group.lag,
+                    "retrying": group.retrying,
                 }
-                for one in found
+                for group in found
             ]
         )
     elif found:
@@ -50,14 +50,14 @@ def list_(session: Session) -> None:
             ("group", "state", "members", "topics", "lag", "retrying"),
             [
                 (
-                    one.name,
-                    state_text(one.state),
-                    len(one.members),
-                    ",".join(one.topics) or "-",
-                    one.lag,
-                    one.retrying,
+                    group.name,
+                    state_text(group.state),
+                    len(group.members),
+                    ",".join(group.topics) or "-",
+                    group.lag,
+                    group.retrying,
                 )
-                for one in found
+                for group in found
             ],
         )
     else:
@@ -91,22 +91,22 @@ def describe(session: Session, group: Group) -> None:
     for topic in found.deleted_topics:
         print(f"topic {topic} was deleted; what was committed for it expires")
     if found.never_read:
-        size = sum(one.lag for one in found.never_read)
+        size = sum(offset.lag for offset in found.never_read)
         where = count_text(len(found.never_read), "partition")
         print(f"never read: {size:,} of the lag, in {where} for which nothing was ever committed")
-    for one in retries:
-        print(f"retries: {retries_text(one)}")
+    for retry in retries:
+        print(f"retries: {retries_text(retry)}")
     if found.lag:
         print(f"`penstock why {found.name}` tells why it lags")
 
 
 def _partition_rows(found: "GroupInfo") -> list[tuple[Cell, ...]]:
-    members = {one.id: one for one in found.members}
+    members = {member.id: member for member in found.members}
     rows: list[tuple[Cell, ...]] = []
-    for one in found.offsets:
-        owner = members.get(one.member or "")
+    for offset in found.offsets:
+        owner = members.get(offset.member or "")
         read_by = (owner.client_id, owner.host) if owner else (None, None)
-        rows.append((one.topic, one.partition, one.committed, one.latest, one.lag, *read_by))
+        rows.append((offset.topic, offset.partition, offset.committed, offset.latest, offset.lag, *read_by))
     return rows
 
 
@@ -144,29 +144,29 @@ def _as_json(found: "GroupInfo") -> dict[str, Any]:
         "coordinator": found.coordinator,
         "assignor": found.assignor or None,
         "lag": found.lag,
-        "never_read": sum(one.lag for one in found.never_read),
+        "never_read": sum(offset.lag for offset in found.never_read),
         "retrying": found.retrying,
         "members": [
             {
-                "id": one.id,
-                "client_id": one.client_id,
-                "host": one.host,
-                "instance_id": one.instance_id,
-                "partitions": [{"topic": topic, "partition": index} for topic, index in one.partitions],
+                "id": member.id,
+                "client_id": member.client_id,
+                "host": member.host,
+                "instance_id": member.instance_id,
+                "partitions": [{"topic": topic, "partition": index} for topic, index in member.partitions],
             }
-            for one in found.members
+            for member in found.members
         ],
         "partitions": [
             {
-                "topic": one.topic,
-                "partition": one.partition,
-                "committed": one.committed,
-                "earliest": one.earliest,
-                "latest": one.latest,
-                "lag": one.lag,
-                "member": one.member,
+                "topic": offset.topic,
+                "partition": offset.partition,
+                "committed": offset.committed,
+                "earliest": offset.earliest,
+                "latest": offset.latest,
+                "lag": offset.lag,
+                "member": offset.member,
             }
-            for one in found.offsets
+            for offset in found.offsets
         ],
         "deleted_topics": list(found.deleted_topics),
     }

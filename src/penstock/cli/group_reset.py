@@ -125,7 +125,7 @@ def _topics_of(admin: "Admin", group: str) -> list[str]:
     from penstock.client.retry.policy import retry_topic
 
     found = admin.describe_group(group)
-    read = {one.topic for one in found.offsets if one.committed is not None}
+    read = {offset.topic for offset in found.offsets if offset.committed is not None}
     there = sorted(topic for topic in read if not topic.endswith(retry_topic("", group)))
     if not there:
         raise CommandError(f"group {group} has committed nothing: name the topic to begin in with --topic")

@@ -25,12 +25,12 @@ class Emptying:
             self._sizes[place] = max(found.size_of(place), _REPLICA_BYTES_MIN)
         done = 0
         for place, size in self._sizes.items():
-            one = found.partitions.get(place)
+            replicas = found.partitions.get(place)
             if place not in held:
                 done += size
-            elif one is None:
+            elif replicas is None:
                 continue  # metadata hides it
-            elif self._broker in one.removing and one.adding:
+            elif self._broker in replicas.removing and replicas.adding:
                 copied = found.copied(place)
                 done += size * copied.done_bytes // max(copied.total_bytes, 1)
         return Progress(done, sum(self._sizes.values()))
@@ -44,13 +44,17 @@ def share_for(found: "ClusterInfo", broker: int) -> dict[TopicPartition, tuple[i
     from penstock.coordination.nodes import PartitionState
 
     takers = [
-        one.id for one in found.brokers.values() if one.state is BrokerState.IN_SERVICE or one.id == broker
+        broker_info.id
+        for broker_info in found.brokers.values()
+        if broker_info.state is BrokerState.IN_SERVICE or broker_info.id == broker
     ]
     places = {one.id: BrokerLocation(one.rack, one.machine) for one in found.brokers.values()}
     states = {
-        (place.topic.encode(), place.partition): PartitionState(one.replicas, one.in_sync, one.leader)
-        for place, one in found.partitions.items()
-        if not one.is_moving
+        (place.topic.encode(), place.partition): PartitionState(
+            partition.replicas, partition.in_sync, partition.leader
+        )
+        for place, partition in found.partitions.items()
+        if not partition.is_moving
     }
     wanted = fill(states, [broker], Fleet(takers, places))
     return {TopicPartition(topic.decode(), number): target for (topic, number), target in wanted.items()}

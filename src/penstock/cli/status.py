@@ -103,12 +103,12 @@ class Outlook:
         """Every partition has its leader and all its replicas in sync, where they belong, as many as it is to have; and
         every broker answers."""
         found = self.found
-        silent = any(one.state is BrokerState.SILENT for one in found.brokers.values())
+        silent = any(broker.state is BrokerState.SILENT for broker in found.brokers.values())
         return not (found.offline or found.under_replicated or found.incomplete or self._moves or silent)
 
     @property
     def _left_bytes(self) -> int:
-        return sum(one.total_bytes - one.done_bytes for one in self._moves.values())
+        return sum(move.total_bytes - move.done_bytes for move in self._moves.values())
 
     @property
     def left_seconds(self) -> float | None:
@@ -135,8 +135,8 @@ class Outlook:
             print(found.trouble)
 
     def _print_moves(self) -> None:
-        done = sum(one.done_bytes for one in self._moves.values())
-        total = sum(one.total_bytes for one in self._moves.values())
+        done = sum(move.done_bytes for move in self._moves.values())
+        total = sum(progress.total_bytes for progress in self._moves.values())
         print(
             f"{count_text(len(self._moves), 'partition')} on the move: {bar_text(done, total)}, "
             f"{size_text(done)} of {size_text(total)}, {left_text(self.left_seconds)}"
@@ -154,7 +154,7 @@ class Outlook:
         left = self.left_seconds
         return {
             "id": found.id,
-            "brokers": [broker_json(one) for one in found.brokers.values()],
+            "brokers": [broker_json(broker) for broker in found.brokers.values()],
             **self.partitions_json(),
             "time_left_s": None if left is None else round(left, 1),
             "trouble": found.trouble or None,

@@ -44,8 +44,11 @@ def planned(found: "ClusterInfo", topic: str, count: int) -> "dict[TopicPartitio
     from penstock.client.admin.cluster_info import BrokerState
     from penstock.controller.placement import BrokerLocation, best, machine_count
 
-    takers = [one.id for one in found.brokers.values() if one.state is BrokerState.IN_SERVICE]
-    stands = {one.id: BrokerLocation(one.rack, one.machine) for one in found.brokers.values()}
+    takers = [broker.id for broker in found.brokers.values() if broker.state is BrokerState.IN_SERVICE]
+    stands = {
+        broker_info.id: BrokerLocation(broker_info.rack, broker_info.machine)
+        for broker_info in found.brokers.values()
+    }
     most = machine_count(takers, stands)
     if count > most:
         raise CommandError(
@@ -54,12 +57,14 @@ def planned(found: "ClusterInfo", topic: str, count: int) -> "dict[TopicPartitio
         )
     loads = Counter(one for each in found.partitions.values() for one in each.target)
     targets = {}
-    for place, one in found.partitions.items():
-        if place.topic != topic or len(one.target) == count:
+    for place, partition in found.partitions.items():
+        if place.topic != topic or len(partition.target) == count:
             continue
         # The leader stays, and those in sync before the others; their order says who is preferred.
-        staying = sorted(one.target, key=lambda each: (each != one.leader, each not in one.in_sync))[:count]
-        target = [each for each in one.target if each in staying]
+        staying = sorted(
+            partition.target, key=lambda each: (each != partition.leader, each not in partition.in_sync)
+        )[:count]
+        target = [each for each in partition.target if each in staying]
         while len(target) < count:
             chosen = best(target, takers, stands, loads)
             if chosen is None:
@@ -81,7 +86,7 @@ def _until_done(session: Session, admin: "ClusterAdmin", topic: str) -> None:
                 return
             copied = [found.copied(place) for place in moving]
             bar.show(
-                sum(one.done_bytes for one in copied),
+                sum(progress.done_bytes for progress in copied),
                 sum(one.total_bytes for one in copied),
                 f"{count_text(len(moving), 'partition')} to go",
             )

@@ -55,10 +55,12 @@ def verify(
         return
     verdicts = _verdicts(session, topic)
     if session.json:
-        print_json({"identical": all(one.is_identical for one in verdicts), "partitions": _as_json(verdicts)})
+        print_json(
+            {"identical": all(verdict.is_identical for verdict in verdicts), "partitions": _as_json(verdicts)}
+        )
     else:
         _print(verdicts)
-    wrong = [one for one in verdicts if one.differences]
+    wrong = [verdict for verdict in verdicts if verdict.differences]
     unread = [one for one in verdicts if one.unread and not one.differences]
     if wrong:
         say_error(
@@ -124,9 +126,9 @@ def _print(verdicts: "list[Verdict]") -> None:
             (
                 name,
                 len(each),
-                max(len(one.compared) + len(one.unread) + _broken(one) for one in each),
-                sum(one.end - one.start for one in each),
-                size_text(sum(one.size_bytes for one in each)),
+                max(len(verdict.compared) + len(verdict.unread) + _broken(verdict) for verdict in each),
+                sum(verdict.end - verdict.start for verdict in each),
+                size_text(sum(verdict.size_bytes for verdict in each)),
                 _result(each),
             )
             for name, each in topics.items()
@@ -134,9 +136,9 @@ def _print(verdicts: "list[Verdict]") -> None:
     )
     lines = [
         *(
-            f"{one.place} differs at offset {what.offset} on broker {what.broker}: {what.why}"
-            for one in verdicts
-            for what in one.differences
+            f"{verdict.place} differs at offset {what.offset} on broker {what.broker}: {what.why}"
+            for verdict in verdicts
+            for what in verdict.differences
         ),
         *_unread_lines(verdicts),
     ]
@@ -149,9 +151,9 @@ def _print(verdicts: "list[Verdict]") -> None:
 def _unread_lines(verdicts: "list[Verdict]") -> list[str]:
     """One for each broker and reason: a broker that is missing is missed by all its partitions."""
     places: dict[tuple[int, str], list[TopicPartition]] = {}
-    for one in verdicts:
-        for broker, why in one.unread.items():
-            places.setdefault((broker, why), []).append(one.place)
+    for verdict in verdicts:
+        for broker, why in verdict.unread.items():
+            places.setdefault((broker, why), []).append(verdict.place)
     return [
         f"broker {broker} could not be read: {why} ({_named(each)})"
         for (broker, why), each in sorted(places.items())
@@ -162,12 +164,12 @@ def _named(places: "list[TopicPartition]") -> str:
     return str(places[0]) if len(places) == 1 else f"{places[0]} and {len(places) - 1} more partitions"
 
 
-def _broken(one: "Verdict") -> int:
-    return len({what.broker for what in one.differences} - set(one.compared))
+def _broken(verdict: "Verdict") -> int:
+    return len({what.broker for what in verdict.differences} - set(verdict.compared))
 
 
 def _result(each: "list[Verdict]") -> str:
-    differing = sum(bool(one.differences) for one in each)
+    differing = sum(bool(verdict.differences) for verdict in each)
     unread = sum(bool(one.unread) for one in each)
     if differing:
         return f"{differing} differ" if differing > 1 else "1 differs"
@@ -177,14 +179,14 @@ def _result(each: "list[Verdict]") -> str:
 def _as_json(verdicts: "list[Verdict]") -> list[dict[str, Any]]:
     return [
         {
-            "topic": one.place.topic,
-            "partition": one.place.partition,
-            "start": one.start,
-            "end": one.end,
-            "size_bytes": one.size_bytes,
-            "brokers": list(one.compared),
-            "differences": [what._asdict() for what in one.differences],
-            "unread": [{"broker": broker, "why": why} for broker, why in one.unread.items()],
+            "topic": verdict.place.topic,
+            "partition": verdict.place.partition,
+            "start": verdict.start,
+            "end": verdict.end,
+            "size_bytes": verdict.size_bytes,
+            "brokers": list(verdict.compared),
+            "differences": [what._asdict() for what in verdict.differences],
+            "unread": [{"broker": broker, "why": why} for broker, why in verdict.unread.items()],
         }
-        for one in verdicts
+        for verdict in verdicts
     ]

@@ -33,24 +33,24 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
             f"a broker runs on {data_dir}: stop it first, or compare replicas with `penstock verify`"
         )
     partitions = sorted(data_dir.glob("topics/*/Partition-*"))
-    total = sum(file.stat().st_size for one in partitions for file in one.glob("*.log"))
+    total = sum(file.stat().st_size for partition in partitions for file in partition.glob("*.log"))
     found: list[_Found] = []
     with Bar("checking", quiet=session.json) as bar:
-        for one in partitions:
+        for path in partitions:
             before = sum(each.size_bytes for each in found)
             wrong_here, done = check_partition(
-                one,
+                path,
                 clean=is_clean(data_dir),
-                compacted=is_compacted(one),
+                compacted=is_compacted(path),
                 progress=bar,
                 before=before,
                 total=total,
             )
-            number = int(one.name.rpartition("-")[2])
-            found.append(_Found(one.parent.name, number, done, wrong_here))
-    wrong = [one for one in found if one.wrong]
+            number = int(path.name.rpartition("-")[2])
+            found.append(_Found(path.parent.name, number, done, wrong_here))
+    wrong = [path for path in found if path.wrong]
     if session.json:
-        print_json({"sound": not wrong, "partitions": [one._asdict() for one in found]})
+        print_json({"sound": not wrong, "partitions": [path._asdict() for path in found]})
     else:
         topics: dict[str, list[_Found]] = {}
         for each in found:
@@ -61,8 +61,8 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
                 (
                     name,
                     len(each),
-                    size_text(sum(one.size_bytes for one in each)),
-                    f"{damaged} damaged" if (damaged := sum(bool(one.wrong) for one in each)) else "sound",
+                    size_text(sum(path.size_bytes for path in each)),
+                    f"{damaged} damaged" if (damaged := sum(bool(path.wrong) for path in each)) else "sound",
                 )
                 for name, each in topics.items()
             ],

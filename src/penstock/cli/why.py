@@ -63,9 +63,9 @@ def why(
                 "seconds": round(watch.seconds, 3),
                 "lag": watch.last.lag,
                 "lag_before": watch.first.lag,
-                "never_read": sum(one.lag for one in watch.last.never_read),
+                "never_read": sum(offset.lag for offset in watch.last.never_read),
                 "retries": retries_json(retries),
-                "findings": [one.as_json() for one in findings],
+                "findings": [finding.as_json() for finding in findings],
                 "partitions": [_as_json(flow) for flow in watch.flows],
             }
         )
@@ -101,7 +101,7 @@ def _is_listed(admin: "Admin", group: str) -> bool:
     from penstock.client.errors import ClientError
 
     try:
-        return any(one.name == group for one in admin.groups())
+        return any(summary.name == group for summary in admin.groups())
     except ClientError:
         return True
 

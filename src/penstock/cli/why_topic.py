@@ -19,30 +19,30 @@ def tell(admin: "Admin", cluster: "ClusterAdmin", name: str, *, json: bool) -> N
             {
                 "topic": name,
                 "partitions": len(topic.partitions),
-                "offline": [one.index for one in topic.offline],
-                "under_min_isr": [one.index for one in topic.short],
-                "under_replicated": [one.index for one in topic.under_replicated],
+                "offline": [partition.index for partition in topic.offline],
+                "under_min_isr": [partition.index for partition in topic.short],
+                "under_replicated": [partition.index for partition in topic.under_replicated],
                 "moving": [
                     {
-                        "partition": one.index,
-                        "adding": list(one.adding),
-                        "removing": list(one.removing),
-                        "done_bytes": one.copied.done_bytes,
-                        "total_bytes": one.copied.total_bytes,
+                        "partition": move.index,
+                        "adding": list(move.adding),
+                        "removing": list(move.removing),
+                        "done_bytes": move.copied.done_bytes,
+                        "total_bytes": move.copied.total_bytes,
                     }
-                    for one in topic.moving
+                    for move in topic.moving
                 ],
                 "retired": [
                     {
-                        "partition": one.index,
-                        "limit": one.limit,
-                        "into": one.into,
-                        "left": one.left,
-                        "hidden": one.hidden,
+                        "partition": retired.index,
+                        "limit": retired.limit,
+                        "into": retired.into,
+                        "left": retired.left,
+                        "hidden": retired.hidden,
                     }
-                    for one in topic.retired
+                    for retired in topic.retired
                 ],
-                "findings": [one.as_json() for one in findings],
+                "findings": [finding.as_json() for finding in findings],
             }
         )
         return
@@ -53,14 +53,14 @@ def health(admin: "Admin", cluster: "ClusterAdmin", name: str) -> TopicHealth:
     from penstock.client.admin.topics import RETIRE_TO
     from penstock.client.raw import RawError
 
-    partitions = next(one.partitions for one in admin.topics() if one.name == name)
-    groups = admin.describe_groups([one.name for one in admin.groups()])
+    partitions = next(topic.partitions for topic in admin.topics() if topic.name == name)
+    groups = admin.describe_groups([group.name for group in admin.groups()])
     moving, retired, unknown = [], [], ""
     try:
         found = cluster.look()
-        for place, one in found.moving.items():
+        for place, replicas in found.moving.items():
             if place.topic == name:
-                moving.append(Move(place.partition, one.adding, one.removing, found.copied(place)))
+                moving.append(Move(place.partition, replicas.adding, replicas.removing, found.copied(place)))
         staying = admin.own_configs(name).get(RETIRE_TO)
         if staying is not None:
             retired = cluster.retired(found, name, int(staying))
@@ -71,7 +71,7 @@ def health(admin: "Admin", cluster: "ClusterAdmin", name: str) -> TopicHealth:
         partitions,
         frozenset(admin.live_brokers()),
         int(admin.setting_of_topic(name, "min.insync.replicas")),
-        tuple(sorted(one.name for one in groups if name in one.topics)),
+        tuple(sorted(group.name for group in groups if name in group.topics)),
         tuple(moving),
         tuple(retired),
         unknown,

@@ -172,38 +172,38 @@ class Pump:
                     )
                 self._poll_until(one, deadline)
 
-    def _poll_until(self, one: Awaited, deadline: float) -> None:
+    def _poll_until(self, awaited: Awaited, deadline: float) -> None:
         """Poll ourselves if nobody does: what another thread takes in, it takes in for us too."""
         with Undisturbed():
             if self._polling.acquire(timeout=0.001):
                 under_way = len(self.raw)
-                if one.done():
+                if awaited.done():
                     self._polling.release()
                 else:
                     self._poll(self.raw.poll, max(0.0, min(_POLL_SECONDS, deadline - time.monotonic())))
-                    if not under_way and not one.done():
-                        one.give_up()  # nothing is under way: its report was lost with what a callback raised
+                    if not under_way and not awaited.done():
+                        awaited.give_up()  # nothing is under way: its report was lost with what a callback raised
         self.run_callbacks()
 
-    def note_failure(self, one: Awaited) -> None:
+    def note_failure(self, awaited: Awaited) -> None:
         with self._counting:
-            one.untold = self._telling
+            awaited.untold = self._telling
             self._failures_total += 1
             if len(self._failures) < _FAILURES_KEPT:
-                self._failures.append(one)
+                self._failures.append(awaited)
             else:
-                self._failures[-1] = one  # those before may be asked about, all of them
+                self._failures[-1] = awaited  # those before may be asked about, all of them
 
-    def seen(self, one: Awaited) -> None:
+    def seen(self, awaited: Awaited) -> None:
         """Its sender has asked what became of it: flush() need not tell."""
-        if not one.untold or not one.done():
+        if not awaited.untold or not awaited.done():
             return
         with self._counting:
-            if one.untold == self._telling:
-                one.untold = 0
+            if awaited.untold == self._telling:
+                awaited.untold = 0
                 self._failures_total -= 1
-                if one in self._failures:
-                    self._failures.remove(one)
+                if awaited in self._failures:
+                    self._failures.remove(awaited)
 
     def flush(self, timeout: float | None) -> None:
         deadline = deadline_for(timeout)

@@ -221,7 +221,7 @@ class Controller:
 
     async def _compare_suspects(self, waiting: Mapping[PartitionKey, PartitionState]) -> None:
         image = self._metadata.image
-        brokers = sorted({one for state in waiting.values() for one in state.suspects})
+        brokers = sorted({suspect for state in waiting.values() for suspect in state.suspects})
         checks = checks_of(image, brokers)
         ends: dict[int, LogEnds] = {}
 
@@ -230,7 +230,11 @@ class Controller:
             chosen = {}
             for key, state in waiting.items():
                 if states.get(key) == state:
-                    known = {one: ends[one][key] for one in state.suspects if key in ends.get(one, {})}
+                    known = {
+                        suspect: ends[suspect][key]
+                        for suspect in state.suspects
+                        if key in ends.get(suspect, {})
+                    }
                     if len(known) == len(state.suspects) or (
                         known and self._gives_up(current, key, ends, brokers)
                     ):
@@ -286,22 +290,22 @@ class Controller:
             results.clear()
             changed: dict[PartitionKey, PartitionState] = {}
             members: set[int] = set()
-            for one in wanted:
-                topic = image.topics_by_id.get(one.topic_id)
+            for broker in wanted:
+                topic = image.topics_by_id.get(broker.topic_id)
                 result = (
-                    decide(image, leader, one, self.rules(topic)) if topic else ErrorCode.UNKNOWN_TOPIC_ID
+                    decide(image, leader, broker, self.rules(topic)) if topic else ErrorCode.UNKNOWN_TOPIC_ID
                 )
                 results.append(result)
                 if isinstance(result, PartitionState):
-                    changed[one.topic_id, one.partition] = result
+                    changed[broker.topic_id, broker.partition] = result
                     members.update(result.isr)
-                    if topic and is_moving(topic.partitions[one.partition]) and not is_moving(result):
-                        moved.add((one.topic_id, one.partition))
+                    if topic and is_moving(topic.partitions[broker.partition]) and not is_moving(result):
+                        moved.add((broker.topic_id, broker.partition))
             return changed, checks_of(image, members)
 
         await self.rewrite(change)
         self._moved(len(moved))
-        if any(isinstance(one, PartitionState) and is_moving(one) for one in results):
+        if any(isinstance(result, PartitionState) and is_moving(result) for result in results):
             self.wake()  # it may go on now
         return results
 

@@ -57,7 +57,7 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     """The partition's next state; the very same object when nothing has to change."""
     least = rules.least(state)
     trusted = _without(state.isr, world.unsettled)
-    isr = tuple(one for one in trusted if one in world.live)
+    isr = tuple(broker for broker in trusted if broker in world.live)
     isr = _without_stopping(isr, world, least)
     eligible = _without(state.eligible, world.unsettled)
     eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < least else ()
@@ -96,19 +96,19 @@ def needs_log_ends(state: PartitionState, world: World) -> bool:
         and not state.isr
         and not state.eligible
         and len(state.suspects) > 1
-        and all(one in world.live and one not in world.unsettled for one in state.suspects)
+        and all(suspect in world.live and suspect not in world.unsettled for suspect in state.suspects)
     )
 
 
 def lead_by_log_end(state: PartitionState, ends: Mapping[int, tuple[int, int]]) -> PartitionState:
     """The suspect with the most leads; `ends` has (last epoch, log end) of each that could tell."""
-    best = max(ends, key=lambda one: (*ends[one], -state.replicas.index(one)))
+    best = max(ends, key=lambda broker: (*ends[broker], -state.replicas.index(broker)))
     return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=())
 
 
 def with_isr(state: PartitionState, isr: tuple[int, ...], rules: Rules) -> PartitionState:
     """What the leader asked for: who leaves stays eligible while too few are left to commit anything."""
-    left = tuple(one for one in state.isr if one not in isr)
+    left = tuple(broker for broker in state.isr if broker not in isr)
     if len(isr) >= rules.least(state):
         return replace(state, isr=isr, eligible=(), suspects=())
     return replace(state, isr=isr, eligible=_without(_joined(state.eligible, left), isr), suspects=())
@@ -118,9 +118,9 @@ def _elect(state: PartitionState, isr: tuple[int, ...], eligible: tuple[int, ...
     if state.leader in isr and not (state.leader in world.stopping and len(isr) > 1):
         return state.leader
     for candidates in (_without(isr, world.stopping), isr, eligible):
-        for one in state.replicas:
-            if one in candidates and one in world.live:
-                return one
+        for replica in state.replicas:
+            if replica in candidates and replica in world.live:
+                return replica
     return NOBODY
 
 
@@ -137,18 +137,18 @@ def _lone_suspect(suspects: tuple[int, ...], world: World) -> int:
 
 def _all_are_back(suspects: tuple[int, ...], world: World) -> bool:
     """Then the ends of their logs decide, and nothing need be lost."""
-    return bool(suspects) and all(one in world.live for one in suspects)
+    return bool(suspects) and all(suspect in world.live for suspect in suspects)
 
 
 def least_loss(state: PartitionState, suspects: tuple[int, ...], world: World) -> int:
     """A suspect may have lost its end, the others lack what was committed since they fell behind."""
-    live = [one for one in state.replicas if one in world.live]
-    lagging = [one for one in live if one not in world.unsettled]
-    return next(iter((*(one for one in live if one in suspects), *lagging, *live)), NOBODY)
+    live = [replica for replica in state.replicas if replica in world.live]
+    lagging = [broker for broker in live if broker not in world.unsettled]
+    return next(iter((*(broker for broker in live if broker in suspects), *lagging, *live)), NOBODY)
 
 
 def _without(members: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...]:
-    return tuple(one for one in members if one not in gone)
+    return tuple(member for member in members if member not in gone)
 
 
 def _joined(members: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:

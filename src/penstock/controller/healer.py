@@ -136,7 +136,7 @@ class Healer:
     def _note_gone(self, image: ClusterImage, now: float) -> float | None:
         """Keep count of who is gone; returns after how long the next grace ends."""
         gone = _gone(image)
-        self._gone_since = {one: self._gone_since.get(one, now) for one in gone}
+        self._gone_since = {broker: self._gone_since.get(broker, now) for broker in gone}
         ends = [since + self._grace_s - now for since in self._gone_since.values()]
         return min((end for end in ends if end > 0), default=None)
 
@@ -147,9 +147,9 @@ class Healer:
     def _lost(self, image: ClusterImage, now: float) -> list[int]:
         """Gone for too long, or unregistered for good."""
         return [
-            one
-            for one, since in self._gone_since.items()
-            if one not in image.lives or now - since >= self._grace_s
+            broker
+            for broker, since in self._gone_since.items()
+            if broker not in image.lives or now - since >= self._grace_s
         ]
 
     # -- replicas --------------------------------------------------------------------------------------------
@@ -170,9 +170,11 @@ class Healer:
             targets = _filling(states, Fleet(able, places_of(image)))
         rest_s = None
         if targets:
-            roomy = await self._roomy(image, {one for target in targets.values() for one in target} & {*able})
+            roomy = await self._roomy(
+                image, {broker for target in targets.values() for broker in target} & {*able}
+            )
             if not roomy.issuperset(able):
-                fewer = [one for one in able if one in roomy]
+                fewer = [broker_info for broker_info in able if broker_info in roomy]
                 wished, (targets, left) = targets, self._mended(image, states, leaving, fewer)
                 rest_s = _FULL_SECONDS
                 if leaving and any(targets.get(key) is None for key in wished):
@@ -201,15 +203,15 @@ class Healer:
     async def _roomy(self, image: ClusterImage, brokers: Collection[int]) -> set[int]:
         """Those of all that may be given replicas, without the ones that should get some and have no room."""
         roomy = set(image.brokers)
-        for one in sorted(brokers):
+        for broker in sorted(brokers):
             try:
-                total, usable = await self._ask_disk(image.brokers[one])
+                total, usable = await self._ask_disk(image.brokers[broker])
             except (OSError, TimeoutError, PenstockError, KeyError) as error:
-                logger.info("broker %d does not tell how full its disk is: %s", one, error)
-                roomy.discard(one)
+                logger.info("broker %d does not tell how full its disk is: %s", broker, error)
+                roomy.discard(broker)
                 continue
             if total > 0 and usable * 100 < total * self.config.penstock_disk_free_percent_min:
-                roomy.discard(one)
+                roomy.discard(broker)
         return roomy
 
     async def _begin(self, targets: Targets, planned: Mapping[PartitionKey, PartitionState]) -> int:
@@ -263,13 +265,17 @@ def _preferred(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState],
 
 
 def _gone(image: ClusterImage) -> list[int]:
-    replicas = {one for state in states_of(image).values() for one in state.target}
+    replicas = {broker for state in states_of(image).values() for broker in state.target}
     return sorted((replicas | set(image.lives)) - set(image.brokers))
 
 
 def _able(image: ClusterImage, draining: Collection[int]) -> list[int]:
     """Who may be given replicas."""
-    return [one for one in sorted(image.brokers) if one not in draining and not image.brokers[one].stopping]
+    return [
+        broker
+        for broker in sorted(image.brokers)
+        if broker not in draining and not image.brokers[broker].stopping
+    ]
 
 
 def _wanted(image: ClusterImage) -> dict[PartitionKey, int]:
@@ -294,5 +300,5 @@ def _is_complete(topic: Topic) -> bool:
 def _filling(states: Mapping[PartitionKey, PartitionState], fleet: Fleet) -> Targets:
     if any(is_moving(state) for state in states.values()):
         return {}  # one plan at a time
-    used = {one for state in states.values() for one in state.replicas}
-    return fill(states, [one for one in fleet.takers if one not in used], fleet)
+    used = {replica for state in states.values() for replica in state.replicas}
+    return fill(states, [taker for taker in fleet.takers if taker not in used], fleet)

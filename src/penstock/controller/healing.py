@@ -33,7 +33,7 @@ class Fleet:
 
 def loads_of(states: States) -> Counter[int]:
     """How many replicas each broker has, once nothing moves any more."""
-    return Counter(one for state in states.values() for one in state.target)
+    return Counter(broker for state in states.values() for broker in state.target)
 
 
 def mass_loss(gone: Collection[int], known: Collection[int], percent_max: int) -> bool:
@@ -52,7 +52,7 @@ def vacate(states: States, leaving: Collection[int], fleet: Fleet, limit: int) -
     loads = loads_of(states)
     moving = sum(is_moving(state) for state in states.values())
     for key, state in states.items():
-        if state.leader < 0 or not any(one in leaving for one in state.target):
+        if state.leader < 0 or not any(broker in leaving for broker in state.target):
             continue
         target = _without(state.target, leaving, fleet, loads)
         if target == state.target:
@@ -71,9 +71,9 @@ def _without(
     target: tuple[int, ...], leaving: Collection[int], fleet: Fleet, loads: Counter[int]
 ) -> tuple[int, ...]:
     after = list(target)
-    for at, one in enumerate(target):
-        if one in leaving:
-            staying = [other for other in after if other != one]
+    for at, broker in enumerate(target):
+        if broker in leaving:
+            staying = [other for other in after if other != broker]
             chosen = best(
                 staying, [each for each in fleet.takers if each not in leaving], fleet.places, loads
             )
@@ -86,9 +86,9 @@ def stranded(states: States, leaving: Collection[int], fleet: Fleet) -> int:
     """How many partitions keep a replica on a broker that is lost or leaves, since nobody else can take it."""
     loads: Counter[int] = Counter()
     return sum(
-        any(one in leaving for one in _without(state.target, leaving, fleet, loads))
+        any(broker in leaving for broker in _without(state.target, leaving, fleet, loads))
         for state in states.values()
-        if state.leader >= 0 and any(one in leaving for one in state.target)
+        if state.leader >= 0 and any(broker in leaving for broker in state.target)
     )
 
 
@@ -130,7 +130,7 @@ def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:
     """Their share of all replicas, and of preferred leaders, for brokers that have none."""
     targets: Targets = {key: state.target for key, state in states.items() if state.leader >= 0}
     changed: dict[PartitionKey, None] = {}
-    loads = Counter(one for target in targets.values() for one in target)
+    loads = Counter(broker_info for target in targets.values() for broker_info in target)
     leads = Counter(target[0] for target in targets.values())
     share = sum(loads.values()) // max(len(fleet.takers), 1)
     lead_share = len(targets) // max(len(fleet.takers), 1)
@@ -138,7 +138,7 @@ def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:
         # Those with the most give first; whoever cannot (all of its partitions are there already) is passed over.
         donors = set(fleet.takers) - set(empty)
         while loads[newcomer] < share and donors:
-            donor = max(donors, key=lambda one: (loads[one], -one))
+            donor = max(donors, key=lambda broker: (loads[broker], -broker))
             key = (
                 _gift(targets, donor, newcomer, fleet, leads[newcomer] < lead_share)
                 if loads[donor] > share
@@ -149,7 +149,7 @@ def fill(states: States, empty: Collection[int], fleet: Fleet) -> Targets:
                 continue
             target = targets[key]
             leads.subtract(target[:1])
-            targets[key] = target = tuple(newcomer if one == donor else one for one in target)
+            targets[key] = target = tuple(newcomer if broker == donor else broker for broker in target)
             leads.update(target[:1])
             loads.subtract([donor])
             loads.update([newcomer])
@@ -163,7 +163,7 @@ def _gift(targets: Targets, donor: int, newcomer: int, fleet: Fleet, wants_lead:
     for key, target in targets.items():
         if donor not in target or newcomer in target:
             continue
-        staying = [one for one in target if one != donor]
+        staying = [broker for broker in target if broker != donor]
         if best(staying, [donor, newcomer], fleet.places, {newcomer: -1}) != newcomer:
             continue  # it would be less well spread over racks, or share a machine
         if (target[0] == donor) == wants_lead:

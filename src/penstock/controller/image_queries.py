@@ -26,7 +26,7 @@ def world_of(image: ClusterImage) -> World:
 
 
 def places_of(image: ClusterImage) -> BrokerLocations:
-    return {one.id: BrokerLocation(one.rack, one.machine) for one in image.brokers.values()}
+    return {broker.id: BrokerLocation(broker.rack, broker.machine) for broker in image.brokers.values()}
 
 
 def draining_in(image: ClusterImage) -> list[int]:
@@ -48,7 +48,9 @@ def states_of(image: ClusterImage) -> dict[PartitionKey, PartitionState]:
 def checks_of(image: ClusterImage, brokers: Collection[int]) -> list[Check]:
     """That none of these has begun anew."""
     return [
-        Check(nodes.life_path(one), image.lives[one].version) for one in sorted(brokers) if one in image.lives
+        Check(nodes.life_path(broker), image.lives[broker].version)
+        for broker in sorted(brokers)
+        if broker in image.lives
     ]
 
 
@@ -61,4 +63,4 @@ def moves_on(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], l
             after = grown(hand_over(state, world), world)
             if after is not state:
                 changed[key] = after
-    return changed, checks_of(image, {one for state in changed.values() for one in state.target})
+    return changed, checks_of(image, {broker for state in changed.values() for broker in state.target})

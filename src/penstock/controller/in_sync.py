@@ -46,12 +46,12 @@ def decide(image: ClusterImage, leader: int, wanted: WantedIsr, rules: Rules) ->
     if wanted.partition_epoch != state.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
     members = tuple(broker for broker, _ in wanted.isr)
-    if leader not in members or any(one not in state.replicas for one in members):
+    if leader not in members or any(member not in state.replicas for member in members):
         return ErrorCode.INVALID_REQUEST
     for broker, epoch in wanted.isr:
         if broker not in state.isr and not _may_join(image, broker, epoch):
             return ErrorCode.INELIGIBLE_REPLICA
-    ordered = tuple(one for one in state.replicas if one in members)
+    ordered = tuple(replica for replica in state.replicas if replica in members)
     return finish(with_isr(state, ordered, rules), world_of(image))
 
 

@@ -36,12 +36,12 @@ def is_moving(state: PartitionState) -> bool:
 
 def begin(state: PartitionState, target: Sequence[int]) -> PartitionState:
     """On the way to these replicas, in this order; also from the middle of another move."""
-    before = tuple(one for one in state.replicas if one not in state.adding)
+    before = tuple(replica for replica in state.replicas if replica not in state.adding)
     wanted = tuple(target)
     counting = (*state.isr, *state.eligible, *state.suspects)
     passing = tuple(one for one in state.adding if one not in wanted and one in counting)
-    adding = (*(one for one in wanted if one not in before), *passing)
-    removing = (*(one for one in before if one not in wanted), *passing)
+    adding = (*(broker for broker in wanted if broker not in before), *passing)
+    removing = (*(broker_info for broker_info in before if broker_info not in wanted), *passing)
     after = _with_replicas(state, (*wanted, *removing))
     return _changed(state, replace(after, adding=adding, removing=removing))
 
@@ -51,14 +51,14 @@ def cancel(state: PartitionState) -> PartitionState:
     if not is_moving(state):
         raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     # The order of before is not kept anywhere; those that were to go come last, as they do in `replicas`.
-    return begin(state, [one for one in state.replicas if one not in state.adding])
+    return begin(state, [replica for replica in state.replicas if replica not in state.adding])
 
 
 def hand_over(state: PartitionState, world: World) -> PartitionState:
     """Led by one that stays, where all of those are in sync and the leader goes; else the very same object."""
     if state.leader not in state.removing or not _all_have_come(state, world):
         return state
-    leader = next((one for one in state.target if one not in world.stopping), NOBODY)
+    leader = next((broker for broker in state.target if broker not in world.stopping), NOBODY)
     return state if leader == NOBODY else state.with_leader(leader)
 
 
@@ -80,12 +80,12 @@ def finish(asked: PartitionState, world: World) -> PartitionState:
 def _all_have_come(state: PartitionState, world: World) -> bool:
     if state.suspects or state.eligible:
         return False
-    return all(one in state.isr and _can_lead(one, world) for one in state.target)
+    return all(broker in state.isr and _can_lead(broker, world) for broker in state.target)
 
 
 def _with_replicas(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
     """Others are dropped: only those whose copies count for nothing."""
-    dropped = any(one not in replicas for one in state.replicas)
+    dropped = any(replica not in replicas for replica in state.replicas)
     return replace(state, replicas=replicas, leader_epoch=state.leader_epoch + dropped)
 
 
@@ -112,7 +112,7 @@ def prefer(state: PartitionState, world: World) -> PartitionState:
 
 def elect_unclean(state: PartitionState, world: World) -> PartitionState:
     """Led by whoever lives, at the price of what only others have; the very same object where nobody does."""
-    settled = replace(world, live=[one for one in world.live if one not in world.unsettled])
+    settled = replace(world, live=[broker for broker in world.live if broker not in world.unsettled])
     leader = least_loss(state, (*state.eligible, *state.suspects), settled)
     if state.leader != NOBODY or leader == NOBODY:
         return state

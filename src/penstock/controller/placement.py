@@ -57,7 +57,7 @@ def place(
         replicas = [ring[partition % count]]
         candidates = [ring[(partition + 1 + (shift + step) % others) % count] for step in range(count - 1)]
         while len(replicas) < replication_factor:
-            rank = {one: number for number, one in enumerate(candidates)}
+            rank = {candidate: number for number, candidate in enumerate(candidates)}
             chosen = best(replicas, candidates, places, rank)
             assert chosen is not None  # each takes one machine, and there are enough
             replicas.append(chosen)
@@ -70,31 +70,37 @@ def best(
 ) -> int | None:
     """Who should join these replicas: on another machine, in the rack that has fewest of them, then by `rank`."""
     taken = list(replicas)
-    machines = {_machine(one, places) for one in taken}
-    racks = Counter(places.get(one, _NOWHERE).rack for one in taken)
-    free = [one for one in candidates if one not in taken and _machine(one, places) not in machines]
+    machines = {_machine(broker_info, places) for broker_info in taken}
+    racks = Counter(places.get(broker, _NOWHERE).rack for broker in taken)
+    free = [
+        candidate
+        for candidate in candidates
+        if candidate not in taken and _machine(candidate, places) not in machines
+    ]
     return min(
-        free, key=lambda one: (racks[places.get(one, _NOWHERE).rack], rank.get(one, 0), one), default=None
+        free,
+        key=lambda broker: (racks[places.get(broker, _NOWHERE).rack], rank.get(broker, 0), broker),
+        default=None,
     )
 
 
 def alternating(brokers: Iterable[int], places: BrokerLocations) -> list[int]:
     """All brokers, each in another rack than the one before it as far as racks last, and so for machines."""
     racks: dict[str | None, dict[object, list[int]]] = {}
-    for one in brokers:
-        machines = racks.setdefault(places.get(one, _NOWHERE).rack, {})
-        machines.setdefault(_machine(one, places), []).append(one)
+    for broker in brokers:
+        machines = racks.setdefault(places.get(broker, _NOWHERE).rack, {})
+        machines.setdefault(_machine(broker, places), []).append(broker)
     ordered = sorted(racks.items(), key=lambda item: (item[0] is not None, item[0] or ""))
     return _in_turn([_in_turn(list(machines.values())) for _, machines in ordered])
 
 
 def machine_count(brokers: Iterable[int], places: BrokerLocations) -> int:
     """How many replicas a partition can have at most."""
-    return len({_machine(one, places) for one in brokers})
+    return len({_machine(broker, places) for broker in brokers})
 
 
 def _in_turn(rows: Sequence[Sequence[int]]) -> list[int]:
-    return [one for column in zip_longest(*rows) for one in column if one is not None]
+    return [broker for column in zip_longest(*rows) for broker in column if broker is not None]
 
 
 def _machine(broker: int, places: BrokerLocations) -> object:

@@ -87,7 +87,9 @@ class Retirer:
 
     async def _round(self) -> float | None:
         """Look at everything once; returns after how long to look again, if nothing happens before."""
-        retiring = [one.name for one in self._metadata.image.topics.values() if RETIRE_TO in one.configs]
+        retiring = [
+            topic.name for topic in self._metadata.image.topics.values() if RETIRE_TO in topic.configs
+        ]
         if not retiring:
             self._led_since.clear()
         if not self._is_active() or not retiring:
@@ -141,7 +143,7 @@ class Retirer:
         """Which of the newly led have been so for long enough."""
         now_ms = self._clock.now_ms()
         before = self._led_since.pop(topic.id, {})
-        since = {one: before.get(one, now_ms) for one in newly_led(topic).items()}
+        since = {broker: before.get(broker, now_ms) for broker in newly_led(topic).items()}
         if since:
             self._led_since[topic.id] = since
         return [number for (number, _), at_ms in since.items() if now_ms - at_ms >= patience_ms]
@@ -182,7 +184,7 @@ class Retirer:
         """Taken before its leaders are asked: a process that began anew since then has forgotten what it answered."""
         image = self._metadata.image
         leaders = {state.leader for state in topic.partitions}
-        return {one: check for one in sorted(leaders) for check in checks_of(image, [one])}
+        return {leader: check for leader in sorted(leaders) for check in checks_of(image, [leader])}
 
     async def _write(
         self, planned: Topic, states: Mapping[int, PartitionState], lives: Mapping[int, Check]
@@ -198,7 +200,7 @@ class Retirer:
                 and topic.partitions[number : number + 1] == (planned.partitions[number],)
             }
             leaders = sorted({state.leader for state in changed.values()})
-            return changed, [lives[one] for one in leaders if one in lives]
+            return changed, [lives[leader] for leader in leaders if leader in lives]
 
         if states:
             await self._metadata.rewrite_partitions(change)

@@ -80,9 +80,9 @@ class MetadataStore:
     def _tell(self, delta: ImageDelta) -> None:
         self.listener(delta)
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     async def until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until something holds that follows from the image; False when it does not in that time."""

@@ -103,7 +103,7 @@ class PartitionState:
     def target(self) -> tuple[int, ...]:
         """The replicas it has once nothing moves any more."""
         return (
-            tuple(one for one in self.replicas if one not in self.removing)
+            tuple(replica for replica in self.replicas if replica not in self.removing)
             if self.removing
             else self.replicas
         )
@@ -291,7 +291,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "incarnation": broker.incarnation,
             "machine": broker.machine,
             "stopping": broker.stopping,
-            "endpoints": [one._asdict() for one in broker.endpoints],
+            "endpoints": [endpoint._asdict() for endpoint in broker.endpoints],
             "partitions_max": broker.partitions_max,
         }
     )

@@ -25,4 +25,4 @@ class Endpoint(NamedTuple):
 
 
 def find_endpoint(endpoints: Iterable[Endpoint], listener: str) -> Endpoint | None:
-    return next((one for one in endpoints if one.listener == listener), None)
+    return next((endpoint for endpoint in endpoints if endpoint.listener == listener), None)

@@ -41,7 +41,7 @@ def check_partition(
     """What is wrong first (empty: nothing), and how many bytes were read."""
     done, wrong, missing = 0, "", ""
     found = _Walk()
-    files = sorted(one for one in directory.glob("*.log") if one.stem.isdigit())
+    files = sorted(path for path in directory.glob("*.log") if path.stem.isdigit())
     point = _recovery_point(directory)
     durable = (-1, -1) if point is None else (point.segment, point.position)
     for number, file in enumerate(files):

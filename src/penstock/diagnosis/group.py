@@ -27,7 +27,7 @@ _OVERDUE_SECONDS = 60.0
 def group_findings(watch: Watch, retries: "Sequence[Retries]" = ()) -> list[Finding]:
     found = _membership(watch) + _owners(watch) + _places(watch)
     found += _never_read(watch) + _stuck(watch) + _pace(watch) + _skew(watch)
-    found += [_retries(watch, one) for one in retries]
+    found += [_retries(watch, retry) for retry in retries]
     for topic in watch.last.deleted_topics:
         found.append(ok("topics", f"{topic} was deleted; what was committed for it expires by itself"))
     return found
@@ -74,11 +74,11 @@ def _movement(watch: Watch) -> str:
     parts = []
     if watch.came:
         parts.append(
-            f"{count_text(len(watch.came), 'member')} came ({_named(one.client_id for one in watch.came)})"
+            f"{count_text(len(watch.came), 'member')} came ({_named(member.client_id for member in watch.came)})"
         )
     if watch.went:
         parts.append(
-            f"{count_text(len(watch.went), 'member')} went ({_named(one.client_id for one in watch.went)})"
+            f"{count_text(len(watch.went), 'member')} went ({_named(member.client_id for member in watch.went)})"
         )
     return ", ".join(parts)
 
@@ -135,26 +135,27 @@ def _places(watch: Watch) -> list[Finding]:
     """Commits that point at nothing."""
     found = []
     name = watch.last.name
-    for one in watch.last.offsets:
-        place = f"{one.topic}[{one.partition}]"
-        reset = f"`penstock group reset {name} --topic {one.topic} --partition {one.partition}"
-        if one.committed is None:
+    for offset in watch.last.offsets:
+        place = f"{offset.topic}[{offset.partition}]"
+        reset = f"`penstock group reset {name} --topic {offset.topic} --partition {offset.partition}"
+        if offset.committed is None:
             continue
-        if one.committed < one.earliest:
-            gone = count_text(one.earliest - one.committed, "offset")
+        if offset.committed < offset.earliest:
+            gone = count_text(offset.earliest - offset.committed, "offset")
             found.append(
                 fail(
                     "commits",
-                    f"{place}: committed {one.committed}, but it begins at {one.earliest}: {gone} were deleted unread",
+                    f"{place}: committed {offset.committed}, but it begins at {offset.earliest}: "
+                    f"{gone} were deleted unread",
                     "retention was faster: keep more (retention.ms, retention.bytes); the group goes on by its "
                     f"auto.offset.reset, or where {reset} --to-earliest` puts it",
                 )
             )
-        elif one.committed > one.latest:
+        elif offset.committed > offset.latest:
             found.append(
                 fail(
                     "commits",
-                    f"{place}: committed {one.committed}, but it ends at {one.latest}",
+                    f"{place}: committed {offset.committed}, but it ends at {offset.latest}",
                     f"was the topic deleted and made again? Put the group where it should be: {reset} --to-earliest`",
                 )
             )
@@ -176,7 +177,7 @@ def _never_read(watch: Watch) -> list[Finding]:
         )
     waiting = [one for one in never if not one.member]
     if waiting:
-        size = count_text(sum(one.lag for one in waiting), "offset")
+        size = count_text(sum(offset.lag for offset in waiting), "offset")
         found.append(
             warn(
                 "never read",
@@ -189,7 +190,7 @@ def _never_read(watch: Watch) -> list[Finding]:
 
 
 def _places_named(offsets: "Iterable[GroupOffset]") -> str:
-    return _named(f"{one.topic}[{one.partition}]" for one in offsets)
+    return _named(f"{offset.topic}[{offset.partition}]" for offset in offsets)
 
 
 def _stuck(watch: Watch) -> list[Finding]:
@@ -260,15 +261,15 @@ def _skew(watch: Watch) -> list[Finding]:
     ]
 
 
-def _retries(watch: Watch, one: "Retries") -> Finding:
-    overdue = one.due_seconds is not None and one.due_seconds < -_OVERDUE_SECONDS
+def _retries(watch: Watch, retries: "Retries") -> Finding:
+    overdue = retries.due_seconds is not None and retries.due_seconds < -_OVERDUE_SECONDS
     if overdue and watch.last.members:
         return warn(
             "retries",
-            retries_text(one),
+            retries_text(retries),
             "do its members read with retry=Retry(...)? Others leave them where they are (docs/sdk.md, Retry)",
         )
-    return ok("retries", retries_text(one))
+    return ok("retries", retries_text(retries))
 
 
 def _named(names: Iterable[str]) -> str:

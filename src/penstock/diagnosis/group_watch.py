@@ -45,7 +45,7 @@ class Watch:
     @cached_property
     def flows(self) -> list[Flow]:
         """Without retry topics: what waits there moves when it is due."""
-        before = {(one.topic, one.partition): one for one in self.first.offsets}
+        before = {(offset.topic, offset.partition): offset for offset in self.first.offsets}
         return [_flow(before.get((one.topic, one.partition), one), one) for one in self.last.own]
 
     @property
@@ -66,8 +66,8 @@ class Watch:
     def _changed(looks: "tuple[GroupInfo, ...]") -> "list[MemberInfo]":
         found = {}
         for earlier, later in pairwise(looks):
-            known = {one.id for one in earlier.members}
-            found.update({one.id: one for one in later.members if one.id not in known})
+            known = {member.id for member in earlier.members}
+            found.update({member.id: member for member in later.members if member.id not in known})
         return list(found.values())
 
     def client_of(self, member: str | None) -> str | None:

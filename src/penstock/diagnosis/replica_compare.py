@@ -40,8 +40,8 @@ def compare(copies: Mapping[int, memoryview], position: int, end: int) -> Compar
             continue
         found = _against(reference, left, sound)
         differences += found
-        for one in found:
-            del left[one.broker]
+        for difference in found:
+            del left[difference.broker]
         if reference in left:
             size = _boundary(sound, min(len(view) for view in left.values()))
             differences += _damaged(reference, sound[:size])
@@ -165,8 +165,8 @@ def contents(view: memoryview, position: int, end: int) -> Contents:
     for at, header in iter_batches(batches):
         try:
             check_batch(batches, at)
-            for one in records_in(header, payload_of(batches, at, header)):
-                records[one.offset] = Content(one.timestamp, one.key, one.value, one.headers)
+            for record in records_in(header, payload_of(batches, at, header)):
+                records[record.offset] = Content(record.timestamp, record.key, record.value, record.headers)
         except InvalidBatch as error:
             raise DamagedError(header.base_offset, WRONG_CHECKSUM) from error
     return Contents(records, end if whole.at_end or not len(batches) else whole.next_offset)

@@ -128,14 +128,14 @@ class Verifier:
         position = verdict.start
         while position < verdict.end and copies:
             position = self._fill(verdict, copies, position)
-            views = {broker: one.view for broker, one in copies.items()}
+            views = {broker: copy_.view for broker, copy_ in copies.items()}
             if position >= verdict.end or not views:
                 return
             found = compare(views, position, verdict.end)
             self._note(verdict, copies, found.differences)
             position = found.next_offset
-            for one in copies.values():
-                one.drop()  # what is left of an answer may begin with a part of a batch
+            for copy in copies.values():
+                copy.drop()  # what is left of an answer may begin with a part of a batch
             verdict.size_bytes += found.size_bytes
             told(found.size_bytes)
 
@@ -144,7 +144,7 @@ class Verifier:
         read: dict[int, dict[int, Content]] = {}
         reached: dict[int, int] = {}
         while position < verdict.end and copies:
-            behind = {b: one for b, one in copies.items() if reached.get(b, position) <= position}
+            behind = {b: copy_ for b, copy_ in copies.items() if reached.get(b, position) <= position}
             for one in behind.values():
                 one.drop()
             asked = list(behind)
@@ -152,10 +152,10 @@ class Verifier:
             for broker in asked:
                 if broker not in behind:
                     del copies[broker]
-            told(max((len(one.view) for one in behind.values()), default=0))
-            for broker, one in behind.items():
+            told(max((len(copy.view) for copy in behind.values()), default=0))
+            for broker, copy in behind.items():
                 try:
-                    taken = contents(one.view, position, verdict.end)
+                    taken = contents(copy.view, position, verdict.end)
                 except DamagedError as error:
                     self._note(verdict, copies, [Difference(broker, error.offset, str(error))])
                     continue
@@ -171,43 +171,45 @@ class Verifier:
                     why = f"the record is not what broker {reference} has"
                     self._note(verdict, copies, [Difference(broker, offset, why)])
             for broker in copies:
-                read[broker] = {offset: one for offset, one in read[broker].items() if offset >= limit}
+                read[broker] = {
+                    offset: content for offset, content in read[broker].items() if offset >= limit
+                }
             position = limit
 
     @staticmethod
     def _note(verdict: Verdict, copies: "dict[int, _Copy]", differences: Iterable[Difference]) -> None:
-        for one in differences:
-            if one not in verdict.differences:
-                verdict.differences.append(one)
-            copies.pop(one.broker, None)
+        for difference in differences:
+            if difference not in verdict.differences:
+                verdict.differences.append(difference)
+            copies.pop(difference.broker, None)
 
     def _fill(self, verdict: Verdict, copies: "dict[int, _Copy]", position: int) -> int:
         """Have something of every copy; returns where that begins, later than asked for where retention was at work."""
         deadline = time.monotonic() + _LAG_SECONDS
-        while empty := [one for one in copies.values() if one.is_wanting]:
+        while empty := [copy_ for copy_ in copies.values() if copy_.is_wanting]:
             for one in empty:
                 one.ask(position)
             behind = False
-            for one in empty:
+            for copy in empty:
                 try:
-                    one.take(verdict.end)
-                    behind |= one.is_wanting
+                    copy.take(verdict.end)
+                    behind |= copy.is_wanting
                 except _OutOfRangeError:
-                    start = self._offset(one.at, EARLIEST)
+                    start = self._offset(copy.at, EARLIEST)
                     if start > position:
                         for each in copies.values():
                             each.drop()
                         return self._fill(verdict, copies, start) if start < verdict.end else verdict.end
                     behind = True
                 except _UnreadableError as error:
-                    self._note(verdict, copies, [Difference(one.broker, position, str(error))])
+                    self._note(verdict, copies, [Difference(copy.broker, position, str(error))])
                 except RawError as error:
-                    verdict.unread[one.broker] = str(error)
-                    copies.pop(one.broker)
+                    verdict.unread[copy.broker] = str(error)
+                    copies.pop(copy.broker)
             if behind and time.monotonic() > deadline:
-                for one in [each for each in copies.values() if each.is_wanting]:
-                    verdict.unread[one.broker] = f"it has nothing at offset {position} yet"
-                    copies.pop(one.broker)
+                for copy in [each for each in copies.values() if each.is_wanting]:
+                    verdict.unread[copy.broker] = f"it has nothing at offset {position} yet"
+                    copies.pop(copy.broker)
             elif behind:
                 time.sleep(_LAG_PAUSE_SECONDS)
         return position

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from penstock.client.admin.admin import Retries
 
 
-def retries_text(one: "Retries") -> str:
-    return f"{count_text(one.waiting, 'message')} of {one.topic} waiting for another try, {due_text(one)}"
+def retries_text(retries: "Retries") -> str:
+    return f"{count_text(retries.waiting, 'message')} of {retries.topic} waiting for another try, {due_text(retries)}"
 
 
-def due_text(one: "Retries") -> str:
-    seconds = one.due_seconds
+def due_text(retries: "Retries") -> str:
+    seconds = retries.due_seconds
     if seconds is None:
         return "when is not known"
     return f"the next is due in {_span(seconds)}" if seconds > 0 else f"due since {_span(-seconds)}"
@@ -23,8 +23,8 @@ def due_text(one: "Retries") -> str:
 
 def retries_json(retries: "Iterable[Retries]") -> list[dict[str, Any]]:
     return [
-        {"topic": one.topic, "retry_topic": one.name, "waiting": one.waiting, "due_ms": one.due_ms}
-        for one in retries
+        {"topic": retry.topic, "retry_topic": retry.name, "waiting": retry.waiting, "due_ms": retry.due_ms}
+        for retry in retries
     ]
 
 

@@ -35,26 +35,34 @@ class TopicHealth:
 
     @property
     def offline(self) -> list[PartitionInfo]:
-        return [one for one in self.partitions if one.leader not in self.live]
+        return [partition for partition in self.partitions if partition.leader not in self.live]
 
     @property
     def short(self) -> list[PartitionInfo]:
         """Led, but refused to whoever wants acks=all."""
         least = self.min_in_sync
         return [
-            one
-            for one in self.partitions
-            if one.leader in self.live and len(one.in_sync) < min(least, len(one.replicas))
+            partition
+            for partition in self.partitions
+            if partition.leader in self.live and len(partition.in_sync) < min(least, len(partition.replicas))
         ]
 
     @property
     def under_replicated(self) -> list[PartitionInfo]:
-        return [one for one in self.partitions if one.leader in self.live and self.missing(one)]
+        return [
+            partition
+            for partition in self.partitions
+            if partition.leader in self.live and self.missing(partition)
+        ]
 
     def missing(self, partition: PartitionInfo) -> list[int]:
         """Who should have everything and has not; those on their way do not count."""
-        coming = {broker for one in self.moving if one.index == partition.index for broker in one.adding}
-        return [one for one in partition.replicas if one not in partition.in_sync and one not in coming]
+        coming = {broker for move in self.moving if move.index == partition.index for broker in move.adding}
+        return [
+            replica
+            for replica in partition.replicas
+            if replica not in partition.in_sync and replica not in coming
+        ]
 
 
 def topic_findings(topic: TopicHealth) -> list[Finding]:
@@ -72,8 +80,12 @@ def topic_findings(topic: TopicHealth) -> list[Finding]:
 def _offline(topic: TopicHealth) -> list[Finding]:
     found = []
     if topic.offline:
-        waited_for = sorted({one for part in topic.offline for one in part.in_sync if one not in topic.live})
-        others = sorted({one for part in topic.offline for one in part.replicas if one in topic.live})
+        waited_for = sorted(
+            {broker for part in topic.offline for broker in part.in_sync if broker not in topic.live}
+        )
+        others = sorted(
+            {replica for part in topic.offline for replica in part.replicas if replica in topic.live}
+        )
         advice = (
             f"start {_brokers(waited_for)}: only who was in sync last has everything that was acknowledged"
         )
@@ -88,7 +100,7 @@ def _offline(topic: TopicHealth) -> list[Finding]:
 def _short(topic: TopicHealth) -> list[Finding]:
     if not topic.short:
         return []
-    fewest = min(len(one.in_sync) for one in topic.short)
+    fewest = min(len(partition.in_sync) for partition in topic.short)
     return [
         fail(
             "in sync",
@@ -108,7 +120,7 @@ def _under_replicated(topic: TopicHealth) -> list[Finding]:
     gone = [one for one in _missing(topic, lacking) if one not in topic.live]
     behind = [one for one in _missing(topic, lacking) if one in topic.live]
     if gone:
-        at = [part for part in lacking if any(one in topic.missing(part) for one in gone)]
+        at = [part for part in lacking if any(broker in topic.missing(part) for broker in gone)]
         found.append(
             warn(
                 "replicas",
@@ -118,7 +130,7 @@ def _under_replicated(topic: TopicHealth) -> list[Finding]:
             )
         )
     if behind:
-        at = [part for part in lacking if any(one in topic.missing(part) for one in behind)]
+        at = [part for part in lacking if any(broker_info in topic.missing(part) for broker_info in behind)]
         found.append(
             warn(
                 "replicas",
@@ -135,14 +147,14 @@ def _moving(topic: TopicHealth) -> list[Finding]:
     if topic.unknown:
         advice = "ask again when there is a controller: `penstock status`"
         found.append(warn("moving", f"nobody can tell now what moves: {topic.unknown}", advice))
-    for one in topic.moving[:_NAMED_MAX]:
+    for move in topic.moving[:_NAMED_MAX]:
         parts = []
-        if one.adding:
-            done, total = (size_text(size) for size in one.copied)
-            parts.append(f"comes to {_brokers(one.adding)}, {done} of {total} copied")
-        if one.removing:
-            parts.append(f"leaves {_brokers(one.removing)}")
-        found.append(ok("moving", f"partition {one.index}: {'; '.join(parts)}"))
+        if move.adding:
+            done, total = (size_text(size) for size in move.copied)
+            parts.append(f"comes to {_brokers(move.adding)}, {done} of {total} copied")
+        if move.removing:
+            parts.append(f"leaves {_brokers(move.removing)}")
+        found.append(ok("moving", f"partition {move.index}: {'; '.join(parts)}"))
     if len(topic.moving) > _NAMED_MAX:
         more = count_text(len(topic.moving) - _NAMED_MAX, "partition")
         found.append(ok("moving", f"and {more} more; `penstock status` tells how long it takes"))
@@ -151,10 +163,15 @@ def _moving(topic: TopicHealth) -> list[Finding]:
 
 def _retired(topic: TopicHealth) -> list[Finding]:
     found = []
-    for one in topic.retired:
-        left = f"{count_text(one.left, 'offset')} still to be moved" if one.left else "all of it is moved"
-        text = f"partition {one.index}: read here below {one.limit}, from there on in partition {one.into}; {left}"
-        if one.hidden:
+    for retired in topic.retired:
+        left = (
+            f"{count_text(retired.left, 'offset')} still to be moved"
+            if retired.left
+            else "all of it is moved"
+        )
+        text = f"partition {retired.index}: read here below {retired.limit}, "
+        text += f"from there on in partition {retired.into}; {left}"
+        if retired.hidden:
             text += "; hidden: removed when nobody has written to it for penstock.retire.grace.ms"
         found.append(ok("retired", text))
     return found
@@ -163,9 +180,9 @@ def _retired(topic: TopicHealth) -> list[Finding]:
 def _leaders(topic: TopicHealth) -> list[Finding]:
     """Leaders that are not the first of their replicas: the load may be uneven."""
     away = [
-        one
-        for one in topic.partitions
-        if one.leader in topic.live and one.replicas and one.leader != one.replicas[0]
+        partition
+        for partition in topic.partitions
+        if partition.leader in topic.live and partition.replicas and partition.leader != partition.replicas[0]
     ]
     if not away:
         return []
@@ -181,12 +198,12 @@ def _leaders(topic: TopicHealth) -> list[Finding]:
 def _readers(topic: TopicHealth) -> list[Finding]:
     if not topic.groups:
         return [ok("groups", "no group reads it")]
-    named = ", ".join(f"`penstock why {one}`" for one in topic.groups[:_NAMED_MAX])
+    named = ", ".join(f"`penstock why {group}`" for group in topic.groups[:_NAMED_MAX])
     return [ok("groups", f"{count_text(len(topic.groups), 'group')} read it: {named} tells how they get on")]
 
 
 def _missing(topic: TopicHealth, partitions: Sequence[PartitionInfo]) -> list[int]:
-    return sorted({one for part in partitions for one in topic.missing(part)})
+    return sorted({broker for part in partitions for broker in topic.missing(part)})
 
 
 def _places(topic: TopicHealth, partitions: Sequence[PartitionInfo]) -> str:
@@ -194,7 +211,7 @@ def _places(topic: TopicHealth, partitions: Sequence[PartitionInfo]) -> str:
         return (
             f"all of {count_text(len(partitions), 'partition')}" if len(partitions) > 1 else "its partition"
         )
-    named = ", ".join(str(one.index) for one in partitions[:_NAMED_MAX])
+    named = ", ".join(str(partition.index) for partition in partitions[:_NAMED_MAX])
     more = f" and {len(partitions) - _NAMED_MAX} more" if len(partitions) > _NAMED_MAX else ""
     return f"partition {named}{more}"
 

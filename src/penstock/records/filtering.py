@@ -128,9 +128,9 @@ def emptied(header: BatchHeader) -> bytearray:
     return _assembled(anew, b"")
 
 
-def _moved(view: memoryview, one: Walked, shift_ms: int) -> bytes:
+def _moved(view: memoryview, walked: Walked, shift_ms: int) -> bytes:
     """The record with its time told from another base."""
-    position = one.start
+    position = walked.start
     while view[position] >= 0x80:
         position += 1
     attributes_at = position + 1
@@ -140,8 +140,8 @@ def _moved(view: memoryview, one: Walked, shift_ms: int) -> bytes:
     body = b"".join(
         (
             view[attributes_at : attributes_at + 1],
-            encode_varint(one.timestamp_delta + shift_ms),
-            view[position + 1 : one.end],
+            encode_varint(walked.timestamp_delta + shift_ms),
+            view[position + 1 : walked.end],
         )
     )
     return encode_varint(len(body)) + body

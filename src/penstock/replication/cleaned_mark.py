@@ -6,9 +6,9 @@ from penstock.storage.compaction.checkpoint import Cleaned, CleanedNote
 from penstock.storage.log import Log
 
 
-async def note_cleaned(jobs: Jobs, hold: Hold, one: Log, known: Cleaned) -> None:
+async def note_cleaned(jobs: Jobs, hold: Hold, log: Log, known: Cleaned) -> None:
     """StorageError: it may not be durable, and nothing may go by it."""
-    if known != one.cleaned or one.cleaned_in_doubt:
-        note = CleanedNote(one, known)
+    if known != log.cleaned or log.cleaned_in_doubt:
+        note = CleanedNote(log, known)
         await jobs.run(note.run, hold=hold)
         note.done()

@@ -249,7 +249,10 @@ class Fetcher:
         if not asked:
             now = asyncio.get_running_loop().time()
             soonest = min(
-                (self._ready_at(one, followed, now) - now for one, followed in self.partitions.items()),
+                (
+                    self._ready_at(partition, followed, now) - now
+                    for partition, followed in self.partitions.items()
+                ),
                 default=self._backoff_s,
             )
             await self._rest(soonest if soonest > 0 else self._backoff_s)
@@ -313,13 +316,13 @@ class Fetcher:
         wanted: dict[Key, FetchPosition] = {}
         asked: dict[Key, tuple[Partition, _Followed]] = {}
         for partition, followed in self.partitions.items():
-            one = partition.log
-            if self._ready_at(partition, followed, now) > now or one.failed:
+            log = partition.log
+            if self._ready_at(partition, followed, now) > now or log.failed:
                 continue
             key = (partition.topic_id, partition.index)
             size_max = self._max_bytes(partition)
             wanted[key] = FetchPosition(
-                followed.epoch, one.end_offset, one.epochs.latest, one.start_offset, size_max
+                followed.epoch, log.end_offset, log.epochs.latest, log.start_offset, size_max
             )
             asked[key] = (partition, followed)
         topics, forgotten = self._session.ask(wanted)
@@ -337,5 +340,5 @@ class Fetcher:
 
 
 def _is_unsynced(partition: Partition) -> bool:
-    one = partition.log
-    return partition.sync_before_ack and one.synced_end.offset < one.end_offset and not one.failed
+    log = partition.log
+    return partition.sync_before_ack and log.synced_end.offset < log.end_offset and not log.failed

@@ -114,10 +114,10 @@ class Follower:
         starts = await starts_within(end_of, gap, epoch, partition.log.epochs.latest)
         if starts != [(epoch, gap.stop)]:  # which is what the batch itself says
             with await _got(partition, Work.EPOCHS) as hold:
-                one = partition.log
-                epochs = one.epochs.copy()
+                log = partition.log
+                epochs = log.epochs.copy()
                 epochs.cross_gap(starts, epoch, gap)
-                job = partial(save_starts, one.files, one.directory, epochs)
+                job = partial(save_starts, log.files, log.directory, epochs)
                 await self._jobs.run(job, hold=hold)
         return starts
 
@@ -127,25 +127,25 @@ class Follower:
         And a leader that compacts, or did once, may lack tombstones anywhere below what is committed: then a copy that
         begins does, too, and one that is on its way, which knows of more of them than it has got to.
         """
-        one = partition.log
-        may_compact = one.settings.compacts or one.may_have_gaps
+        log = partition.log
+        may_compact = log.settings.compacts or log.may_have_gaps
         if not may_compact and (partition.topic_id, partition.index) not in self._gaps:
             return
-        is_copy = one.start_offset == one.end_offset or one.cleaned.tombstones >= one.end_offset
-        tombstones = committed if committed > one.end_offset and (is_copy or not one.may_have_gaps) else 0
-        if not one.may_have_gaps or one.cleaned_in_doubt or tombstones > one.cleaned.tombstones:
+        is_copy = log.start_offset == log.end_offset or log.cleaned.tombstones >= log.end_offset
+        tombstones = committed if committed > log.end_offset and (is_copy or not log.may_have_gaps) else 0
+        if not log.may_have_gaps or log.cleaned_in_doubt or tombstones > log.cleaned.tombstones:
             await self._lack_tombstones(partition, tombstones)
 
     async def _lack_tombstones(self, partition: Partition, tombstones: int) -> None:
         """Written down before anything without them is here. StorageError: it is not."""
         with await _got(partition, Work.CLEAN) as hold:
-            one = partition.log
-            if one.failed:
+            log = partition.log
+            if log.failed:
                 raise StorageError("the log is offline after an I/O error")
-            known = one.cleaned.without_tombstones(tombstones)
-            one.cleaned_in_doubt = one.cleaned_in_doubt or not one.may_have_gaps  # there may be no file yet
-            await note_cleaned(self._jobs, hold, one, known)
-            one.may_have_gaps = True
+            known = log.cleaned.without_tombstones(tombstones)
+            log.cleaned_in_doubt = log.cleaned_in_doubt or not log.may_have_gaps  # there may be no file yet
+            await note_cleaned(self._jobs, hold, log, known)
+            log.may_have_gaps = True
 
     async def make_durable(self, partition: Partition) -> bool:
         await self._group_commit.covered(partition)
@@ -153,24 +153,24 @@ class Follower:
 
     async def _advance_start(self, partition: Partition, offset: int) -> None:
         """What the leader deleted is deleted here, and durably, for the next fetch says so."""
-        one = partition.log
-        if one.start_offset < offset <= one.end_offset:
-            if one.synced_end.offset < offset:
+        log = partition.log
+        if log.start_offset < offset <= log.end_offset:
+            if log.synced_end.offset < offset:
                 # A start behind what a power cut leaves would make an empty log of it, which knows no producers.
                 await self._group_commit.covered(partition)
-                if one.failed or partition.log is not one:
+                if log.failed or partition.log is not log:
                     return
             with await _got(partition, Work.DELETE) as hold:
-                job = StartJob(one.files, one.directory, offset)
+                job = StartJob(log.files, log.directory, offset)
                 await self._jobs.run(job.run, hold=hold)
-                one.advance_start(offset)
+                log.advance_start(offset)
 
     async def _begin_with(self, partition: Partition, records: bytes | memoryview, leader: Questions) -> None:
         """The leader's log may begin within a batch: an empty one, which begins there too, takes it whole."""
-        one = partition.log
-        if one.start_offset == one.end_offset:
+        log = partition.log
+        if log.start_offset == log.end_offset:
             first = check_batch(memoryview(records))
-            if not first.base_offset < one.end_offset <= first.last_offset:
+            if not first.base_offset < log.end_offset <= first.last_offset:
                 return
             hold = await _may_cut(partition)
             if hold is None:
@@ -178,7 +178,7 @@ class Follower:
             try:
                 with hold:
                     await self._cut_to(partition, hold, first.base_offset)
-                    partition.limits.move(one.end())
+                    partition.limits.move(log.end())
             except DamagedSegmentError:
                 await self._begin_anew(partition, first.base_offset, 0, leader)
 
@@ -202,7 +202,7 @@ class Follower:
 
     async def _cut(self, partition: Partition, hold: Hold, offset: int) -> bool:
         """False: where that is cannot be found, and we are free to begin anew."""
-        one = partition.log
+        log = partition.log
         try:
             await self._cut_to(partition, hold, offset)
         except DamagedSegmentError as error:
@@ -210,29 +210,29 @@ class Follower:
             if not partition.in_sync:
                 return False
             partition.sync_failed(str(error))
-        if partition.high_watermark > one.end_offset:
+        if partition.high_watermark > log.end_offset:
             logger.error("%s-%d: committed records were cut off", partition.topic, partition.index)
-            partition.limits.move(one.end())
+            partition.limits.move(log.end())
         return True
 
     async def _cut_to(self, partition: Partition, hold: Hold, offset: int) -> None:
         """DamagedSegmentError: where that is cannot be found. ShortageError: not now. Nothing has changed then."""
-        one, job = partition.log, None
+        log, job = partition.log, None
         try:
-            job = one.truncation(offset)
+            job = log.truncation(offset)
             if job is not None:
                 logger.info(
-                    "%s-%d: cut from %d to %d", partition.topic, partition.index, one.end_offset, offset
+                    "%s-%d: cut from %d to %d", partition.topic, partition.index, log.end_offset, offset
                 )
                 await self._jobs.run(job.run, hold=hold)
-                one.truncated(job)
+                log.truncated(job)
         except DamagedSegmentError:
             raise
         except StorageError as error:
             if isinstance(error, ShortageError) and job is not None and not job.changed:
                 raise
             partition.sync_failed(str(error))
-        one.epochs.truncate_from(min(offset, one.end_offset))
+        log.epochs.truncate_from(min(offset, log.end_offset))
 
     async def _begin_anew(
         self,
@@ -293,10 +293,10 @@ async def _may_cut(partition: Partition) -> Hold | None:
     return hold
 
 
-def divergence(one: Log, epoch: int, end_offset: int) -> int:
+def divergence(log: Log, epoch: int, end_offset: int) -> int:
     """Where our log and the leader's part, as far as one answer can tell; the next fetch goes on from there."""
-    own_epoch, own_end = one.epochs.end_of(epoch, one.end_offset)
+    own_epoch, own_end = log.epochs.end_of(epoch, log.end_offset)
     if own_epoch == epoch:
         return min(own_end, end_offset)
     # We have nothing of that epoch: everything behind what came before it goes, and is compared again.
-    return min(own_end, end_offset) if own_end >= 0 else min(end_offset, one.end_offset)
+    return min(own_end, end_offset) if own_end >= 0 else min(end_offset, log.end_offset)

@@ -48,17 +48,17 @@ class GroupCommit:
 
     def _start(self, partition: Partition, hold: Hold) -> None:
         self._again.pop(partition, None)
-        one = partition.log
+        log = partition.log
         if partition.lease.ended:
             hold.release()
             return
-        if one.failed:  # nor does a checkpoint of it, while it is opened again
+        if log.failed:  # nor does a checkpoint of it, while it is opened again
             partition.sync_failed("the log is offline after an I/O error")
             hold.release()
             return
-        checkpoint = one.needs_checkpoint
+        checkpoint = log.needs_checkpoint
         try:
-            job = one.sync_job(checkpoint=checkpoint)
+            job = log.sync_job(checkpoint=checkpoint)
         except ApiError as error:  # what was held back could not be written
             partition.sync_failed(str(error))
             hold.release()
@@ -86,9 +86,9 @@ class GroupCommit:
 
     async def covered(self, partition: Partition) -> None:
         """Wait until everything that is written now is durable, or the log has failed."""
-        one, target = partition.log, partition.log.end_offset
-        while one.synced_end.offset < target and partition.log is one:
-            if one.failed or partition.lease.ended:
+        log, target = partition.log, partition.log.end_offset
+        while log.synced_end.offset < target and partition.log is log:
+            if log.failed or partition.lease.ended:
                 return
             self.request(partition)
             await partition.lease.given_back()

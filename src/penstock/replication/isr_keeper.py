@@ -131,7 +131,11 @@ class IsrKeeper:
                     logger.info("the controller does not answer: %s", error)
                     self._wanting.update(dict.fromkeys(wanting[at + ISR_PROPOSALS_MAX :]))
                     break
-            again = [one for one in asked if one.leading is not None and one.leading.pending is not None]
+            again = [
+                partition
+                for partition in asked
+                if partition.leading is not None and partition.leading.pending is not None
+            ]
             self._wanting.update(dict.fromkeys(again))
             if self._wanting:
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -205,7 +209,7 @@ class IsrKeeper:
             topics=[RequestTopicData(topic_id=one, partitions=wanted) for one, wanted in topics.items()],
         )
         response = await self._ask(request)
-        by_place = {(one.topic_id, one.index): one for one in proposals}
+        by_place = {(proposal.topic_id, proposal.index): proposal for proposal in proposals}
         for topic in response.topics:
             for answer in topic.partitions:
                 asked = by_place.get((topic.topic_id, answer.partition_index))

@@ -88,7 +88,7 @@ class LeaderQuestions:
 
 def _told(response: Any, what: str) -> Any:
     """Of the one partition that was asked about."""
-    found = [one for topic in response.topics for one in topic.partitions]
+    found = [partition for topic in response.topics for partition in topic.partitions]
     if len(found) != 1 or found[0].error_code != ErrorCode.NONE:
         raise PeerError(f"the leader does not tell {what}")
     return found[0]

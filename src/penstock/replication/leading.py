@@ -82,9 +82,9 @@ class Leading:
         # Whether followers hear at once of a new high watermark: where consumers may read from them.
         self.tells_at_once = False
         self.progress = {
-            one: Progress(caught_up_at=now, near_at=now) if one in state.isr else Progress()
-            for one in state.replicas
-            if one != node
+            replica: Progress(caught_up_at=now, near_at=now) if replica in state.isr else Progress()
+            for replica in state.replicas
+            if replica != node
         }
 
     # -- the high watermark ----------------------------------------------------------------------------------
@@ -103,9 +103,9 @@ class Leading:
         if self.is_short or self.state.eligible:
             return UNKNOWN
         ends = [own_end]
-        for one in self.waited_for():
-            if one != self.node:
-                follower = self.progress.get(one)
+        for replica in self.waited_for():
+            if replica != self.node:
+                follower = self.progress.get(replica)
                 ends.append(UNKNOWN if follower is None else follower.end)
         return min(ends)
 
@@ -119,9 +119,9 @@ class Leading:
         if self.state.eligible or self.state.suspects:
             return UNKNOWN
         starts = [own_start]
-        for one in self.waited_for():
-            if one != self.node:
-                follower = self.progress.get(one)
+        for replica in self.waited_for():
+            if replica != self.node:
+                follower = self.progress.get(replica)
                 starts.append(UNKNOWN if follower is None else follower.start)
         return min(starts)
 
@@ -130,7 +130,9 @@ class Leading:
 
         Copies out of sync do not count: who is in sync and lacks it would be elected before them.
         """
-        others = sum(self.progress[one].end > last_offset for one in self.state.isr if one in self.progress)
+        others = sum(
+            self.progress[replica].end > last_offset for replica in self.state.isr if replica in self.progress
+        )
         return others + (own_end > last_offset)
 
     # -- followers -------------------------------------------------------------------------------------------
@@ -139,17 +141,17 @@ class Leading:
         self, replica: int, broker_epoch: int, offset: int, leader_end: int, now: float, start: int = 0
     ) -> bool:
         """A follower asked for `offset`; False for one that is none, or a late request of an earlier process."""
-        one = self.progress.get(replica)
-        if one is None or broker_epoch < one.broker_epoch:
+        progress = self.progress.get(replica)
+        if progress is None or broker_epoch < progress.broker_epoch:
             return False
         if offset >= leader_end:
-            one.caught_up_at = now
-        elif offset >= one.leader_end and one.fetched_at > one.caught_up_at:
-            one.caught_up_at = one.fetched_at  # it has all there was when it asked the last time
+            progress.caught_up_at = now
+        elif offset >= progress.leader_end and progress.fetched_at > progress.caught_up_at:
+            progress.caught_up_at = progress.fetched_at  # it has all there was when it asked the last time
         if self._is_near(offset, leader_end):
-            one.near_at = now
-        one.end, one.broker_epoch, one.start = offset, broker_epoch, start
-        one.fetched_at, one.leader_end, one.heard = now, leader_end, True
+            progress.near_at = now
+        progress.end, progress.broker_epoch, progress.start = offset, broker_epoch, start
+        progress.fetched_at, progress.leader_end, progress.heard = now, leader_end, True
         return True
 
     def verdict(self, replica: int, offset: int, epoch: int, own: range, tombstones: int) -> FetchVerdict:
@@ -159,11 +161,11 @@ class Leading:
         election ended. Nor one that may keep what tombstones below `tombstones`, gone by now, have deleted. One that
         begins where our log does has nothing of the kind, and copies nothing: values went before their tombstones.
         """
-        one = self.progress[replica]
+        progress = self.progress[replica]
         if offset <= own.start:
-            one.copied_without = tombstones
+            progress.copied_without = tombstones
         astray = epoch < 0 and offset > own.start
-        missed = offset < min(tombstones, own.stop) and one.copied_without < tombstones
+        missed = offset < min(tombstones, own.stop) and progress.copied_without < tombstones
         # Who may lead has had everything committed, and must keep it: tombstones go only below the high watermark.
         if not (astray or missed) or replica in self.state.eligible or replica in self.waited_for():
             return FetchVerdict.GO_ON
@@ -173,7 +175,9 @@ class Leading:
 
     def lowest_end_since(self, when: float) -> float:
         """Of the followers that have fetched since then: they are on their way, and shall not have to begin anew."""
-        return min((one.end for one in self.progress.values() if one.fetched_at >= when), default=inf)
+        return min(
+            (progress.end for progress in self.progress.values() if progress.fetched_at >= when), default=inf
+        )
 
     def may_join(self, replica: int, committed: int, own_start: int) -> bool:
         """Whether a follower outside has all that is committed, and all that was there when this epoch began.
@@ -185,14 +189,14 @@ class Leading:
             return False
         if replica in self.state.removing and self.has_moved:
             return False
-        one = self.progress[replica]
-        has_all = one.end >= max(committed, self.epoch_start) and one.start >= own_start
-        return has_all and self._is_near(one.end, one.leader_end)
+        progress = self.progress[replica]
+        has_all = progress.end >= max(committed, self.epoch_start) and progress.start >= own_start
+        return has_all and self._is_near(progress.end, progress.leader_end)
 
     @property
     def has_moved(self) -> bool:
         """Whether all that stay after a move have everything, so that the others may go."""
-        return all(one in self.state.isr for one in self.state.target)
+        return all(replica in self.state.isr for replica in self.state.target)
 
     @property
     def may_end_move(self) -> bool:
@@ -202,7 +206,7 @@ class Leading:
     @property
     def heard_all(self) -> bool:
         """Whether all that stay after a move have fetched since we know that they are in sync."""
-        return all(self.progress[one].heard for one in self.state.target if one != self.node)
+        return all(self.progress[replica].heard for replica in self.state.target if replica != self.node)
 
     def _is_near(self, end: int, leader_end: int) -> bool:
         return self.lag_records_max == NO_LIMIT or leader_end - end <= self.lag_records_max
@@ -210,21 +214,21 @@ class Leading:
     def laggards(self, leader_end: int, now: float, lag_s_max: float) -> list[int]:
         """Members of the in-sync replicas that no longer keep up."""
         found = []
-        for one in self.state.isr:
-            follower = self.progress.get(one)
-            if one == self.node or follower is None or follower.end >= leader_end:
+        for replica in self.state.isr:
+            follower = self.progress.get(replica)
+            if replica == self.node or follower is None or follower.end >= leader_end:
                 continue
             is_far = not self._is_near(follower.end, leader_end) and now - follower.near_at > lag_s_max / 2
             if is_far or now - follower.caught_up_at > lag_s_max:
-                found.append(one)
+                found.append(replica)
         return found
 
     # -- changes of who is in sync ---------------------------------------------------------------------------
 
     def propose(self, members: Iterable[int], own_broker_epoch: int) -> Proposal:
         epochs = {self.node: own_broker_epoch}
-        epochs |= {one: progress.broker_epoch for one, progress in self.progress.items()}
-        isr = tuple((one, epochs.get(one, UNKNOWN)) for one in members)
+        epochs |= {replica: progress.broker_epoch for replica, progress in self.progress.items()}
+        isr = tuple((member, epochs.get(member, UNKNOWN)) for member in members)
         self.pending = Proposal(isr, self.state.partition_epoch)
         return self.pending
 
@@ -257,6 +261,6 @@ class Leading:
                 self.progress.setdefault(one, Progress())
         for each in self.progress.values():
             each.heard = False
-        for one in [one for one in self.progress if one not in state.replicas]:
+        for one in [replica for replica in self.progress if replica not in state.replicas]:
             del self.progress[one]  # its copy goes: what it had must not count when it is a replica again
         return True

@@ -42,7 +42,7 @@ class Topic:
         self.count = max(count, len(partitions))
         self.relays: dict[int, int] = {}  # of retired partitions, wherever they are: from which to which
         # Those that this broker leads: whoever produces or consumes finds them here, and no others.
-        self.led = {index: one for index, one in partitions.items() if one.is_leader}
+        self.led = {index: partition for index, partition in partitions.items() if partition.is_leader}
         self.configure(config)
 
     def role_changed(self, partition: Partition) -> None:

@@ -381,9 +381,9 @@ class Broker:
 def _make_durable(logs: list[Log], files: Files, directory: Path) -> bool:
     """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself."""
     jobs = []
-    for one in logs:
-        if not one.failed and not one.is_checkpointed:
-            jobs.append(one.sync_job(checkpoint=True))
+    for log in logs:
+        if not log.failed and not log.is_checkpointed:
+            jobs.append(log.sync_job(checkpoint=True))
             jobs[-1].sync_data()
     checkpoint_all(files, directory, jobs)
-    return not any(one.failed for one in logs)
+    return not any(log.failed for log in logs)

@@ -119,7 +119,9 @@ class Connections:
     def _sweep(self) -> None:
         now = self._loop.time()
         oldest = now - self.idle_ms_max / 1000
-        for connection in [one for one in self._all if one.last_active < max(oldest, now - _QUIET_SECONDS)]:
+        for connection in [
+            stream for stream in self._all if stream.last_active < max(oldest, now - _QUIET_SECONDS)
+        ]:
             if connection.last_active < oldest:
                 logger.info("closing the connection of %s: idle for too long", connection.peer)
                 connection.close()
@@ -128,7 +130,7 @@ class Connections:
                 connection.abort()
             else:
                 connection.give_back_buffer()
-        self._drop_next(_left({fd: one for one in self._all if (fd := one.unwatched_fd()) >= 0}))
+        self._drop_next(_left({fd: stream for stream in self._all if (fd := stream.unwatched_fd()) >= 0}))
         self.start_sweeping()
 
     def _drop_next(self, connections: list[Stream]) -> None:

@@ -48,7 +48,9 @@ class FailureDetector:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                wanted = {(one.id, one.epoch): one for one in self._wanted()}
+                wanted = {
+                    (registration.id, registration.epoch): registration for registration in self._wanted()
+                }
                 for key in self._watched.keys() - wanted.keys():
                     self._watched.pop(key).cancel()
                 for key in wanted.keys() - self._watched.keys():
@@ -61,12 +63,12 @@ class FailureDetector:
     def _wanted(self) -> list[BrokerRegistration]:
         image = self._metadata.image
         return [
-            one
-            for one in image.brokers.values()
-            if one.id != self._node and image.controller in (self._node, one.id)
+            broker
+            for broker in image.brokers.values()
+            if broker.id != self._node and image.controller in (self._node, broker.id)
         ]
 
-    async def _watch(self, one: BrokerRegistration) -> None:
+    async def _watch(self, registration: BrokerRegistration) -> None:
         """Until its registration is gone: then this is cancelled."""
         loop = asyncio.get_running_loop()
         was_open = False
@@ -74,10 +76,12 @@ class FailureDetector:
             began = loop.time()
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    transport, line = await loop.create_connection(_Line, one.host, one.port)
+                    transport, line = await loop.create_connection(
+                        _Line, registration.host, registration.port
+                    )
             except ConnectionRefusedError:
                 if was_open:
-                    await self._expel(one)
+                    await self._expel(registration)
             except (OSError, ValueError, OverflowError):
                 pass  # a timeout, no way to it, or no address at all
             else:
@@ -91,11 +95,14 @@ class FailureDetector:
                 continue
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _expel(self, one: BrokerRegistration) -> None:
+    async def _expel(self, registration: BrokerRegistration) -> None:
         try:
-            if await self._metadata.expel(one):
+            if await self._metadata.expel(registration):
                 logger.warning(
-                    "broker %d is gone: nobody listens on %s:%d any more", one.id, one.host, one.port
+                    "broker %d is gone: nobody listens on %s:%d any more",
+                    registration.id,
+                    registration.host,
+                    registration.port,
                 )
         except CoordinationError as error:
-            logger.info("broker %d is gone, which cannot be written down: %s", one.id, error)
+            logger.info("broker %d is gone, which cannot be written down: %s", registration.id, error)

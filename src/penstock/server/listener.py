@@ -104,12 +104,12 @@ class Listeners:
         self.all = [
             Listener(
                 loop,
-                one,
+                listener,
                 accept,
-                past_transport=has_sockets and one.protocol == PLAINTEXT,
+                past_transport=has_sockets and listener.protocol == PLAINTEXT,
                 socket_buffers=(config.socket_receive_buffer_bytes, config.socket_send_buffer_bytes),
             )
-            for one in config.listeners
+            for listener in config.listeners
         ]
 
     async def bind(self, backlog: int) -> None:
@@ -124,7 +124,7 @@ class Listeners:
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Those that are advertised."""
-        return tuple(endpoint for one in self.all if (endpoint := one.endpoint) is not None)
+        return tuple(endpoint for listener in self.all if (endpoint := listener.endpoint) is not None)
 
     async def close(self) -> None:
         """No new connections, and none that are left."""

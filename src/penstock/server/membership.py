@@ -59,9 +59,9 @@ class Membership:
             await self._register()
         await self._controller.step()
 
-    def _with_incarnation(self, one: BrokerRegistration) -> BrokerRegistration:
+    def _with_incarnation(self, registration: BrokerRegistration) -> BrokerRegistration:
         incarnation = id_text(self._metadata.random_id())
-        return replace(one, incarnation=incarnation)
+        return replace(registration, incarnation=incarnation)
 
     async def _register(self) -> None:
         assert self._registration is not None

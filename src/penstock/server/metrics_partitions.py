@@ -13,18 +13,18 @@ from penstock.replication.partition import Partition
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _FAMILIES: tuple[tuple[str, str, Callable[[Partition], int]], ...] = (
-    ("penstock_log_size_bytes", "Bytes of the partition's log.", lambda one: one.log.size_bytes),
-    ("penstock_log_start_offset", "First readable offset.", lambda one: one.log.start_offset),
-    ("penstock_log_end_offset", "Offset after the last record.", lambda one: one.log.end_offset),
+    ("penstock_log_size_bytes", "Bytes of the partition's log.", lambda partition: partition.log.size_bytes),
+    ("penstock_log_start_offset", "First readable offset.", lambda partition: partition.log.start_offset),
+    ("penstock_log_end_offset", "Offset after the last record.", lambda partition: partition.log.end_offset),
     (
         "penstock_high_watermark",
         "Offset after the last committed record.",
-        lambda one: one.high_watermark,
+        lambda partition: partition.high_watermark,
     ),
     (
         "penstock_log_unsynced_bytes",
         "Bytes not yet known to be on disk.",
-        lambda one: one.log.unsynced_bytes,
+        lambda partition: partition.log.unsynced_bytes,
     ),
 )
 
@@ -34,11 +34,11 @@ async def render(partitions: Iterable[Partition]) -> bytes:
     served = list(partitions)
     for at in range(0, len(served), TURN_ITEMS_MAX):
         some = [
-            (one, f'{{partition="{one.index}",topic="{one.topic}"}}')
-            for one in served[at : at + TURN_ITEMS_MAX]
+            (partition, f'{{partition="{partition.index}",topic="{partition.topic}"}}')
+            for partition in served[at : at + TURN_ITEMS_MAX]
         ]
         for page, (name, _, value) in zip(pages, _FAMILIES, strict=True):
             # Joined at once: to join and to free 50,000 lines at the end would take long, too.
-            page.append("".join([f"{name}{labels} {value(one)}\n" for one, labels in some]))
+            page.append("".join([f"{name}{labels} {value(partition)}\n" for partition, labels in some]))
         await asyncio.sleep(0)
     return "".join("".join(page) for page in pages).encode()

@@ -153,8 +153,8 @@ async def _begin(config: BrokerConfig, seams: Seams, store: "Store", tree: Tree)
 async def _first_of(*events: asyncio.Event) -> None:
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=FIRST_COMPLETED)
-    for one in waiting:
-        one.cancel()
+    for task in waiting:
+        task.cancel()
 
 
 async def _open_store(config: BrokerConfig, data_dir: Path, files: OsFiles) -> "Store":

@@ -144,8 +144,8 @@ class Supervisor:
             ended = asyncio.ensure_future(worker.process.wait())
             stopping = asyncio.ensure_future(self._stopping.wait())
             await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for one in (ended, stopping):
-                one.cancel()
+            for task in (ended, stopping):
+                task.cancel()
             if self._stopping.is_set():
                 return
             worker.facts = {}
@@ -176,7 +176,7 @@ class Supervisor:
 
     async def _end_all(self) -> None:
         """They were told to stop."""
-        running = [one.process for one in self.workers if one.process is not None]
+        running = [worker.process for worker in self.workers if worker.process is not None]
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 for process in running:
@@ -198,7 +198,10 @@ class Supervisor:
         own = [
             "# HELP penstock_worker_up Whether the worker serves.",
             "# TYPE penstock_worker_up gauge",
-            *(f'penstock_worker_up{{broker="{one.plan.id}"}} {int(one.is_up)}' for one in self.workers),
+            *(
+                f'penstock_worker_up{{broker="{worker.plan.id}"}} {int(worker.is_up)}'
+                for worker in self.workers
+            ),
             "# HELP penstock_worker_restarts_total How often the worker was started again.",
             "# TYPE penstock_worker_restarts_total counter",
             *(

@@ -17,13 +17,13 @@ async def answer(controller: Controller, request: AlterPartitionRequest) -> Alte
     wanted = [
         WantedIsr(
             topic.topic_id,
-            one.partition_index,
-            one.leader_epoch,
-            one.partition_epoch,
-            [(member.broker_id, member.broker_epoch) for member in one.new_isr_with_epochs],
+            partition.partition_index,
+            partition.leader_epoch,
+            partition.partition_epoch,
+            [(member.broker_id, member.broker_epoch) for member in partition.new_isr_with_epochs],
         )
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     try:
         results = await controller.alter_isr(request.broker_id, request.broker_epoch, wanted)

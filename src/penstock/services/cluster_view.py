@@ -19,7 +19,7 @@ def live_brokers(services: Services, listener: str) -> list[NodeEndpoint]:
     """Those that can be reached from there."""
     image, node = services.image, services.node
     found = [broker_node(services, broker, listener) for broker in sorted({*image.brokers, node.id})]
-    return [one for one in found if one is not None]
+    return [endpoint for endpoint in found if endpoint is not None]
 
 
 def broker_node(services: Services, broker: int, listener: str) -> NodeEndpoint | None:
@@ -59,7 +59,7 @@ class Reach:
 
     @classmethod
     def of(cls, services: Services, listener: str) -> "Reach":
-        return cls(live_ids(services), frozenset(one.id for one in live_brokers(services, listener)))
+        return cls(live_ids(services), frozenset(broker.id for broker in live_brokers(services, listener)))
 
     def leadership(self, state: PartitionState) -> tuple[int, ErrorCode]:
         """The leader clients may turn to, and the code that says whether there is one."""

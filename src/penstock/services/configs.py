@@ -148,7 +148,7 @@ class ConfigService:
         self, wanted: Sequence[WantedChange], *, replace: bool, validate_only: bool
     ) -> list[ApiError | None]:
         """What became of each, in order. `replace` forgets whatever is not set anew, as AlterConfigs does."""
-        named = Counter(one.resource for one in wanted)
+        named = Counter(change.resource for change in wanted)
         results: list[ApiError | None] = []
         for number, one in enumerate(wanted):
             await give_way(number, _ALTERED_AT_ONCE)

@@ -117,7 +117,9 @@ class Reassignments:
     def ongoing(self, wanted: Sequence[Name] | None) -> dict[Name, PartitionState]:
         topics = self._metadata.image.topics
         if wanted is None:
-            wanted = [(name, number) for name, one in topics.items() for number in range(len(one.partitions))]
+            wanted = [
+                (name, number) for name, topic in topics.items() for number in range(len(topic.partitions))
+            ]
         return {
             (name, number): topics[name].partitions[number]
             for name, number in wanted

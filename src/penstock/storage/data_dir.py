@@ -238,9 +238,7 @@ class DataDir:
                         owner = self._owner(directory)
                         self._quarantine(directory, topic, index, owner.topic_id if owner else "unknown")
                     except StorageError as error:
-                        logger.error(
-                            "%s-%d, which is not kept here, stays where it is: %s", topic, index, error
-                        )
+                        logger.error("%s-%d, not kept here, stays where it is: %s", topic, index, error)  # noqa: TRY400
                         continue
                     moved.append(f"{topic}-{index}")
         return moved

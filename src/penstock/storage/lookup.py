@@ -69,7 +69,7 @@ class TimeLookup:
                     limit.check_count(header.record_count)
                     records = read_records(segment.read_batch(at), limit_bytes=limit.size_bytes)
                     left = [record for record in records if record.offset >= start]
-                    latest = max(left, key=lambda one: one.timestamp, default=None)
+                    latest = max(left, key=lambda record: record.timestamp, default=None)
                     return None if latest is None else TimestampedOffset(latest.offset, latest.timestamp)
             break
         return None

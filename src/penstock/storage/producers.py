@@ -92,9 +92,10 @@ class RelayPosition:
         if moved.epoch <= self.place.epoch:
             return self.earlier
         places = [
-            RelayPlace(one.epoch, min(one.distance, moved.first - 1)) for one in (*self.earlier, self.place)
+            RelayPlace(place.epoch, min(place.distance, moved.first - 1))
+            for place in (*self.earlier, self.place)
         ]
-        return tuple(one for one in places if one.distance >= 0)[-EPOCHS_KEPT:]
+        return tuple(place for place in places if place.distance >= 0)[-EPOCHS_KEPT:]
 
     def is_committed(self, high_watermark: int) -> bool:
         """Whether no fail-over takes it back any more: only then is what was moved the target's."""
@@ -271,11 +272,11 @@ class ProducerState:
         With the id to go on from, -1 when there are no more. What is forgotten of that, because five batches came after
         it, would be forgotten there as well.
         """
-        ids = nsmallest(count, (one for one in self._entries if one >= first_id))
+        ids = nsmallest(count, (entry for entry in self._entries if entry >= first_id))
         found = [self._entries[one] for one in ids]
         if len(ids) == count:
             return list(_below(found, offset)), ids[-1] + 1
-        found += sorted(one for one in self._relay_copies() if one.producer_id >= first_id)
+        found += sorted(copy_ for copy_ in self._relay_copies() if copy_.producer_id >= first_id)
         return list(_below(found, offset)), NO_MORE
 
     def below(self, offset: int) -> "ProducerState":
@@ -284,23 +285,23 @@ class ProducerState:
 
     def recall(self, known: Iterable[ProducerCopy], offset: int) -> None:
         """What clients are known to have done below `offset`, where the log does not tell any more."""
-        for one in _below(known, offset):
-            entry = self._entries.get(one.producer_id)
-            if one.producer_id >= RELAY_IDS or (entry is not None and not entry.lacks(one)):
+        for copy in _below(known, offset):
+            entry = self._entries.get(copy.producer_id)
+            if copy.producer_id >= RELAY_IDS or (entry is not None and not entry.lacks(copy)):
                 continue
-            self._entries[one.producer_id] = one
+            self._entries[copy.producer_id] = copy
 
     def add(self, producers: Iterable[ProducerCopy]) -> None:
         """What `copy` made."""
-        for one in producers:
-            producer_id, epoch, _, batches = one
+        for producer in producers:
+            producer_id, epoch, _, batches = producer
             if producer_id >= RELAY_IDS:
                 source, place = relay_place(producer_id, epoch, batches[-1].last_sequence)
                 before = self.relays.get(source)
                 earlier = () if before is None else (*before.earlier, before.place)
                 self.relays[source] = RelayPosition(place, batches[-1], earlier=earlier)
                 continue
-            self._entries[producer_id] = one
+            self._entries[producer_id] = producer
 
     @classmethod
     def of(cls, producers: Iterable[ProducerCopy]) -> "ProducerState":
@@ -311,10 +312,10 @@ class ProducerState:
 
 def _below(producers: Iterable[ProducerCopy], offset: int) -> Iterator[ProducerCopy]:
     """By what they wrote there; without those that wrote nothing."""
-    for one in producers:
-        batches = tuple(batch for batch in one.batches if batch.last_offset < offset)
+    for producer in producers:
+        batches = tuple(batch for batch in producer.batches if batch.last_offset < offset)
         if batches:
-            yield one._replace(batches=batches, last_timestamp=batches[-1].timestamp)
+            yield producer._replace(batches=batches, last_timestamp=batches[-1].timestamp)
 
 
 def _out_of_order(header: BatchHeader, why: str) -> ApiError:

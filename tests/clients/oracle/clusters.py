@@ -94,14 +94,16 @@ class ClusterSide:
             ],
         )
         answer = self.brokers[LEADER].call(CREATE_TOPICS, 4, request)
-        assert [one.error_code for one in answer.topics] == [0] * len(TOPICS)
+        assert [topic.error_code for topic in answer.topics] == [0] * len(TOPICS)
         for broker in BROKERS:
             self.until(partial(self._knows, broker), f"broker {broker} to know the topics")
         for name, plan in TOPICS.items():
             for number, (leader, *followers) in enumerate(plan):
                 self._write(name, number, leader)
-                for one in followers:
-                    self.until(partial(self._shows, one, name, number), f"{name}-{number} at broker {one}")
+                for follower in followers:
+                    self.until(
+                        partial(self._shows, follower, name, number), f"{name}-{number} at broker {follower}"
+                    )
 
     def _knows(self, broker: int) -> bool:
         found = self.brokers[broker].look()
@@ -110,7 +112,10 @@ class ClusterSide:
         return all(
             name in found
             and len(found[name].partitions) == len(plan)
-            and all(sorted(one.isr_nodes) == sorted(one.replica_nodes) for one in found[name].partitions)
+            and all(
+                sorted(partition.isr_nodes) == sorted(partition.replica_nodes)
+                for partition in found[name].partitions
+            )
             for name, plan in TOPICS.items()
         )
 
@@ -138,7 +143,9 @@ def compared_clusters(directory: Path) -> Iterator[tuple[ClusterSide, ClusterSid
         found = []
         for name, kind in (("kafka", KafkaCluster), ("penstock", PenstockCluster)):
             peer: ClusterPeer = stack.enter_context(kind(directory / name))
-            brokers = {number: Side(f"{name} {number}", one.port) for number, one in peer.brokers.items()}
+            brokers = {
+                number: Side(f"{name} {number}", broker.port) for number, broker in peer.brokers.items()
+            }
             for side in brokers.values():
                 stack.callback(side.close)
             found.append(ClusterSide(name, brokers))
@@ -163,8 +170,11 @@ def compare(
         if left.kind != right.kind:
             found.append(Finding(name, version, label, "<outcome>", left.kind, right.kind, ""))
             continue
-        plain = [side.plain(broker, one.message) for side, one in zip(sides, (left, right), strict=True)]
+        plain = [
+            side.plain(broker, outcome.message) for side, outcome in zip(sides, (left, right), strict=True)
+        ]
         found += [
-            Finding(name, version, label, one.path, one.left, one.right, "") for one in differences(*plain)
+            Finding(name, version, label, difference.path, difference.left, difference.right, "")
+            for difference in differences(*plain)
         ]
     return found

@@ -200,8 +200,8 @@ class Groups:
     def _commit(self, side: Side, request: Any) -> None:
         answer = side.call(OFFSET_COMMIT, 7, request)
         for topic in answer.topics:
-            for one in topic.partitions:
-                self._good(side, one.error_code)
+            for partition in topic.partitions:
+                self._good(side, partition.error_code)
 
     def _good(self, side: Side, code: int) -> None:
         if code:

@@ -200,7 +200,9 @@ def _compare_case(world: World, result: Result, case: Case) -> None:
     deadline = time.monotonic() + EVENTUALLY_S
     while True:
         found = _findings(world, case, _exchange(world, case))
-        surprising = [one for one in found if not any(entry.covers(one) for entry in result.accepted)]
+        surprising = [
+            finding for finding in found if not any(entry.covers(finding) for entry in result.accepted)
+        ]
         if not surprising or not case.eventually or time.monotonic() > deadline:
             break
         time.sleep(POLL_S)
@@ -210,7 +212,7 @@ def _compare_case(world: World, result: Result, case: Case) -> None:
     result.findings += found
     if case.changes_topics:
         world.settle(case.appears)
-    if case.api_key == PRODUCE and any(one.path.endswith(("error_code", OUTCOME)) for one in found):
+    if case.api_key == PRODUCE and any(finding.path.endswith(("error_code", OUTCOME)) for finding in found):
         # One log took what the other refused: their offsets would differ from here on.
         world.make_own_topics(PRODUCE, case.version)
     for follow_up in case.follow_ups:
@@ -223,8 +225,16 @@ def _findings(world: World, case: Case, outcomes: tuple[Outcome, Outcome]) -> li
         return []
     request = _request_text(world, case)
     return [
-        Finding(API_NAMES[case.api_key], case.version, case.label, one.path, one.left, one.right, request)
-        for one in found
+        Finding(
+            API_NAMES[case.api_key],
+            case.version,
+            case.label,
+            difference.path,
+            difference.left,
+            difference.right,
+            request,
+        )
+        for difference in found
     ]
 
 

@@ -156,7 +156,7 @@ class World:
         )
         for side in self.sides:
             answer = side.call(CREATE_TOPICS, 4, request)
-            failed = [f"{one.name}: {one.error_code}" for one in answer.topics if one.error_code]
+            failed = [f"{topic.name}: {topic.error_code}" for topic in answer.topics if topic.error_code]
             if failed:
                 raise RuntimeError(f"{side.name} did not make the topics to compare on: {failed}")
         wanted = [(name, number) for name, (count, _) in topics.items() for number in range(count)]
@@ -177,7 +177,7 @@ class World:
             ],
         )
         answer = side.call(LIST_OFFSETS, 3, request)
-        return all(one.error_code == 0 for topic in answer.topics for one in topic.partitions)
+        return all(partition.error_code == 0 for topic in answer.topics for partition in topic.partitions)
 
     def _wait(self, side: Side, condition: Any, what: str) -> None:
         deadline = time.monotonic() + SETTLE_S

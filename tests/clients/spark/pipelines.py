@@ -47,7 +47,7 @@ def content(rows: list[Seen]) -> list[tuple[object, ...]]:
             seen.timestamp,
             seen.key,
             seen.value,
-            tuple(one for one in seen.headers or () if not one[0].startswith(OWN_HEADERS)),
+            tuple(header for header in seen.headers or () if not header[0].startswith(OWN_HEADERS)),
         )
         for seen in rows
     ]

@@ -44,8 +44,8 @@ def cut(size: int) -> Change:
 
 def both(*changes: Change) -> Change:
     def change(batch: bytearray) -> None:
-        for one in changes:
-            one(batch)
+        for change in changes:
+            change(batch)
 
     return change
 
@@ -182,7 +182,7 @@ def test_a_topic_named_twice_is_answered_once(running: BrokerProcess, client: Ra
     request = produce_request(topic, [(0, make_batch([b"a"]))])
     request.topic_data += produce_request(topic, [(1, make_batch([b"b"]))]).topic_data
     answer = client.call(ApiKey.PRODUCE, 9, request)
-    assert [[p.index for p in one.partition_responses] for one in answer.responses] == [[0, 1]]
+    assert [[p.index for p in response.partition_responses] for response in answer.responses] == [[0, 1]]
     assert (read_log(running.port, topic, 0), read_log(running.port, topic, 1)) == ([b"a"], [b"b"])
 
 

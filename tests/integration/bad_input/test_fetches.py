@@ -116,7 +116,7 @@ def test_a_partition_named_twice_is_answered_once(client: RawClient, written: st
     request.topics += fetch_request(written, 2).topics
     answer = client.call(ApiKey.FETCH, FETCH_VERSION, request)
     assert len(answer.responses) == 1
-    assert [values_in(one.records) for one in answer.responses[0].partitions] == [[b"c"]]
+    assert [values_in(partition.records) for partition in answer.responses[0].partitions] == [[b"c"]]
 
 
 @pytest.mark.parametrize(

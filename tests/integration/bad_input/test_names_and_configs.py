@@ -28,7 +28,7 @@ ILLEGAL = {
 
 def topics_of(client: RawClient) -> set[str]:
     found = client.call(ApiKey.METADATA, 9, metadata.MetadataRequest(topics=None))
-    return {one.name for one in found.topics}
+    return {topic.name for topic in found.topics}
 
 
 def directories(victim: Victim) -> set[str]:
@@ -122,7 +122,7 @@ def described(client: RawClient, topic: str) -> dict[str, str | None]:
     )
     request = describe_configs.DescribeConfigsRequest(resources=[resource])
     found = client.call(ApiKey.DESCRIBE_CONFIGS, 4, request).results[0]
-    return {one.name: one.value for one in found.configs}
+    return {config.name: config.value for config in found.configs}
 
 
 @pytest.mark.parametrize(("partitions", "replicas", "code"), [

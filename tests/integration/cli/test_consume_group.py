@@ -100,7 +100,7 @@ def test_a_signal_commits_what_was_printed_and_leaves(
         left = process.communicate()
         assert (process.returncode, *left) == (0, "", "")
     found = admin.describe_group(topic)
-    assert (found.members, sum(one.committed or 0 for one in found.offsets)) == ((), 3)
+    assert (found.members, sum(offset.committed or 0 for offset in found.offsets)) == ((), 3)
 
 
 def test_a_newcomer_waits_for_its_share_beside_cooperative_members(
@@ -121,7 +121,7 @@ def test_a_newcomer_waits_for_its_share_beside_cooperative_members(
         try:
             groups = partial(Admin(running.bootstrap).describe_groups, [topic])
             wait_until(
-                lambda: [len(one.partitions) for group in groups() for one in group.members] == [2],
+                lambda: [len(member.partitions) for group in groups() for member in group.members] == [2],
                 "it has all",
             )
             assert consume(running, topic, "--from-beginning", "--no-follow"), "half of it is its own"
@@ -187,7 +187,7 @@ def test_it_joins_members_that_assign_in_another_way(running: BrokerProcess, top
     def shared(members: int) -> bool:
         other.poll(0.05)
         found = admin.describe_groups([topic])
-        return [len(one.members) for one in found if one.state == "stable"] == [members]
+        return [len(group.members) for group in found if group.state == "stable"] == [members]
 
     try:
         other.subscribe([topic])

@@ -151,10 +151,10 @@ def test_a_message_that_is_tried_again_in_its_place_is_due_when_its_commit_says(
         for _ in range(2):
             producer.send(retries, "x", headers=headers).result()
     admin.reset_offsets(topic.group, topic.name, 4, partitions=[0])
-    assert [one.due_ms for one in admin.retries(topic.group)] == [1000]
+    assert [retry.due_ms for retry in admin.retries(topic.group)] == [1000]
     tried = note({"offset": 1, "failures": 2, "due": 5000}, [])
     admin.carry_out(topic.group, [Move(retries, 0, None, 1, tried)])
-    assert [(one.waiting, one.due_ms) for one in admin.retries(topic.group)] == [(1, 5000)]
+    assert [(retry.waiting, retry.due_ms) for retry in admin.retries(topic.group)] == [(1, 5000)]
     assert "due since " in topic.penstock("describe", topic.group).out
 
 
@@ -303,4 +303,4 @@ def test_no_groups_is_said_and_internal_topics_are_shown_when_asked_for() -> Non
         assert topic.name in listed.out
         assert "__consumer_offsets" not in listed.out
         everything = penstock("topic", "list", "--internal", "--json", bootstrap=fresh.bootstrap)
-        assert {"__consumer_offsets", topic.name} == {one["name"] for one in json.loads(everything.out)}
+        assert {"__consumer_offsets", topic.name} == {load["name"] for load in json.loads(everything.out)}

@@ -127,7 +127,10 @@ class Cluster:
             asked = self.processes.brokers[self.controller() - 1]
             with RawClient(asked.port, host=asked.host) as client:
                 answer = client.call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
-            codes = [answer.error_code, *(one.error_code for one in answer.responses[0].partitions)]
+            codes = [
+                answer.error_code,
+                *(partition.error_code for partition in answer.responses[0].partitions),
+            ]
             return set(codes) == {ErrorCode.NONE}
 
         self.until(taken, "the cluster moves the partitions")
@@ -148,7 +151,7 @@ class Cluster:
             for number, broker in enumerate(self.processes.brokers, 1)
             if broker.is_running and number not in self._silent
         )
-        named = [MetadataRequestTopic(name=one) for one in topics]
+        named = [MetadataRequestTopic(name=topic) for topic in topics]
         request = MetadataRequest(topics=named or None, allow_auto_topic_creation=False)
         with RawClient(asked.port, host=asked.host) as client:
             answer: MetadataResponse = client.call(ApiKey.METADATA, 9, request)
@@ -159,7 +162,7 @@ class Cluster:
         found = self.metadata(self.topic).topics[0].partitions
         return [
             Placed(one.leader_id, list(one.replica_nodes), list(one.isr_nodes))
-            for one in sorted(found, key=lambda one: one.partition_index)
+            for one in sorted(found, key=lambda partition: partition.partition_index)
         ]
 
     def leader(self, partition: int = 0) -> int:
@@ -179,21 +182,24 @@ class Cluster:
     def replicas_on(self, broker: int) -> int:
         """How many replicas it has, of all topics."""
         return sum(
-            broker in one.replica_nodes for topic in self.metadata().topics for one in topic.partitions
+            broker in partition.replica_nodes
+            for topic in self.metadata().topics
+            for partition in topic.partitions
         )
 
     def is_whole(self) -> bool:
         partitions = self.partitions()
         return len(partitions) == self.partition_count and all(
-            len(one.replicas) == len(one.isr) == self.replica_count and one.leader > 0 for one in partitions
+            len(partition.replicas) == len(partition.isr) == self.replica_count and partition.leader > 0
+            for partition in partitions
         )
 
     def is_whole_everywhere(self) -> bool:
         """All topics: as many replicas as they should have, all of them in sync."""
         return all(
-            len(one.replica_nodes) == len(one.isr_nodes) == self.replica_count
+            len(partition.replica_nodes) == len(partition.isr_nodes) == self.replica_count
             for topic in self.metadata().topics
-            for one in topic.partitions
+            for partition in topic.partitions
         )
 
     def is_settled_with(self, broker: int, takes_part: bool) -> bool:
@@ -224,8 +230,8 @@ class Cluster:
 
         def equal() -> bool:
             return all(
-                len({self.log_bytes(broker, number) for broker in one.replicas}) == 1
-                for number, one in enumerate(self.partitions())
+                len({self.log_bytes(broker, number) for broker in partition.replicas}) == 1
+                for number, partition in enumerate(self.partitions())
             )
 
         self.until(equal, "all replicas are byte for byte the same")

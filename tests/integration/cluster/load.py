@@ -239,7 +239,10 @@ class Load:
 
     def until_more(self, count: int, partitions: Sequence[int] = ()) -> None:
         """Every partition, or these, have taken so many more."""
-        goals = {one: len(self.acknowledged[one]) + count for one in partitions or range(self.partitions)}
+        goals = {
+            partition: len(self.acknowledged[partition]) + count
+            for partition in partitions or range(self.partitions)
+        }
         wait_until(
             lambda: all(len(self.acknowledged[one]) >= goal for one, goal in goals.items()),
             f"{count} more acknowledgements in each partition",

@@ -92,7 +92,7 @@ def paused(cluster: ClusterProcesses, broker: int) -> Iterator[None]:
 def test_acks_2_waits_for_exactly_two_replicas(three: ClusterProcesses, admin: AdminClient) -> None:
     topic = create(admin)
     partition = admin.list_topics(topic, timeout=60).topics[topic].partitions[0]
-    first, second = [one for one in partition.replicas if one != partition.leader]
+    first, second = [replica for replica in partition.replicas if replica != partition.leader]
     one, two, three_of_three = (Sender(three, topic, acks) for acks in (1, 2, 3))
     for sender in (one, two, three_of_three):
         sender.send()

@@ -36,13 +36,16 @@ def test_the_last_replica_standing_may_lose_its_end(three: Cluster) -> None:
         three.broker(first).kill()
         load.until_more(200)
         three.broker(second).kill()
-        three.until(lambda: all(one.isr == [last] for one in three.partitions()), "one is left in sync")
+        three.until(
+            lambda: all(partition.isr == [last] for partition in three.partitions()), "one is left in sync"
+        )
         three.broker(last).kill()
         for number in range(three.partition_count):
             cut_in_half(three.segments(last, number)[-1])
         three.broker(last).start()
         three.until(
-            lambda: all(one.leader == -1 for one in three.partitions()), "what it has left is not enough"
+            lambda: all(partition.leader == -1 for partition in three.partitions()),
+            "what it has left is not enough",
         )
         three.broker(first).start()
         three.broker(second).start()

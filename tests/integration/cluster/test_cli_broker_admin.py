@@ -85,7 +85,7 @@ def status(processes: ClusterProcesses) -> dict[str, Any]:
 
 def replicas_of(processes: ClusterProcesses, topic: str) -> list[list[int]]:
     found = admin_of(processes).list_topics(topic, timeout=60).topics[topic]
-    return [sorted(one.replicas) for one in found.partitions.values()]
+    return [sorted(partition.replicas) for partition in found.partitions.values()]
 
 
 def test_a_broker_is_drained_and_gets_its_share_again(three: ClusterProcesses) -> None:

@@ -71,12 +71,12 @@ class Page:
         assert any("; ready after " in line for line in process.stdout), command
 
     def check_all_ended(self) -> None:
-        assert [one.wait(30) for one in self._brokers] == [0] * len(self._brokers)
+        assert [broker.wait(30) for broker in self._brokers] == [0] * len(self._brokers)
 
     def stop_brokers(self) -> None:
-        for one in self._brokers:
-            one.terminate()
-            one.communicate()
+        for broker in self._brokers:
+            broker.terminate()
+            broker.communicate()
         self._brokers.clear()
 
 

@@ -54,7 +54,7 @@ def test_a_topic_made_again_while_a_broker_was_down_shows_nothing_of_the_old_one
     load.report().check()
     away = three.followers()[0]
     three.broker(away).kill()
-    three.until(lambda: all(away not in one.isr for one in three.partitions()), "it is missed")
+    three.until(lambda: all(away not in partition.isr for partition in three.partitions()), "it is missed")
     three.delete(three.topic)
     three.until(
         lambda: three.topic not in {topic.name for topic in three.metadata().topics}, "the topic is gone"

@@ -5,8 +5,8 @@ from tests.integration.cluster.harness import Cluster
 
 
 def test_what_is_produced_to_three_replicas_is_read_back(three: Cluster) -> None:
-    assert {one.leader for one in three.partitions()} == {1, 2, 3}
-    assert all(sorted(one.replicas) == [1, 2, 3] for one in three.partitions())
+    assert {partition.leader for partition in three.partitions()} == {1, 2, 3}
+    assert all(sorted(partition.replicas) == [1, 2, 3] for partition in three.partitions())
     with three.load() as load:
         load.until_more(500)
     found = load.report()

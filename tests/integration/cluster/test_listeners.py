@@ -60,7 +60,9 @@ def test_brokers_use_their_own_listener_and_clients_theirs(running: ClusterProce
         first = AdminClient({"bootstrap.servers": addresses(running, name)[0], "log_level": 0})
         wait_until(lambda first=first: len(first.list_topics(timeout=60).brokers) == 3, "all brokers")
         told = first.list_topics(timeout=60).brokers.values()
-        assert sorted(f"{one.host}:{one.port}" for one in told) == sorted(addresses(running, name))
+        assert sorted(f"{metadata.host}:{metadata.port}" for metadata in told) == sorted(
+            addresses(running, name)
+        )
 
     bootstrap = {"bootstrap.servers": ",".join(addresses(running, "CLIENTS")), "log_level": 0}
     admin = AdminClient(bootstrap)
@@ -72,7 +74,7 @@ def test_brokers_use_their_own_listener_and_clients_theirs(running: ClusterProce
     assert producer.flush() == 0
 
     ports = {
-        name: {int(one.rpartition(":")[2]) for one in addresses(running, name)}
+        name: {int(address.rpartition(":")[2]) for address in addresses(running, name)}
         for name in ("CLIENTS", "BROKERS")
     }
     used = set().union(*(connected_ports(broker.pid) for broker in running.brokers))
@@ -87,7 +89,9 @@ def test_brokers_use_their_own_listener_and_clients_theirs(running: ClusterProce
         consumer.assign([TopicPartition(TOPIC, 0, 0)])
         values: list[bytes] = []
         while len(values) < COUNT:
-            values += [one.value() for one in consumer.consume(COUNT, timeout=1) if one.error() is None]
+            values += [
+                message.value() for message in consumer.consume(COUNT, timeout=1) if message.error() is None
+            ]
         assert values == [str(number).encode() for number in range(COUNT)]
     finally:
         consumer.close()

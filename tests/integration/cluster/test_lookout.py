@@ -31,7 +31,9 @@ def miss(victim: int, three: Cluster, load: Load) -> None:
     three.broker(victim).kill()
     with three.unheard(victim):
         three.until(lambda: three.controller() not in (victim, -1), "a living controller")
-        three.until(lambda: victim not in {one.leader for one in three.partitions()}, "living leaders")
+        three.until(
+            lambda: victim not in {partition.leader for partition in three.partitions()}, "living leaders"
+        )
         load.until_more(200)
     three.broker(victim).start()
     three.until_whole()

@@ -28,14 +28,16 @@ def others(broker: int) -> list[str]:
 
 def a_leader(cluster: Cluster) -> int:
     """One that is not the controller."""
-    return next(one.leader for one in cluster.partitions() if one.leader != cluster.controller())
+    return next(
+        partition.leader for partition in cluster.partitions() if partition.leader != cluster.controller()
+    )
 
 
 def test_a_leader_cut_off_from_its_followers_acknowledges_nothing_alone(three: Cluster) -> None:
     """It lives, as ZooKeeper and clients see it, so it stays the leader; and two others go on with what they lead."""
     with three.load() as load:
         leader = a_leader(three)
-        theirs = [number for number, one in enumerate(three.partitions()) if one.leader != leader]
+        theirs = [number for number, partition in enumerate(three.partitions()) if partition.leader != leader]
         with silenced(leader, *others(leader)), three.unheard(leader):
             load.until_more(200, theirs)
         load.until_more(200)

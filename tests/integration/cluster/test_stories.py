@@ -23,7 +23,7 @@ def test_one_of_four_brokers_dies_and_its_replicas_are_rebuilt_on_the_other_thre
             four.broker(4).kill()
             # The others notice, wait out the grace, and copy among themselves what it had.
             four.until(lambda: four.is_settled_with(4, False), "three replicas on those that are left")
-            assert all(sorted(one.replicas) == [1, 2, 3] for one in four.partitions())
+            assert all(sorted(partition.replicas) == [1, 2, 3] for partition in four.partitions())
             # Another one may die now: nothing is missing.
             four.broker(3).kill()
             load.until_more(100)
@@ -37,7 +37,7 @@ def test_a_fourth_broker_joins_three_and_extra_replicas_go_only_after_catch_up(t
     with cluster(3, LASTING, directory=tmp_path) as brokers:
         three = Cluster(brokers, PARTITIONS)
         prefill(three, 4 * MB)
-        assert all(sorted(one.replicas) == [1, 2, 3] for one in three.partitions())
+        assert all(sorted(partition.replicas) == [1, 2, 3] for partition in three.partitions())
         with three.load() as load, Watch(three) as watch:
             # The newcomer is given its share, and may copy only so fast that we can watch.
             brokers.join({"follower.replication.throttled.rate": str(MB)})

@@ -84,26 +84,26 @@ def other(tmp_path: Path, zookeeper: str) -> Iterator[BrokerProcess]:
         "penstock.host.label": "elsewhere",
         "offsets.topic.replication.factor": str(MACHINES),
     }
-    one = BrokerProcess(tmp_path / "other", settings, zookeeper=zookeeper, node_id=1)
-    one.start()
+    process = BrokerProcess(tmp_path / "other", settings, zookeeper=zookeeper, node_id=1)
+    process.start()
     try:
-        yield one
+        yield process
     finally:
-        one.kill()
+        process.kill()
 
 
 def test_two_workers_are_one_service(tmp_path: Path, zookeeper: str, other: BrokerProcess) -> None:
     service = Service(tmp_path / "data", zookeeper)
     try:
-        assert [one["node_id"] for one in service.facts["workers"]] == [10, 11]
+        assert [fact["node_id"] for fact in service.facts["workers"]] == [10, 11]
         assert (tmp_path / "data" / "worker-0" / "topics").parent.is_dir()
 
         # No two replicas of a partition on one machine: with two machines, two is the most.
         admin = AdminClient({"bootstrap.servers": other.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic("orders", PARTITIONS, 2)])["orders"].result()
         found = admin.list_topics("orders", timeout=60).topics["orders"].partitions
-        assert all(min(one.replicas) == 1 for one in found.values())
-        assert {max(one.replicas) for one in found.values()} == {10, 11}
+        assert all(min(metadata.replicas) == 1 for metadata in found.values())
+        assert {max(metadata.replicas) for metadata in found.values()} == {10, 11}
         refused = penstock("topic", "create", "three", "--replicas", "3", bootstrap=other.bootstrap)
         assert "2 broker(s)" in refused.said()
 
@@ -122,7 +122,7 @@ def test_two_workers_are_one_service(tmp_path: Path, zookeeper: str, other: Brok
             )
         assert page.count("# TYPE penstock_log_end_offset ") == 1
         status, health = service.get("/healthz")
-        assert (status, [one["node"] for one in json.loads(health)["workers"]]) == (200, [10, 11])
+        assert (status, [load["node"] for load in json.loads(health)["workers"]]) == (200, [10, 11])
 
         # A worker that is killed is started again, on the same port and data.
         os.kill(service.facts["workers"][1]["pid"], signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_two_workers_are_one_service(tmp_path: Path, zookeeper: str, other: Brok
 
 def test_workers_end_with_a_supervisor_that_is_killed(tmp_path: Path, zookeeper: str) -> None:
     service = Service(tmp_path / "data", zookeeper)
-    pids = [one["pid"] for one in service.facts["workers"]]
+    pids = [fact["pid"] for fact in service.facts["workers"]]
     service.process.kill()
     service.end()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the workers are gone")

@@ -25,9 +25,9 @@ class Watch(Working):
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_S):
             for topic in self._cluster.metadata().topics:
-                for one in topic.partitions:
-                    place = str(topic.name), one.partition_index
-                    self._look(place, set(one.replica_nodes), set(one.isr_nodes))
+                for partition in topic.partitions:
+                    place = str(topic.name), partition.partition_index
+                    self._look(place, set(partition.replica_nodes), set(partition.isr_nodes))
 
     def _look(self, place: tuple[str, int], replicas: set[int], in_sync: set[int]) -> None:
         self.replicas_max = max(self.replicas_max, len(replicas))

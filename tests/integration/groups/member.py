@@ -30,7 +30,7 @@ def tell(what: str, *values: object) -> None:
 
 
 def numbers(partitions: Iterable[Any]) -> list[int]:
-    return sorted(one.partition for one in partitions)
+    return sorted(partition.partition for partition in partitions)
 
 
 class Stopped(Exception):  # noqa: N818 - asked for

@@ -190,9 +190,9 @@ def test_five_hundred_members_join_at_once(running: Served) -> None:
         waiting: list[int] = []
 
         def rejoin(numbers: list[int]) -> None:
-            for one in numbers:
-                request = join_request(group, ids[one], **settings)
-                clients[one].send_bytes(clients[one].frame(ApiKey.JOIN_GROUP, 9, request))
+            for number in numbers:
+                request = join_request(group, ids[number], **settings)
+                clients[number].send_bytes(clients[number].frame(ApiKey.JOIN_GROUP, 9, request))
             waiting.extend(numbers)
 
         rejoin(list(range(500)))

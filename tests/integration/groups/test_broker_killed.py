@@ -76,8 +76,11 @@ def test_no_committed_offset_goes_back(running: BrokerProcess) -> None:
         thread.start()
     try:
         for _ in range(ROUNDS):
-            goal = sum(one.acknowledged for one in committers) + COMMITS_BEFORE_KILL
-            wait_until(lambda goal=goal: sum(one.acknowledged for one in committers) >= goal, "commits go on")  # type: ignore[misc]
+            goal = sum(committer.acknowledged for committer in committers) + COMMITS_BEFORE_KILL
+            wait_until(
+                lambda goal=goal: sum(committer.acknowledged for committer in committers) >= goal,
+                "commits go on",
+            )  # type: ignore[misc]
             before = {one.group: one.acknowledged for one in committers}
             running.kill()
             running.start()

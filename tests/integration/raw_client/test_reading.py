@@ -29,14 +29,16 @@ EMPTY = TopicPartition("orders", 1)
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[BrokerProcess]:
-    with broker() as one:
-        admin = AdminClient({"bootstrap.servers": one.bootstrap})
+    with broker() as process:
+        admin = AdminClient({"bootstrap.servers": process.bootstrap})
         admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result()
-        producer = Producer({"bootstrap.servers": one.bootstrap, "linger.ms": 5, "batch.num.messages": 100})
+        producer = Producer(
+            {"bootstrap.servers": process.bootstrap, "linger.ms": 5, "batch.num.messages": 100}
+        )
         for number, value in enumerate(VALUES):
             producer.produce("orders", value, partition=0, timestamp=1000 + number)
         assert producer.flush(60) == 0
-        yield one
+        yield process
 
 
 @pytest.fixture
@@ -75,7 +77,9 @@ def test_every_record_once_and_in_order(running: BrokerProcess, fetch_bytes: int
     with RawClient(running.bootstrap, options) as client:
         answers = list(client.fetch(AT, 0, COUNT))
     assert [value for answer in answers for value in values_in(answer.records)] == VALUES
-    assert {(one.log_start, one.high_watermark, one.last_stable) for one in answers} == {(0, COUNT, COUNT)}
+    assert {(answer.log_start, answer.high_watermark, answer.last_stable) for answer in answers} == {
+        (0, COUNT, COUNT)
+    }
     if fetch_bytes <= 150_000:
         assert len(answers) > 10
 

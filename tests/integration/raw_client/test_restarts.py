@@ -82,5 +82,5 @@ def test_a_producer_neither_loses_nor_repeats(running: BrokerProcess) -> None:
         mine = range(partition, BATCHES, PARTITIONS)
         expected = [b"%d" % (number * PER_BATCH + one) for number in mine for one in range(PER_BATCH)]
         assert read_log(running.port, "t", partition) == expected
-        offsets = [one.offset for one in deliveries if one.at.partition == partition]
+        offsets = [delivery.offset for delivery in deliveries if delivery.at.partition == partition]
         assert offsets == list(range(0, len(expected), PER_BATCH))

@@ -26,8 +26,8 @@ PARTITIONS = 3
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[BrokerProcess]:
-    with broker() as one:
-        yield one
+    with broker() as process:
+        yield process
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_many_batches_over_many_partitions_keep_their_order(
             deliveries.append(producer.send(at, make_batch([value])))
     for partition in range(PARTITIONS):
         assert read_log(running.port, topic, partition) == sent[partition]
-        offsets = [one.offset for one in deliveries if one.at.partition == partition]
+        offsets = [delivery.offset for delivery in deliveries if delivery.at.partition == partition]
         assert offsets == list(range(len(sent[partition])))
 
 
@@ -81,7 +81,7 @@ def test_librdkafka_reads_them(client: RawClient, topic: str, running: BrokerPro
     )
     consumer.assign([Assigned(topic, 0, 0)])
     try:
-        assert [one.value() for one in consumer.consume(2, 60)] == [b"for", b"all"]
+        assert [message.value() for message in consumer.consume(2, 60)] == [b"for", b"all"]
     finally:
         consumer.close()
 

@@ -175,7 +175,7 @@ class GroupReader(Working):
         self._consumer.close()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.assigned = sorted(one.partition for one in partitions)
+        self.assigned = sorted(partition.partition for partition in partitions)
         self.assignments += 1
 
     def check(self, *loads: Writing, retired: Mapping[int, int] | None = None) -> None:

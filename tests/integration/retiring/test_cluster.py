@@ -35,7 +35,7 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(three: Clust
 
     def leaders() -> dict[int, int]:
         found = admin.list_topics(TOPIC, timeout=60).topics[TOPIC].partitions
-        return {number: one.leader for number, one in found.items()}
+        return {number: metadata.leader for number, metadata in found.items()}
 
     wait_until(lambda: sorted(leaders().values()) == [1, 2, 3], "a leader for each partition")
     with GroupReader(three.bootstrap, TOPIC, "readers") as reader:
@@ -62,9 +62,9 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(three: Clust
             retirement.kill()  # what waits for it finds the next leader: the producer ends when all is acknowledged
         retirement.start()
         reader.check(old, new, retired={2: 0})
-    retired = [one.data_dir / "topics" / TOPIC / "Partition-2" for one in three.brokers]
+    retired = [broker.data_dir / "topics" / TOPIC / "Partition-2" for broker in three.brokers]
     wait_until(
-        lambda: not any(one.exists() for one in retired), "the retirement gone with its files, everywhere"
+        lambda: not any(path.exists() for path in retired), "the retirement gone with its files, everywhere"
     )
 
 

@@ -116,7 +116,10 @@ def _prepare_topic(broker: Broker, topic: str, partitions: int, configs: dict[st
 
 def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
     found = admin.list_topics(timeout=10).topics.get(topic)
-    return found is not None and [one.leader >= 0 for one in found.partitions.values()] == [True] * partitions
+    return (
+        found is not None
+        and [partition.leader >= 0 for partition in found.partitions.values()] == [True] * partitions
+    )
 
 
 def _stored(broker: Broker, topic: str, partition: int) -> list[int]:

@@ -223,7 +223,7 @@ def test_members_share_the_partitions_and_miss_nothing(cluster: Cluster, new_top
 
     first = Consumer(cluster.bootstrap, topic, group=topic)
     second = Consumer(cluster.bootstrap, topic, group=topic)
-    threads = [threading.Thread(target=work, args=(one,)) for one in (first, second)]
+    threads = [threading.Thread(target=work, args=(consumer,)) for consumer in (first, second)]
     threads[0].start()
     with Producer(cluster.bootstrap) as producer:
         for number in range(total):
@@ -279,7 +279,7 @@ def test_sigterm_finishes_the_body_commits_and_leaves(cluster: Cluster, new_topi
     process.stdout.close()
     found = Admin(cluster.bootstrap).describe_group(topic)
     assert found.members == ()
-    assert [(one.committed, one.lag) for one in found.offsets] == [(1, 4)]
+    assert [(offset.committed, offset.lag) for offset in found.offsets] == [(1, 4)]
 
 
 def test_coroutines_consume(cluster: Cluster, new_topic: NewTopic) -> None:
@@ -328,7 +328,7 @@ def test_admin_shows_and_moves_groups(cluster: Cluster, new_topic: NewTopic) -> 
     fill(cluster, topic, map(str, range(10)), partition=0)
     with Consumer(cluster.bootstrap, topic, group=topic) as consumer:
         assert len(some(consumer, 5)) == 5
-        assert topic in [one.name for one in admin.groups()]
+        assert topic in [group.name for group in admin.groups()]
         found = admin.describe_group(topic)
         assert [member.partitions for member in found.members] == [((topic, 0), (topic, 1))]
     assert admin.describe_group(topic).lag == 5

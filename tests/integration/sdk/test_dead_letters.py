@@ -46,7 +46,7 @@ def test_what_was_replayed_is_not_replayed_again_when_commits_have_expired(
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
     assert box.replay(topic, "g", most=2) == 2
     admin.delete_group(f"{topic}/g.dlq.replay")
-    found = [one for one in box.all() if one.topic == topic]
+    found = [letters for letters in box.all() if letters.topic == topic]
     assert found == [DeadLetters(f"{topic}.g.dlq", topic, "g", waiting=1, replayed=2)]
     assert len(list(box.messages(topic, "g"))) == 1
     assert box.replay(topic, "g") == 1
@@ -179,7 +179,7 @@ def test_what_the_last_release_replayed_is_not_replayed_again(cluster: Cluster, 
     give_up(cluster, topic, "g", "1", "2", "3")
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
     admin.reset_offsets(f"{topic}.g.dlq.replay", f"{topic}.g.dlq", 2)
-    found = [one for one in box.all() if one.topic == topic]
+    found = [letters for letters in box.all() if letters.topic == topic]
     assert found == [DeadLetters(f"{topic}.g.dlq", topic, "g", waiting=1, replayed=2)]
     assert box.replay(topic, "g") == 1
 
@@ -191,7 +191,7 @@ def test_letters_of_a_topic_that_was_deleted_are_listed_and_shown(
     give_up(cluster, topic, "eu.g", "1", "2")
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
     admin.delete(topic)
-    found = [one for one in box.all() if one.name.startswith(topic)]
+    found = [letters for letters in box.all() if letters.name.startswith(topic)]
     assert found == [DeadLetters(f"{topic}.eu.g.dlq", topic, "eu.g", waiting=2, replayed=0)]
     assert len(list(box.messages(topic, "eu.g"))) == 2
     with pytest.raises(ClientError, match="there is no topic"):
@@ -246,8 +246,8 @@ def test_a_letter_goes_back_into_its_partition_with_its_timestamp(
     assert DeadLetterBox(cluster.bootstrap).replay(topic, "g") == 2
     with Consumer(cluster.bootstrap, topic) as consumer:
         found = [consumer.receive() for _ in range(4)]
-    again = {one.value: one for one in found if one is not None and one.offset == 1}
-    assert {value: one.partition for value, one in again.items()} == {b"recent": 2, b"old": 1}
+    again = {message.value: message for message in found if message is not None and message.offset == 1}
+    assert {value: message.partition for value, message in again.items()} == {b"recent": 2, b"old": 1}
     assert again[b"recent"].timestamp == sent[b"recent"][1]
     assert (again[b"old"].timestamp or 0) >= now_ms
     assert [name for name, _ in again[b"recent"].headers] == ["penstock-id"]
@@ -263,12 +263,14 @@ def test_letters_of_topics_whose_dead_letter_topics_have_one_name_are_told_apart
     admin.create(europe, partitions=1)
     give_up(cluster, world, "eu.billing", "of the world")
     name = f"{world}.eu.billing.dlq"
-    assert [one for one in box.all() if one.name == name] == [DeadLetters(name, world, "eu.billing", 1, 0)]
+    assert [letters for letters in box.all() if letters.name == name] == [
+        DeadLetters(name, world, "eu.billing", 1, 0)
+    ]
     assert box.replay(europe, "billing") == 0
     give_up(cluster, europe, "billing", "of europe")
     assert [letter.value for letter in box.messages(europe, "billing")] == [b"of europe"]
     assert box.replay(world, "eu.billing", most=1) == 1
-    assert [one for one in box.all() if one.name == name] == [
+    assert [letters for letters in box.all() if letters.name == name] == [
         DeadLetters(name, europe, "billing", 1, 0),
         DeadLetters(name, world, "eu.billing", 0, 1),
     ]

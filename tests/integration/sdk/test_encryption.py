@@ -30,7 +30,9 @@ def plain_messages(cluster: Cluster, topic: str, count: int) -> list[PlainMessag
     try:
         found: list[PlainMessage] = []
         while len(found) < count:
-            found += [one for one in consumer.consume(count - len(found), 1.0) if one.error() is None]
+            found += [
+                message for message in consumer.consume(count - len(found), 1.0) if message.error() is None
+            ]
         return found
     finally:
         consumer.close()
@@ -38,7 +40,7 @@ def plain_messages(cluster: Cluster, topic: str, count: int) -> list[PlainMessag
 
 def received(consumer: Consumer, count: int) -> list[Message]:
     found = [consumer.receive() for _ in range(count)]
-    return [one for one in found if one is not None]
+    return [message for message in found if message is not None]
 
 
 def test_others_see_keys_tags_and_labels_but_no_value(cluster: Cluster, new_topic: NewTopic) -> None:
@@ -90,7 +92,7 @@ def test_keys_are_rotated_without_a_break(cluster: Cluster, new_topic: NewTopic)
     assert ids == [b"january", b"february"]
     both = sealed_with(january=JANUARY, february=FEBRUARY)
     with Consumer(cluster.bootstrap, topic, encryption=both) as consumer:
-        assert [one.value for one in received(consumer, 2)] == [b"old", b"new"]
+        assert [message.value for message in received(consumer, 2)] == [b"old", b"new"]
     with Consumer(cluster.bootstrap, topic, encryption=sealed_with(january=JANUARY)) as consumer:
         old, new = received(consumer, 2)
         assert old.value == b"old"
@@ -159,7 +161,7 @@ def test_what_does_not_open_becomes_a_dead_letter_and_opens_when_the_key_is_ther
     (letter,) = plain_messages(cluster, dead, 1)
     assert b"two" not in (letter.value() or b"")
     with Consumer(cluster.bootstrap, dead, encryption=sealed_with(february=FEBRUARY)) as consumer:
-        assert [one.value for one in received(consumer, 1)] == [b"two"]
+        assert [message.value for message in received(consumer, 1)] == [b"two"]
     replayed = penstock("dlq", "replay", topic, "--group", f"{topic}-g", bootstrap=cluster.bootstrap)
     assert replayed.code == 0, replayed.err
     both = sealed_with(january=JANUARY, february=FEBRUARY)

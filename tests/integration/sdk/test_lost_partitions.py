@@ -159,7 +159,7 @@ def test_what_it_did_before_it_was_expelled_is_not_committed_when_it_is_back(
 
 def _has_a_member_at_work(running: BrokerProcess, topic: str) -> bool:
     found = Admin(running.bootstrap).describe_group(topic)
-    return found.state == "stable" and [one.partitions for one in found.members] == [((topic, 0),)]
+    return found.state == "stable" and [member.partitions for member in found.members] == [((topic, 0),)]
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "at-most-once"])

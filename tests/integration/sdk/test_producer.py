@@ -75,8 +75,8 @@ def test_a_message_goes_where_its_delivery_says(process: BrokerProcess, topic: s
 
 
 def test_every_message_has_its_own_id(process: BrokerProcess, topic: str) -> None:
-    with Producer(process.bootstrap) as one, Producer(process.bootstrap) as other:
-        one.send_many(topic, [b"a"] * 500)
+    with Producer(process.bootstrap) as producer, Producer(process.bootstrap) as other:
+        producer.send_many(topic, [b"a"] * 500)
         threads = [
             threading.Thread(target=lambda: [other.send(topic, b"b") for _ in range(500)]) for _ in range(3)
         ]

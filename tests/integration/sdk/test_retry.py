@@ -285,14 +285,14 @@ def test_a_replay_that_cannot_deliver_says_so_and_marks_nothing(
     admin.alter_configs(topic, {"max.message.bytes": "500"})
     with pytest.raises(ClientError, match="too large"):
         box.replay(topic, group)
-    assert [one.waiting for one in box.all() if one.topic == topic] == [5]
+    assert [letters.waiting for letters in box.all() if letters.topic == topic] == [5]
     admin.alter_configs(topic, {"max.message.bytes": "1000000"})
     # Two at once share what there is, and both come to an end.
     with ThreadPoolExecutor(2) as threads:
         done = [threads.submit(box.replay, topic, group) for _ in range(2)]
         assert sum(one.result() for one in done) >= 5
-    assert [one.waiting for one in box.all() if one.topic == topic] == [0]
-    assert [one.latest for one in admin.describe(topic).partitions] >= [10]
+    assert [letters.waiting for letters in box.all() if letters.topic == topic] == [0]
+    assert [partition.latest for partition in admin.describe(topic).partitions] >= [10]
 
 
 def test_showing_dead_letters_ends_also_when_retention_was_faster(

@@ -133,7 +133,9 @@ def test_sigterm_lets_the_body_end_commits_and_leaves(
     assert admin.committed(topic) == {(topic, 0): 1}
     if loop == "a body that fails":
         waiting = admin.describe(f"{topic}.{topic}.retry").partitions
-        assert [one.latest for one in waiting] == [1], "its next try was stored before it was committed"
+        assert [partition.latest for partition in waiting] == [1], (
+            "its next try was stored before it was committed"
+        )
 
 
 @pytest.mark.parametrize("loop", ["run with retries", "receive_many", "asyncio"])
@@ -145,7 +147,7 @@ def test_sigterm_ends_a_consumer_that_has_nothing_to_do(
     with started(cluster, topic, loop) as process:
         assert process.stdout is not None
         wait_until(
-            lambda: any(one.state == "stable" for one in admin.describe_groups([topic])), "it has joined"
+            lambda: any(group.state == "stable" for group in admin.describe_groups([topic])), "it has joined"
         )
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read().split() == ["left"]

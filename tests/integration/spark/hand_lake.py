@@ -91,7 +91,7 @@ class HandLake:
             where.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(part, where, write_page_checksum=True)
             spans = part.group_by("partition").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
-            offsets = {one["partition"]: (one["offset_min"], one["offset_max"]) for one in spans}
+            offsets = {span["partition"]: (span["offset_min"], span["offset_max"]) for span in spans}
             size_bytes = where.stat().st_size
             added.append(ArchivedFile(path, topic, topic_id, part.num_rows, size_bytes, offsets))
         return added

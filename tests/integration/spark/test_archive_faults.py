@@ -145,12 +145,12 @@ def truncate(path: Path) -> None:
 def test_a_damaged_file_is_named_and_skipped_only_on_request(
     lake: ALake, two_files: tuple[str, Path, Path], damage: object, words: str
 ) -> None:
-    topic, one, two = two_files
+    topic, path, two = two_files
     damage(two)  # type: ignore[operator]
     with pytest.raises(CorruptFileError, match=words) as raised, spark_errors(str(lake.folder)):
         lake.rows(topic)
     assert two.name in str(raised.value)
-    assert one.name not in str(raised.value)
+    assert path.name not in str(raised.value)
     told: list[str] = []
     kept = lake.rows(topic, skip_corrupt=True, report=told.append)
     assert [row.offset for row in kept] == list(range(10))
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_named_and_skipped_only_on_request(
 def test_a_damaged_file_stops_its_compaction_and_nothing_else(
     lake: ALake, topics: Topics, two_files: tuple[str, Path, Path]
 ) -> None:
-    topic, one, two = two_files
+    topic, path, two = two_files
     flip_a_page(two)
     topics.produce(topic, [Sent(b"more")])
     watcher = Watcher()
@@ -169,7 +169,7 @@ def test_a_damaged_file_stops_its_compaction_and_nothing_else(
     assert (summary.rows, summary.files_compacted) == (1, 0)
     assert "is not compacted" in watcher.warnings[0]
     assert two.name in watcher.warnings[0]
-    assert one.exists()
+    assert path.exists()
     assert two.exists()
     lake.check()
 

@@ -113,7 +113,7 @@ def test_everything_comes_back_as_it_was_and_only_once(topics: Topics, lake: Lak
     archive(source, to=str(lake.folder), bootstrap=topics.bootstrap, spark=lake.spark)
     done = lake.replay(target)
     assert (done.created, done.rows, done.skipped) == (True, 500, 0)
-    assert {at: one.rows for at, one in done.partitions.items()} == {0: 250, 1: 250, 2: 0}
+    assert {at: partition.rows for at, partition in done.partitions.items()} == {0: 250, 1: 250, 2: 0}
     original, found = topics.consume(source, 500), topics.consume(target, 500)
     assert own(found) == original
     assert origins(found) == [
@@ -139,7 +139,7 @@ def test_a_replay_that_was_cut_off_goes_on_where_each_partition_stopped(topics: 
     # A part of one partition and nothing of the other, as a killed run leaves it.
     topics.produce(target, topics.consume(whole, 400)[:117])
     done = lake.replay(target)
-    assert {at: (one.rows, one.last) for at, one in done.partitions.items()} == {
+    assert {at: (partition.rows, partition.last) for at, partition in done.partitions.items()} == {
         0: (83, 199),
         1: (200, 199),
         2: (0, -1),

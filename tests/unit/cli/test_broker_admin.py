@@ -20,8 +20,8 @@ SESSION = Session("scripted", json=True, debug=False)
 def seen(state: BrokerState, held: Mapping[TopicPartition, int] | None = None) -> ClusterInfo:
     """A cluster whose metadata shows nothing on broker 3; what it says itself is `held`."""
     size = None if held is None else sum(held.values())
-    one = BrokerInfo(3, "h", 1, None, None, state, False, len(held or ()), 0, size, None)
-    return ClusterInfo("c", {3: one}, {}, {3: held} if held else {})
+    broker = BrokerInfo(3, "h", 1, None, None, state, False, len(held or ()), 0, size, None)
+    return ClusterInfo("c", {3: broker}, {}, {3: held} if held else {})
 
 
 class Admin:

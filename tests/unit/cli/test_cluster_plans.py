@@ -25,7 +25,7 @@ def cluster(
     return ClusterInfo(
         "id",
         {number: broker(number) for number in range(1, brokers + 1)},
-        {TopicPartition("orders", number): one for number, one in enumerate(partitions)},
+        {TopicPartition("orders", number): partition for number, partition in enumerate(partitions)},
         sizes or {},
     )
 
@@ -99,11 +99,11 @@ def test_a_broker_is_not_empty_while_it_has_a_partition_that_metadata_hides() ->
 
 
 def test_internal_topics_that_lack_replicas_are_told_until_they_have_them() -> None:
-    def lacking(one: Replicas, brokers: int = 3) -> dict[str, tuple[int, int]]:
+    def lacking(replicas: Replicas, brokers: int = 3) -> dict[str, tuple[int, int]]:
         wanted = {"__consumer_offsets": 3}
         partitions = {
             TopicPartition("__consumer_offsets", 0): led(1, 2, 3),
-            TopicPartition("__consumer_offsets", 1): one,
+            TopicPartition("__consumer_offsets", 1): replicas,
         }
         found = replace(cluster(brokers=brokers), partitions=partitions, wanted_replicas=wanted)
         return dict(found.incomplete)
@@ -118,8 +118,8 @@ def test_internal_topics_that_lack_replicas_are_told_until_they_have_them() -> N
 
 def test_verify_says_one_line_for_a_broker_that_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = [Verdict(TopicPartition("orders", number)) for number in range(3)]
-    for one in verdicts:
-        one.unread[2] = "it is dead"
+    for verdict in verdicts:
+        verdict.unread[2] = "it is dead"
     verdicts[0].unread[3] = "it is dead"
     print_verdicts(verdicts)
     lines = [line for line in capsys.readouterr().out.splitlines() if "could not be read" in line]

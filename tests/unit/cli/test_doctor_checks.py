@@ -140,6 +140,6 @@ def mute_port() -> Iterator[int]:
 
 def test_port_taken_by_something_else_fails_with_the_option_to_use(mute_port: int) -> None:
     findings: list[Finding] = [kafka_port("127.0.0.1", mute_port), console_port("127.0.0.1", mute_port)]
-    assert [one.level for one in findings] == [Level.FAIL, Level.FAIL]
+    assert [finding.level for finding in findings] == [Level.FAIL, Level.FAIL]
     assert "another --port" in findings[0].advice
     assert "another --console-port" in findings[1].advice

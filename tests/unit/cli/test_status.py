@@ -15,8 +15,8 @@ WHOLE = Replicas(1, (1, 2), (1, 2))
 
 def seen(replicas: Replicas, state: BrokerState = BrokerState.IN_SERVICE, wanted: int = 2) -> ClusterInfo:
     brokers = {
-        number: BrokerInfo(number, "127.0.0.1", 9092, None, None, one, number == 1, 1, 1, 0, 0)
-        for number, one in enumerate((BrokerState.IN_SERVICE, state, BrokerState.IN_SERVICE), 1)
+        number: BrokerInfo(number, "127.0.0.1", 9092, None, None, broker, number == 1, 1, 1, 0, 0)
+        for number, broker in enumerate((BrokerState.IN_SERVICE, state, BrokerState.IN_SERVICE), 1)
     }
     return ClusterInfo(
         "c", brokers, {TopicPartition("orders", 0): replicas}, wanted_replicas={"orders": wanted}

@@ -70,7 +70,7 @@ class Checks:
         if (*stored.at, stored.number) in self._done:
             return True
         origin, failures = told(stored)
-        later = (told(one) for place in self._kept() for one in self._broker.logs[place])
+        later = (told(log) for place in self._kept() for log in self._broker.logs[place])
         parked = stored.topic() == TOPIC  # behind its key: it is there without having failed
         return any(known == origin and (count > failures or parked) for known, count in later)
 
@@ -82,10 +82,10 @@ class Checks:
     def _ended(self) -> set[Spot]:
         ended = {told(self._broker.logs[topic, index][number])[0] for topic, index, number in self._done}
         return ended | {
-            told(one)[0]
+            told(log)[0]
             for place in self._kept()
             if place[0].endswith(".dlq")
-            for one in self._broker.logs[place]
+            for log in self._broker.logs[place]
         }
 
     def _retain(self, place: Where, start: int) -> None:
@@ -108,14 +108,14 @@ class Checks:
     def _is_lost(self, message: Message) -> bool:
         """It was taken before its log lost its end, and that offset may have another one by now."""
         stored: object = message._raw
-        return all(stored is not one for one in self._broker.logs[message.topic, message.partition])
+        return all(stored is not log for log in self._broker.logs[message.topic, message.partition])
 
     def _check_order(self, message: Message) -> None:
         (topic, index, number), _ = told(self._broker.logs[message.topic, message.partition][message.offset])
         earlier = {
-            (topic, index, one.number)
-            for one in self._broker.logs[topic, index][:number]
-            if one.key() == message.key
+            (topic, index, log.number)
+            for log in self._broker.logs[topic, index][:number]
+            if log.key() == message.key
         }
         if earlier - self._ended():
             raise Violation(f"{message!r} of {number} is handed out before {sorted(earlier - self._ended())}")

@@ -134,15 +134,15 @@ class Story:
         if found:
             self._ask_for(self._random.choice(found))
 
-    def _ask_for(self, one: Delivery | DeliveryBatch) -> None:
+    def _ask_for(self, delivery: Delivery | DeliveryBatch) -> None:
         try:
-            self._do(lambda: one.exception(self._random.choice([None, 0])))
+            self._do(lambda: delivery.exception(self._random.choice([None, 0])))
         except DeliveryTimeoutError:
             return
         except KeyboardInterrupt:
-            self._doubtful.add(id(one))
+            self._doubtful.add(id(delivery))
             raise
-        self._asked.add(id(one))
+        self._asked.add(id(delivery))
 
     def _give_callback(self) -> None:
         if not self._sent:
@@ -150,9 +150,9 @@ class Story:
         delivery, _ = self._random.choice(self._sent)
         raises = self._random.random() < 0.3
 
-        def callback(one: Delivery) -> None:
-            assert one.done()
-            self._called[id(one)] += 1
+        def callback(delivery: Delivery) -> None:
+            assert delivery.done()
+            self._called[id(delivery)] += 1
             if raises:
                 raise ValueError("a slip in a callback")
 

@@ -169,14 +169,14 @@ class RawConsumer:
         self.incremental_assign(partitions)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        for one in partitions:
-            place = (one.topic, one.partition)
+        for partition in partitions:
+            place = (partition.topic, partition.partition)
             self._times[place] = self._times.get(place, 0) + 1
             logical = {
                 OFFSET_BEGINNING: self._broker.starts.get(place, 0),
                 OFFSET_END: len(self._broker.logs[place]),
             }
-            start = logical.get(one.offset, one.offset)
+            start = logical.get(partition.offset, partition.offset)
             self.positions[place] = self._start(place) if start < 0 else start
 
     def _start(self, place: Where) -> int:
@@ -193,7 +193,9 @@ class RawConsumer:
             self.rebalancing = ""
             # confluent-kafka does it for a callback that has not.
             if kind == "assign":
-                self.incremental_assign([one for one in partitions if _place(one) not in self.positions])
+                self.incremental_assign(
+                    [partition for partition in partitions if _place(partition) not in self.positions]
+                )
             else:
                 for place in places:
                     self.positions.pop(place, None)
@@ -262,13 +264,13 @@ class RawConsumer:
         self._step("assignment", False)
         return [TopicPartition(*place) for place in self.positions]
 
-    def seek(self, one: TopicPartition) -> None:
+    def seek(self, partition: TopicPartition) -> None:
         self._step("seek", False)
-        place = _place(one)
+        place = _place(partition)
         if place not in self.positions:
             raise KafkaException(KafkaError(KafkaError._STATE))
         logical = {-1: len(self._broker.logs[place]), -2: self._broker.starts.get(place, 0)}
-        self.positions[place] = logical.get(one.offset, one.offset)
+        self.positions[place] = logical.get(partition.offset, partition.offset)
         self._step("seek", True)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -292,14 +294,14 @@ class RawConsumer:
         return offsets
 
     def _apply(self, offsets: list[TopicPartition]) -> None:
-        for one in offsets:
-            self._broker.commit(_place(one), one.offset, one.metadata or "")
+        for offset in offsets:
+            self._broker.commit(_place(offset), offset.offset, offset.metadata or "")
 
     def end_commits(self, error: int | None = None) -> None:
         """The asynchronous ones reach the broker, or fail; the member hears of it with its next poll."""
         late, self.late = self.late, []
         for times, offsets in late:
-            old = any(times[_place(one)] != self._times[_place(one)] for one in offsets)
+            old = any(times[_place(offset)] != self._times[_place(offset)] for offset in offsets)
             refusal = KafkaError.ILLEGAL_GENERATION if old else error
             try:
                 if refusal is not None:
@@ -319,8 +321,10 @@ class RawConsumer:
         if self._broker.unreadable:
             refused = KafkaError(KafkaError.NOT_COORDINATOR)
             places: list[Any] = [
-                SimpleNamespace(topic=one.topic, partition=one.partition, offset=-1001, error=refused)
-                for one in partitions
+                SimpleNamespace(
+                    topic=partition.topic, partition=partition.partition, offset=-1001, error=refused
+                )
+                for partition in partitions
             ]
             return places
         return [TopicPartition(one.topic, one.partition, at, text) for one, at, text in found]
@@ -330,22 +334,25 @@ class RawConsumer:
     ) -> list[TopicPartition]:
         del timeout
         self._step("offsets_for_times", False)
-        found = [TopicPartition(one.topic, one.partition, self._at_time(one)) for one in partitions]
+        found = [
+            TopicPartition(partition.topic, partition.partition, self._at_time(partition))
+            for partition in partitions
+        ]
         self._broker.on_offsets()
         return found
 
-    def _at_time(self, one: TopicPartition) -> int:
+    def _at_time(self, partition: TopicPartition) -> int:
         """OFFSET_END where nothing is that late; asked for, it is a number."""
-        log = self._broker.logs[_place(one)]
-        by_time = one.offset != OFFSET_END
-        at = next((stored.number for stored in log if by_time and stored.at_ms >= one.offset), len(log))
-        if _place(one) not in self.begun and self.on_begin(_place(one), at, by_time):
-            self.begun.add(_place(one))
+        log = self._broker.logs[_place(partition)]
+        by_time = partition.offset != OFFSET_END
+        at = next((stored.number for stored in log if by_time and stored.at_ms >= partition.offset), len(log))
+        if _place(partition) not in self.begun and self.on_begin(_place(partition), at, by_time):
+            self.begun.add(_place(partition))
         return OFFSET_END if by_time and at == len(log) else at
 
-    def get_watermark_offsets(self, one: TopicPartition, timeout: float = -1) -> tuple[int, int]:
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float = -1) -> tuple[int, int]:
         del timeout
-        return self._broker.starts.get(_place(one), 0), len(self._broker.logs[_place(one)])
+        return self._broker.starts.get(_place(partition), 0), len(self._broker.logs[_place(partition)])
 
     def close(self) -> None:
         if self.closed:
@@ -355,8 +362,8 @@ class RawConsumer:
         self.closed = True
 
 
-def _place(one: TopicPartition) -> Where:
-    return one.topic, one.partition
+def _place(partition: TopicPartition) -> Where:
+    return partition.topic, partition.partition
 
 
 def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
@@ -370,8 +377,8 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry.topics",
         "retry.retiring",
         "admin.admin",
-        "lost_ends",
-        "retry_sweep",
+        "consuming.lost_ends",
+        "retry.sweep",
     ):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.consuming.reader.reach", lambda _: None)
@@ -385,7 +392,7 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry.ordered",
         "retry.topics",
         "retry.retiring",
-        "retry_sweep",
+        "retry.sweep",
         "consuming.gathering",
     ):
         patch(f"{package}.{module}.time", broker.clock)

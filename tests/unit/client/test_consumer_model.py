@@ -89,10 +89,8 @@ def believe_headers_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def leave_partitions_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(paused_partitions: PausedPartitions, places: list[Where]) -> None:
-        paused_partitions._raw.pause(
-            _partitions(place for place in places if place in paused_partitions.paused)
-        )
+    def careless(paused: PausedPartitions, places: list[Where]) -> None:
+        paused._raw.pause(_partitions(place for place in places if place in paused.by_user))
 
     monkeypatch.setattr(PausedPartitions, "assigned", careless)
 
@@ -167,8 +165,8 @@ def keep_where_it_began_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin_new_partitions_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(beginning: Beginning, one: TopicPartition) -> bool:
-        return one.topic in beginning._retries
+    def careless(beginning: Beginning, partition: TopicPartition) -> bool:
+        return partition.topic in beginning._retries
 
     monkeypatch.setattr(Beginning, "_from_the_first", careless)
 
@@ -188,7 +186,9 @@ def ask_for_the_end_behind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
         since = start if isinstance(start, datetime) else datetime.now(UTC) - start
         begun = _found(raw, round(since.timestamp() * 1000), partitions)
         ends = _ends(raw, partitions)
-        return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
+        return [
+            ends[place_of(partition)] if partition.offset == OFFSET_END else partition for partition in begun
+        ]
 
     monkeypatch.setattr("penstock.client.consuming.beginning.begin_at", careless)
 

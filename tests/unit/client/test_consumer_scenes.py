@@ -112,7 +112,7 @@ def test_a_failure_that_no_topic_took_is_not_committed_until_one_does(broker: Br
     broker.refuse = lambda _: False
     consumer.commit()
     assert broker.committed[SOURCE][0] == 1
-    assert [one.data for one in broker.logs[RETRY, 0]] == [b"bad"]
+    assert [log.data for log in broker.logs[RETRY, 0]] == [b"bad"]
 
 
 def test_dead_letters_are_read_with_retries_of_their_own(broker: Broker) -> None:
@@ -127,7 +127,7 @@ def test_dead_letters_are_read_with_retries_of_their_own(broker: Broker) -> None
     with consumer.handling(message):
         raise ValueError("still")
     consumer.commit()
-    assert [one.data for one in broker.logs[f"orders.old.dlq.{GROUP}.dlq", 0]] == [b"dead"]
+    assert [log.data for log in broker.logs[f"orders.old.dlq.{GROUP}.dlq", 0]] == [b"dead"]
     assert ("orders.billing.dlq", 0) not in broker.logs
 
 

@@ -66,11 +66,11 @@ def silent_beyond_those_kept(patch: Callable[[Any, str, Any], None]) -> None:
             pump._failures_total = 0
         real(pump)
 
-    def note_failure(pump: Pump, one: polling.Awaited) -> None:
-        one.untold = pump._telling
+    def note_failure(pump: Pump, awaited: polling.Awaited) -> None:
+        awaited.untold = pump._telling
         pump._failures_total += 1
         if len(pump._failures) < polling._FAILURES_KEPT:
-            pump._failures.append(one)
+            pump._failures.append(awaited)
 
     patch(Pump, "_tell_failures", tell_failures)
     patch(Pump, "note_failure", note_failure)

@@ -103,7 +103,7 @@ def test_what_waits_for_another_group_in_the_same_retry_topic_is_kept(
     assert step(broker, consumer) + step(broker, consumer) == [b"own", b"1"]
     assert broker.starts == {}
     assert "penstock.retire.to" not in broker.configs.get(shared, {})
-    said = [one for one in caplog.records if "messages of another group" in one.getMessage()]
+    said = [record for record in caplog.records if "messages of another group" in record.getMessage()]
     assert len(said) == 1
 
 

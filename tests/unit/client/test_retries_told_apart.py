@@ -83,7 +83,7 @@ def test_a_failure_that_was_stored_twice_does_not_free_its_key(broker: Broker) -
     with pytest.raises(ClientError, match="did not answer"):
         consumer.receive(0.5)
     seen += work(consumer, rounds=1)
-    assert [one.data for one in broker.logs[RETRY, 0]] == [b"1", b"1", b"2"]
+    assert [log.data for log in broker.logs[RETRY, 0]] == [b"1", b"1", b"2"]
     while (b"2", 1) not in seen:
         seen += work(consumer, b"2", rounds=1)
     broker.append(SOURCE, b"3", b"k", [])

@@ -213,7 +213,7 @@ def test_a_key_whose_dead_letter_was_refused_waits(broker: Broker, attempts: int
     broker.append(SOURCE, b"other", b"another key", [])
     broker.refuse = lambda _: False
     assert sorted(values(consumer)) == [b"m2", b"other"]
-    assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
+    assert [log.data for log in broker.logs[DEAD, 0]] == [b"m1"]
 
 
 def test_a_message_whose_dead_letter_could_not_be_sent_at_once_has_ended(broker: Broker) -> None:
@@ -231,7 +231,7 @@ def test_a_message_whose_dead_letter_could_not_be_sent_at_once_has_ended(broker:
     assert values(consumer) == [b"m2"]
     consumer.close()
     assert broker.committed[RETRY, 0][0] == 1
-    assert [one.data for one in broker.logs[DEAD, 0]] == [b"m1"]
+    assert [log.data for log in broker.logs[DEAD, 0]] == [b"m1"]
 
 
 @pytest.mark.parametrize("by_key", [False, True])
@@ -287,7 +287,7 @@ def test_a_retry_topic_that_keeps_or_takes_too_little_is_told(
     broker.configs |= {TOPIC: source, RETRY: found}
     retry = Retry(attempts=2, backoff="5s", dead_letter=False)
     Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry)
-    said = [one.getMessage() for one in caplog.records]
+    said = [record.getMessage() for record in caplog.records]
     assert len(said) == len(told)
     assert all(f"{RETRY} has {setting}" in text for setting, text in zip(told, said, strict=True))
 
@@ -372,6 +372,6 @@ def test_a_retry_of_another_topic_in_the_same_retry_topic_is_not_handed_out(
     consumer = Consumer("scripted", "orders.eu", group="billing", stop_on=(), retry=retry)
     own(broker, ("orders.eu", 0), (shared, 0))
     broker.append(("orders.eu", 0), b"of a key that waits elsewhere", b"k2", [])
-    many = (one.value for _ in range(9) for one in consumer.receive_many(9, 0.1))
+    many = (message.value for _ in range(9) for message in consumer.receive_many(9, 0.1))
     found = list(many) if batches else values(consumer)
     assert sorted(found) == [b"of a key that waits elsewhere", b"own"]

@@ -24,7 +24,10 @@ def test_by_default_there_is_one_and_brokers_use_it() -> None:
 
 def test_several_with_names_of_their_own() -> None:
     config = BrokerConfig.resolve(TWO)
-    assert [one.text for one in config.listeners] == ["CLIENTS://0.0.0.0:9092", "BROKERS://10.0.0.1:9093"]
+    assert [listener.text for listener in config.listeners] == [
+        "CLIENTS://0.0.0.0:9092",
+        "BROKERS://10.0.0.1:9093",
+    ]
     assert config.inter_broker_listener_name == "BROKERS"
 
 
@@ -37,7 +40,7 @@ def test_names_have_no_case() -> None:
 def test_each_is_advertised_by_its_name() -> None:
     told = "BROKERS://10.0.0.1:0,CLIENTS://kafka.example:19092"
     config = BrokerConfig.resolve({**TWO, ADVERTISED: told})
-    assert [one.advertised for one in config.listeners] == [
+    assert [listener.advertised for listener in config.listeners] == [
         Address("kafka.example", 19092),
         Address("10.0.0.1", 0),
     ]
@@ -45,7 +48,7 @@ def test_each_is_advertised_by_its_name() -> None:
 
 def test_one_that_is_not_advertised_is_told_to_nobody() -> None:
     config = BrokerConfig.resolve({**TWO, ADVERTISED: "BROKERS://10.0.0.1:9093"})
-    assert [one.advertised for one in config.listeners] == [None, Address("10.0.0.1", 9093)]
+    assert [listener.advertised for listener in config.listeners] == [None, Address("10.0.0.1", 9093)]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def holders(files: MemFiles, count: int) -> list[Holder]:
 
 
 def are_open(row: list[Holder]) -> list[int]:
-    return [number for number, one in enumerate(row) if one.handle is not None]
+    return [number for number, holder in enumerate(row) if holder.handle is not None]
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def files() -> MemFiles:
 
 def test_the_one_that_was_not_used_for_longest_is_closed(files: MemFiles) -> None:
     row = holders(files, 5)
-    for one in row[:3]:
-        one.open()
+    for holder in row[:3]:
+        holder.open()
     row[0].used = True
     row[3].open()
     assert are_open(row) == [0, 2, 3]
@@ -57,8 +57,8 @@ def test_whoever_has_a_file_keeps_it_open(files: MemFiles) -> None:
     row = holders(files, 4)
     file = row[0].open()
     file.pwrite(b"here", 0)
-    for one in row[1:]:
-        one.open()
+    for holder in row[1:]:
+        holder.open()
     assert row[0].handle is None
     assert file.pread(4, 0) == b"here"
     assert len(files.descriptors.live) == 3
@@ -67,7 +67,7 @@ def test_whoever_has_a_file_keeps_it_open(files: MemFiles) -> None:
 
 
 def test_when_all_are_in_use_one_more_is_refused_until_one_is_done(files: MemFiles) -> None:
-    held = [one.open() for one in holders(files, 4)]
+    held = [holder.open() for holder in holders(files, 4)]
     late = Holder(files, 9)
     with pytest.raises(TooManyFilesError, match="ulimit -n"):
         late.open()
@@ -79,8 +79,8 @@ def test_a_file_with_unsynced_bytes_is_not_closed(files: MemFiles) -> None:
     row = holders(files, 6)
     row[0].open()
     files.descriptors.pin(row[0])
-    for one in row[1:]:
-        one.open()
+    for holder in row[1:]:
+        holder.open()
     assert row[0].handle is not None
     files.descriptors.pin(row[5])
     files.descriptors.pin(row[4])
@@ -109,7 +109,7 @@ def test_others_take_descriptors_from_segments_that_are_not_in_use() -> None:
         one.open()
     small = files.open(Path("/small"), create=True)
     assert are_open(row) == []
-    held = [one.open() for one in row[:4]]
+    held = [holder.open() for holder in row[:4]]
     with pytest.raises(ShortageError):
         files.open(Path("/another"), create=True)
     assert len(held) + 1 == len(files.descriptors.live)
@@ -128,7 +128,7 @@ def test_there_is_something_left_for_everybody(limit: int, files_min: int, conne
 def few_descriptors() -> Iterator[None]:
     """Of this process: what is open already, and a few more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    taken = {int(one.name) for one in Path("/proc/self/fd").iterdir()}
+    taken = {int(path.name) for path in Path("/proc/self/fd").iterdir()}
     free = [number for number in range(soft) if number not in taken]
     resource.setrlimit(resource.RLIMIT_NOFILE, (free[9], hard))
     try:
@@ -177,7 +177,7 @@ def test_who_is_refused_a_file_is_told_of_in_the_log(
     files: MemFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     row = holders(files, 5)
-    held = [one.open() for one in row[:4]]
+    held = [holder.open() for holder in row[:4]]
     with pytest.raises(TooManyFilesError):
         row[4].open()
     assert "a file is not opened: all 4 files" in caplog.text

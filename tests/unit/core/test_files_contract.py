@@ -67,11 +67,11 @@ def test_truncate_cuts_and_extends(files: Files, root: Path) -> None:
 
 
 def test_two_handles_share_one_file(files: Files, root: Path) -> None:
-    one = files.open(root / "a", create=True)
+    file = files.open(root / "a", create=True)
     two = files.open(root / "a", create=True)
-    one.pwrite(b"new", 0)
+    file.pwrite(b"new", 0)
     assert two.pread(3, 0) == b"new"
-    one.close()
+    file.close()
     assert two.size() == 3
     two.close()
 

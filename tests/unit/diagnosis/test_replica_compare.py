@@ -71,8 +71,8 @@ def test_what_lies_behind_the_end_is_not_compared() -> None:
 
 
 def test_one_that_has_nothing_differs() -> None:
-    assert [one.broker for one in compared(b1=LOG, b2=b"").differences] == [2]
-    assert [one.broker for one in compared(b1=b"", b2=LOG).differences] == [1]
+    assert [difference.broker for difference in compared(b1=LOG, b2=b"").differences] == [2]
+    assert [difference.broker for difference in compared(b1=b"", b2=LOG).differences] == [1]
 
 
 @pytest.mark.parametrize("position", range(len(LOG)))
@@ -88,14 +88,14 @@ def test_any_flipped_byte_is_found(position: int) -> None:
         assert found, copies
         if position - starts[number] not in OUTSIDE_THE_CHECKSUM:
             # Offsets are not what tells who is right; the checksum is.
-            assert [one.broker for one in found] == [damaged]
+            assert [difference.broker for difference in found] == [damaged]
             assert found[0].offset == [0, 2, 3][number]
 
 
 def test_damage_that_all_copies_share_is_found() -> None:
     damaged = flipped(HEADER_BYTES + 3)
     found = compared(b1=damaged, b2=damaged)
-    assert [(one.offset, one.why) for one in found.differences] == [(0, WRONG_CHECKSUM)]
+    assert [(difference.offset, difference.why) for difference in found.differences] == [(0, WRONG_CHECKSUM)]
     assert compared(b1=damaged).differences == found.differences
 
 

@@ -11,12 +11,14 @@ ALL = frozenset({1, 2, 3})
 
 
 def told(*partitions: PartitionInfo, live: frozenset[int] = ALL, least: int = 2) -> dict[str, Finding]:
-    return {one.check: one for one in topic_findings(TopicHealth("orders", partitions, live, least))}
+    return {
+        finding.check: finding for finding in topic_findings(TopicHealth("orders", partitions, live, least))
+    }
 
 
 def test_a_topic_that_is_whole() -> None:
     found = told(WHOLE)
-    assert {one.level for one in found.values()} == {Level.OK}
+    assert {finding.level for finding in found.values()} == {Level.OK}
     assert found["replicas"].found == "all are in sync"
 
 
@@ -57,8 +59,8 @@ def test_replicas_on_their_way_are_shown_and_not_missed() -> None:
     move = Move(0, (4,), (2,), Progress(512, 2048))
     topic = TopicHealth("orders", (coming, WHOLE), ALL | {4}, 2, moving=(move,))
     assert topic.under_replicated == []
-    told = [one for one in topic_findings(topic) if one.check == "moving"]
-    assert [one.found for one in told] == [
+    told = [finding for finding in topic_findings(topic) if finding.check == "moving"]
+    assert [finding.found for finding in told] == [
         "partition 0: comes to broker 4, 512 B of 2.0 kB copied; leaves broker 2"
     ]
     behind = PartitionInfo(0, 1, (1, 2, 3, 4), (1, 2))
@@ -70,14 +72,14 @@ def test_replicas_on_their_way_are_shown_and_not_missed() -> None:
 def test_many_moves_are_counted() -> None:
     moves = tuple(Move(number, (3,), (), Progress(0, 10)) for number in range(7))
     topic = TopicHealth("orders", (WHOLE,), ALL, 2, moving=moves)
-    told = [one.found for one in topic_findings(topic) if one.check == "moving"]
+    told = [finding.found for finding in topic_findings(topic) if finding.check == "moving"]
     assert (len(told), told[5].startswith("and 2 partitions more")) == (6, True)
 
 
 def test_retired_partitions_say_where_their_records_are() -> None:
     retired = (Retired(2, 100, 0, 7, hidden=False), Retired(3, 50, 1, 0, hidden=True))
     topic = TopicHealth("orders", (WHOLE,), ALL, 2, retired=retired)
-    one, other = (one.found for one in topic_findings(topic) if one.check == "retired")
+    one, other = (finding.found for finding in topic_findings(topic) if finding.check == "retired")
     assert (
         one == "partition 2: read here below 100, from there on in partition 0; 7 offsets still to be moved"
     )
@@ -89,5 +91,5 @@ def test_retired_partitions_say_where_their_records_are() -> None:
 
 def test_what_nobody_can_tell_is_said() -> None:
     topic = TopicHealth("orders", (WHOLE,), ALL, 2, unknown="there is no controller now")
-    (found,) = (one for one in topic_findings(topic) if one.check == "moving")
+    (found,) = (finding for finding in topic_findings(topic) if finding.check == "moving")
     assert (found.level, found.found.endswith("there is no controller now")) == (Level.WARN, True)

@@ -108,7 +108,7 @@ async def fetch(asked: Asked, version: int = 9, group_id: str = "g", *, everythi
     else:
         assert all(topic.name == "orders" for topic in found)
     return [
-        (one.partition_index, one.committed_offset, one.metadata, one.error_code)
+        (partition.partition_index, partition.committed_offset, partition.metadata, partition.error_code)
         for t in found
-        for one in t.partitions
+        for partition in t.partitions
     ]

@@ -28,9 +28,9 @@ async def altered(asked: Asked, version: int, *wanted: Wanted) -> dict[tuple[str
     )
     answer = await asked.ask(ApiKey.ALTER_REPLICA_LOG_DIRS, request, version)
     told = [
-        ((topic.topic_name, one.partition_index), one.error_code)
+        ((topic.topic_name, partition.partition_index), partition.error_code)
         for topic in answer.results
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     assert len(dict(told)) == len(told)
     return dict(told)

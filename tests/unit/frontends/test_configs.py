@@ -82,7 +82,9 @@ async def test_a_topic_shows_all_settings_and_whence_they_come(version: int) -> 
         assert len(shown) >= 33
         assert (shown["retention.ms"].value, shown["retention.ms"].config_source) == ("5", 1)
         assert (shown["segment.bytes"].value, shown["segment.bytes"].config_source) == ("2000000", 4)
-        synonyms = [(one.name, one.value, one.source) for one in shown["segment.bytes"].synonyms]
+        synonyms = [
+            (synonym.name, synonym.value, synonym.source) for synonym in shown["segment.bytes"].synonyms
+        ]
         assert synonyms == [("log.segment.bytes", "2000000", 4), ("log.segment.bytes", "1073741824", 5)]
         assert shown["retention.ms"].config_type == (5 if version >= 3 else 0)
 

@@ -149,7 +149,11 @@ async def test_a_fault_is_answered_with_its_code_and_nothing_is_created(
 async def test_each_topic_of_a_request_stands_for_itself() -> None:
     async with Machine().broker() as asked:
         results = await create(asked, wanted("twice"), wanted("good"), wanted("a/b"), wanted("twice"))
-        assert [(one.name, one.error_code) for one in results] == [("good", 0), ("a/b", 17), ("twice", 42)]
+        assert [(result.name, result.error_code) for result in results] == [
+            ("good", 0),
+            ("a/b", 17),
+            ("twice", 42),
+        ]
         assert results[2].error_message == "Duplicate topic name."
 
 

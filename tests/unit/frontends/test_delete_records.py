@@ -30,7 +30,10 @@ async def delete(
     )
     (answer,) = (await asked.ask(ApiKey.DELETE_RECORDS, request, version)).topics
     assert answer.name == topic
-    return [(one.partition_index, one.low_watermark, one.error_code) for one in answer.partitions]
+    return [
+        (partition.partition_index, partition.low_watermark, partition.error_code)
+        for partition in answer.partitions
+    ]
 
 
 @pytest.mark.parametrize("version", range(3))

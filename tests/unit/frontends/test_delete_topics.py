@@ -82,7 +82,7 @@ async def test_one_refusal_does_not_keep_others_from_being_deleted() -> None:
         await asked.create("a")
         await asked.create("b")
         results = await delete_states(asked, ("a", NO_ID), (None, OTHER_ID), ("b", NO_ID))
-        assert {one.name: one.error_code for one in results} == {None: 100, "a": 0, "b": 0}
+        assert {result.name: result.error_code for result in results} == {None: 100, "a": 0, "b": 0}
         assert asked.services.image.topics == {}
 
 

@@ -26,6 +26,6 @@ async def test_a_broker_that_is_gone_is_told_of_as_fenced(fenced: bool) -> None:
         assert await metadata.until(lambda: 7 in metadata.image.lives and 7 not in metadata.image.brokers, 60)
         request = DescribeClusterRequest(include_fenced_brokers=fenced)
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, 2)
-        found = [(one.broker_id, one.port, one.is_fenced) for one in answer.brokers]
+        found = [(broker.broker_id, broker.port, broker.is_fenced) for broker in answer.brokers]
         own = (asked.services.node.id, asked.broker.port, False)
         assert found == ([own, (7, -1, True)] if fenced else [own])

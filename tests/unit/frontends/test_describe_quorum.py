@@ -19,7 +19,8 @@ async def asked_for(asked: Asked, version: int, *topics: tuple[str, list[int]]) 
     request = DescribeQuorumRequest(
         topics=[
             RequestTopicData(
-                topic_name=name, partitions=[RequestPartitionData(partition_index=one) for one in partitions]
+                topic_name=name,
+                partitions=[RequestPartitionData(partition_index=partition) for partition in partitions],
             )
             for name, partitions in topics
         ]
@@ -47,7 +48,7 @@ async def test_the_controller_is_the_one_voter_and_leads(version: int) -> None:
         [voter] = partition.current_voters
         assert (voter.replica_id, voter.log_end_offset) == (1, partition.high_watermark)
         assert voter.last_caught_up_timestamp == (NOW_MS if version else -1)
-        reached = [(one.node_id, [(at.host, at.port) for at in one.listeners]) for one in answer.nodes]
+        reached = [(node.node_id, [(at.host, at.port) for at in node.listeners]) for node in answer.nodes]
         assert reached == ([(1, [("127.0.0.1", asked.broker.port)])] if version == 2 else [])
 
 
@@ -83,7 +84,8 @@ async def test_anything_else_is_not_hosted(topics: list[tuple[str, list[int]]]) 
         answer = await asked_for(asked, 2, *topics)
         assert answer.error_code == ErrorCode.NONE
         assert [
-            (topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in answer.topics
+            (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+            for topic in answer.topics
         ] == topics
         refusals = {one.error_code for topic in answer.topics for one in topic.partitions}
         assert refusals == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}

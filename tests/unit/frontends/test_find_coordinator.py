@@ -23,7 +23,9 @@ async def test_many_groups_are_coordinated_here(version: int) -> None:
     request = FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"])
     async with Machine().broker() as asked:
         answer = await asked.ask(ApiKey.FIND_COORDINATOR, request, version)
-    assert [(one.key, one.error_code, one.node_id) for one in answer.coordinators] == [
+    assert [
+        (coordinator.key, coordinator.error_code, coordinator.node_id) for coordinator in answer.coordinators
+    ] == [
         ("a", 0, 1),
         ("b", 0, 1),
     ]
@@ -55,10 +57,13 @@ async def test_transactions_are_refused_with_a_message(version: int) -> None:
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["a", "b"])
     async with Machine().broker() as asked:
         answer = await asked.ask(ApiKey.FIND_COORDINATOR, request, version)
-    found = [(one.key, one.error_code, one.node_id, one.host, one.port) for one in answer.coordinators]
+    found = [
+        (coordinator.key, coordinator.error_code, coordinator.node_id, coordinator.host, coordinator.port)
+        for coordinator in answer.coordinators
+    ]
     code = ErrorCode.UNSUPPORTED_VERSION
     assert found == [("a", code, -1, "", -1), ("b", code, -1, "", -1)]
-    assert {one.error_message for one in answer.coordinators} == {TRANSACTIONS}
+    assert {coordinator.error_message for coordinator in answer.coordinators} == {TRANSACTIONS}
 
 
 async def test_an_unknown_kind_of_key_is_refused() -> None:

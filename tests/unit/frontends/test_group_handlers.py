@@ -166,7 +166,7 @@ async def test_list(version: int) -> None:
             ("simple", ""),
         }
         if version >= 4:
-            assert {one.group_id: one.group_state for one in found.groups} == {
+            assert {group.group_id: group.group_state for group in found.groups} == {
                 "g": "Stable",
                 "simple": "Empty",
             }
@@ -225,7 +225,7 @@ async def test_delete(version: int) -> None:
         await commit(asked, group_id="simple")
         request = delete_groups.DeleteGroupsRequest(groups_names=["g", "simple", "nobody"])
         answer = await asked.ask(ApiKey.DELETE_GROUPS, request, version)
-        assert [(one.group_id, one.error_code) for one in answer.results] == [
+        assert [(result.group_id, result.error_code) for result in answer.results] == [
             ("g", ErrorCode.NON_EMPTY_GROUP),
             ("simple", ErrorCode.NONE),
             ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
@@ -273,7 +273,7 @@ async def test_everything_is_there_after_a_restart() -> None:
             await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
             await asked.services.producer_ids.next()  # a turn of the loop
         found = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
-        assert [(one.group_id, one.group_state) for one in found.groups] == [("g", "Stable")]
+        assert [(group.group_id, group.group_state) for group in found.groups] == [("g", "Stable")]
         assert (await fetch(asked))[0] == (0, 7, "note", 0)
         assert (await sync(asked, member_id)).assignment == b"mine"
         assert await commit(asked, offset=8, **mine) == 0
@@ -374,5 +374,5 @@ async def test_offsets_expire_and_with_the_last_one_the_group() -> None:
         assert await commit(asked, group_id="kept") == 0
         await asked.services.group_offsets.expire()
         listed = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)
-        assert [one.group_id for one in listed.groups] == ["kept"]
+        assert [group.group_id for group in listed.groups] == ["kept"]
         assert await fetch(asked, everything=True) == []

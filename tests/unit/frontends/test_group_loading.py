@@ -25,7 +25,9 @@ class PlantedError(Exception):
 
 def shard_status(asked: Asked, group_id: str) -> Status:
     index = partition_of(group_id, 3)
-    return next(one for one in asked.services.coordinator.shards() if one.partition.index == index).status
+    return next(
+        shard for shard in asked.services.coordinator.shards() if shard.partition.index == index
+    ).status
 
 
 async def reached(asked: Asked, group_id: str, status: Status) -> None:
@@ -72,7 +74,7 @@ async def test_a_shard_that_fails_to_load_holds_up_no_other_and_is_tried_again(
             assert asked.services.coordinator.unavailable == 0
             assert (await fetch(asked))[0][1] == 5
             assert (await fetch(asked, group_id=OTHER))[0][1] == 8
-    told = [one.getMessage() for one in caplog.records if "fail unexpectedly" in one.message]
+    told = [record.getMessage() for record in caplog.records if "fail unexpectedly" in record.message]
     assert len(told) == 1, "once, however often it is tried"
     assert f"__consumer_offsets-{partition_of(PLANTED, 3)} " in told[0]
 

@@ -47,7 +47,7 @@ async def test_producers_are_described_in_turns(number: int) -> None:
         topic = describe_producers.TopicRequest(name="t", partition_indexes=[0, 0])
         request = describe_producers.DescribeProducersRequest(topics=[topic])
         answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_PRODUCERS, request, 0))
-    told = [len(one.active_producers) for one in answer.topics[0].partitions]
+    told = [len(partition.active_producers) for partition in answer.topics[0].partitions]
     assert told == [number]
     assert turns >= number / TURN_ITEMS_MAX
 
@@ -61,10 +61,10 @@ async def test_members_are_described_in_turns() -> None:
         while members < MANY:
             answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_GROUPS, request, 6))
             members = len(answer.groups[0].members)
-        assert [one.group_id for one in answer.groups] == ["g", "other"]
+        assert [group.group_id for group in answer.groups] == ["g", "other"]
         assert turns >= MANY / TURN_ITEMS_MAX
-        for one in joining:
-            one.cancel()
+        for task in joining:
+            task.cancel()
         await asyncio.wait(joining)
 
 
@@ -89,7 +89,7 @@ async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
             return bytes(len(response.groups))
 
     async with Machine().broker() as asked:
-        dispatcher = KafkaDispatcher(asked.services, SimpleNamespace(settle=None))  # type: ignore[arg-type]
+        dispatcher = KafkaDispatcher(asked.services, SimpleNamespace(write_held=None))  # type: ignore[arg-type]
         api = Api(ApiKey.DESCRIBE_GROUPS, 0, 0, Codec(), None)  # type: ignore[arg-type]
         groups = [describe_groups.DescribedGroup() for _ in range(number)]
         wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))
@@ -126,10 +126,10 @@ async def test_replicas_are_told_once_and_no_more_than_they_asked_for(
         answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(*range(-50, 0), max_bytes=2000), 0)
         (told,) = answer.topics[0].partitions
         assert len(told.unaligned_records) <= 2000
-        known = {one.producer_id for one in decode_producers(told.unaligned_records)}
+        known = {copy.producer_id for copy in decode_producers(told.unaligned_records)}
         assert known
         while told.position != NO_MORE:
             answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(told.position), 0)
             (told,) = answer.topics[0].partitions
-            known.update(one.producer_id for one in decode_producers(told.unaligned_records))
+            known.update(producer.producer_id for producer in decode_producers(told.unaligned_records))
         assert known == set(range(MANY))

@@ -11,7 +11,10 @@ async def listed(asked: Asked, version: int, *kinds: int) -> list[tuple[int, str
     request = ListConfigResourcesRequest(resource_types=list(kinds))
     answer = await asked.ask(ApiKey.LIST_CONFIG_RESOURCES, request, version)
     assert answer.error_code == 0
-    return [(one.resource_type, one.resource_name) for one in answer.config_resources]
+    return [
+        (config_resource.resource_type, config_resource.resource_name)
+        for config_resource in answer.config_resources
+    ]
 
 
 async def test_what_has_settings_is_listed_by_kind() -> None:

@@ -63,8 +63,8 @@ WHERE = {
 
 async def settle(asked: Asked, *leaders: int) -> None:
     """Three more brokers, and topics that they lead."""
-    for one in (OTHER, OLDER, HALF):
-        await asked.services.metadata.register_broker(one)
+    for registration in (OTHER, OLDER, HALF):
+        await asked.services.metadata.register_broker(registration)
     topics = [(f"of-{leader}", leader) for leader in (1, 2, 3, 4)] + [
         (OFFSETS_TOPIC, leaders[0] if leaders else 2)
     ]
@@ -75,7 +75,7 @@ async def settle(asked: Asked, *leaders: int) -> None:
 
 
 def nodes(brokers: list[Any], name: str = "node_id") -> list[tuple[int, str, int]]:
-    return [(getattr(one, name), one.host, one.port) for one in brokers]
+    return [(getattr(broker, name), broker.host, broker.port) for broker in brokers]
 
 
 @pytest.mark.parametrize("listener", [CLIENTS, BROKERS])
@@ -138,7 +138,7 @@ async def test_describe_quorum_tells_all_listeners() -> None:
         partition = RequestPartitionData(partition_index=0)
         topic = RequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
         answer = await asked.ask(ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest(topics=[topic]), 2)
-        told = [(one.name, one.host, one.port) for one in answer.nodes[0].listeners]
+        told = [(listener.name, listener.host, listener.port) for listener in answer.nodes[0].listeners]
         assert told == [(CLIENTS, "127.0.1.1", 19092), (BROKERS, "127.0.2.1", 19093)]
 
 

@@ -67,7 +67,7 @@ async def test_a_topic_is_described_in_every_version(version: int) -> None:
             assert (topic.name, topic.error_code, topic.is_internal) == ("t", 0, False)
             assert topic.topic_id == (image.topics["t"].id if version >= 10 else NO_ID)
             assert topic.topic_authorized_operations == NOT_ASKED
-            assert [one.partition_index for one in topic.partitions] == [0, 1]
+            assert [partition.partition_index for partition in topic.partitions] == [0, 1]
             for one in topic.partitions:
                 assert (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes) == (0, 1, [1], [1])
                 assert one.leader_epoch == (0 if version >= 7 else -1)
@@ -180,7 +180,7 @@ async def test_the_next_answer_shows_every_change() -> None:
         assert second.offline_replicas == [2]
         await store.register_broker(BrokerRegistration(2, "other", "there", 9093, "r2"))
         answer = await metadata(asked, "t")
-        assert [(one.node_id, one.host, one.port, one.rack) for one in answer.brokers][1:] == [
+        assert [(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers][1:] == [
             (2, "there", 9093, "r2")
         ]
         (_, second) = answer.topics[0].partitions
@@ -206,7 +206,10 @@ async def page(
     answer = await asked.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0)
     following = answer.next_cursor
     return (
-        [(one.name, one.error_code, [p.partition_index for p in one.partitions]) for one in answer.topics],
+        [
+            (topic.name, topic.error_code, [p.partition_index for p in topic.partitions])
+            for topic in answer.topics
+        ],
         None if following is None else (following.topic_name, following.partition_index),
     )
 
@@ -273,7 +276,7 @@ async def test_the_cluster_is_described(version: int, asks: bool, operations: in
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, version)
         assert (answer.error_code, answer.error_message, answer.endpoint_type) == (0, None, 1)
         assert (answer.cluster_id, answer.controller_id) == (asked.services.image.cluster_id, 1)
-        assert [(one.broker_id, one.port) for one in answer.brokers] == [(1, asked.broker.port)]
+        assert [(broker.broker_id, broker.port) for broker in answer.brokers] == [(1, asked.broker.port)]
         assert answer.cluster_authorized_operations == operations
 
 

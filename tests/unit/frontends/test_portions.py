@@ -110,9 +110,11 @@ async def test_what_is_named_twice_in_a_large_request_is_carried_out_once() -> N
         await stable(asked)
         request = describe_groups.DescribeGroupsRequest(groups=["g", *NAMES] * 3)
         answer, _ = await ask_in_portions(asked, ApiKey.DESCRIBE_GROUPS, request, 6)
-        assert [one.group_id for one in answer.groups] == ["g", *NAMES]
+        assert [group.group_id for group in answer.groups] == ["g", *NAMES]
         twice, _ = await ask_in_portions(asked, ApiKey.LIST_OFFSETS, offsets_wanted(NAMES * 3, 2), 6)
-        assert [(one.name, len(one.partitions)) for one in twice.topics] == [(name, 2) for name in NAMES]
+        assert [(topic.name, len(topic.partitions)) for topic in twice.topics] == [
+            (name, 2) for name in NAMES
+        ]
 
 
 async def test_a_refusal_of_the_whole_is_the_answer() -> None:

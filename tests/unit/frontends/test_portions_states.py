@@ -56,7 +56,7 @@ async def commit(asked: Asked, base: int) -> None:
     for group in ("g", "h"):
         request = offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
         answer = await asked.ask(ApiKey.OFFSET_COMMIT, request, 8)
-        assert {one.error_code for one in answer.topics[0].partitions} == {0}
+        assert {partition.error_code for partition in answer.topics[0].partitions} == {0}
 
 
 def wanted(asked: Asked, version: int) -> offset_fetch.OffsetFetchRequest:
@@ -78,7 +78,7 @@ def told(answer: offset_fetch.OffsetFetchResponse, version: int) -> list[tuple[s
     for group in groups:
         assert len(group.topics) <= 1, "a topic is told twice"
         parts = group.topics[0].partitions if group.topics else []
-        errors = {one.error_code for one in parts} or {group.error_code}
+        errors = {part.error_code for part in parts} or {group.error_code}
         assert len(errors) == 1, "some are refused, others are not"
         assert len(parts) in (0, PARTITIONS)
         offsets = [one.committed_offset for one in parts]
@@ -167,8 +167,8 @@ async def test_a_resource_is_described_once_however_many_keys_are_asked_for() ->
         request = describe_configs.DescribeConfigsRequest(resources=[resource])
         gone = Interrupted(1, lambda: image.topics.pop("big") and None)
         answer, _ = await ask_in_portions(asked, ApiKey.DESCRIBE_CONFIGS, request, 4, gone)
-        assert [one.resource_name for one in answer.results] == ["big"]
-        assert [one.name for one in answer.results[0].configs] == ["cleanup.policy", "retention.ms"]
+        assert [result.resource_name for result in answer.results] == ["big"]
+        assert [config.name for config in answer.results[0].configs] == ["cleanup.policy", "retention.ms"]
 
 
 async def test_groups_named_twice_count_once() -> None:

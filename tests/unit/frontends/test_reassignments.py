@@ -27,9 +27,9 @@ async def alter(
     index: int = 0,
     may_change: bool = True,
 ) -> tuple[int, str | None]:
-    one = ReassignablePartition(partition_index=index, replicas=replicas)
+    partition = ReassignablePartition(partition_index=index, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(
-        topics=[ReassignableTopic(name=topic, partitions=[one])],
+        topics=[ReassignableTopic(name=topic, partitions=[partition])],
         allow_replication_factor_change=may_change,
     )
     answer = await asked.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request, version)
@@ -101,7 +101,7 @@ async def test_elections_that_are_not_needed(version: int) -> None:
             }
             request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
             answer = await asked.ask(ApiKey.ELECT_LEADERS, request, version)
-            results = [(one.topic, one.partition_result) for one in answer.replica_election_results]
+            results = [(result.topic, result.partition_result) for result in answer.replica_election_results]
             assert (answer.error_code, results) == (0, [("t", [])])
 
 
@@ -114,7 +114,7 @@ async def test_who_names_a_partition_twice_is_answered_twice() -> None:
         answer = await asked.ask(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(topics=[topic]), 1
         )
-        assert [one.error_code for one in answer.responses[0].partitions] == [
+        assert [partition.error_code for partition in answer.responses[0].partitions] == [
             ErrorCode.NONE,
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
@@ -123,7 +123,7 @@ async def test_who_names_a_partition_twice_is_answered_twice() -> None:
         answer = await asked.ask(
             ApiKey.ELECT_LEADERS, ElectLeadersRequest(election_type=0, topic_partitions=named), 2
         )
-        assert [len(one.partition_result) for one in answer.replica_election_results] == [2, 1]
+        assert [len(result.partition_result) for result in answer.replica_election_results] == [2, 1]
 
 
 async def test_an_unknown_kind_of_election_is_refused_for_each_partition() -> None:

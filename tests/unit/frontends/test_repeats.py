@@ -14,7 +14,7 @@ async def test_groups_are_described_once() -> None:
         await stable(asked)
         request = describe_groups.DescribeGroupsRequest(groups=["g", "other"] * OFTEN)
         answer = await asked.ask(ApiKey.DESCRIBE_GROUPS, request, 6)
-        assert [(one.group_id, len(one.members)) for one in answer.groups] == [("g", 1), ("other", 0)]
+        assert [(group.group_id, len(group.members)) for group in answer.groups] == [("g", 1), ("other", 0)]
 
 
 async def test_offsets_are_fetched_once() -> None:
@@ -23,8 +23,8 @@ async def test_offsets_are_fetched_once() -> None:
         assert await commit(asked, group_id="alone") == 0
         topic_id = asked.services.image.topics["orders"].id
         for version in (1, 7):
-            one = offset_fetch.OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1] * OFTEN)
-            single = offset_fetch.OffsetFetchRequest(group_id="alone", topics=[one] * OFTEN)
+            topic = offset_fetch.OffsetFetchRequestTopic(name="orders", partition_indexes=[0, 1] * OFTEN)
+            single = offset_fetch.OffsetFetchRequest(group_id="alone", topics=[topic] * OFTEN)
             topics = (await asked.ask(ApiKey.OFFSET_FETCH, single, version)).topics
             assert [(p.partition_index, p.committed_offset) for p in topics[0].partitions] == [
                 (0, 7),
@@ -48,7 +48,7 @@ async def test_producers_are_described_once() -> None:
         topic = describe_producers.TopicRequest(name="t", partition_indexes=[0, 3] * OFTEN)
         request = describe_producers.DescribeProducersRequest(topics=[topic] * OFTEN)
         (told,) = (await asked.ask(ApiKey.DESCRIBE_PRODUCERS, request, 0)).topics
-        assert [one.partition_index for one in told.partitions] == [0, 3]
+        assert [partition.partition_index for partition in told.partitions] == [0, 3]
 
 
 async def test_settings_are_described_once() -> None:
@@ -59,4 +59,4 @@ async def test_settings_are_described_once() -> None:
         some = resource(resource_type=2, resource_name="t", configuration_keys=["retention.ms"])
         request = describe_configs.DescribeConfigsRequest(resources=[every, some] * OFTEN)
         answer = await asked.ask(ApiKey.DESCRIBE_CONFIGS, request, 4)
-        assert [len(one.configs) > 1 for one in answer.results] == [True, False]
+        assert [len(result.configs) > 1 for result in answer.results] == [True, False]

@@ -104,8 +104,10 @@ class Lab:
 
     def leave(self, *leavers: tuple[str, str | None]) -> list[ErrorCode]:
         ticket = f"leave-{next(self._numbers)}"
-        self._take(leave(self.group, [Leaver(*one) for one in leavers], ticket, self.settings, self.now))
-        return [one.error for one in self.replies[ticket]]
+        self._take(
+            leave(self.group, [Leaver(*leaver) for leaver in leavers], ticket, self.settings, self.now)
+        )
+        return [reply.error for reply in self.replies[ticket]]
 
     def pass_time(self, seconds: float, alive: tuple[str, ...] = ()) -> None:
         """Second by second, with heartbeats of those who are alive."""

@@ -28,15 +28,15 @@ def test_first_members_wait_for_the_initial_delay_and_then_form_a_generation() -
     assert not lab.replies, "somebody came, so the delay goes on"
     lab.pass_time(3)
     assert lab.group.state is COMPLETING
-    one, two = lab.joined(first), lab.joined(second)
-    assert (one.error, one.generation, one.leader, one.protocol) == (
+    reply, two = lab.joined(first), lab.joined(second)
+    assert (reply.error, reply.generation, reply.leader, reply.protocol) == (
         ErrorCode.NONE,
         1,
-        one.member_id,
+        reply.member_id,
         "range",
     )
-    assert [member.id for member in one.members or ()] == [one.member_id, two.member_id]
-    assert (two.leader, two.members) == (one.member_id, None)
+    assert [member.id for member in reply.members or ()] == [reply.member_id, two.member_id]
+    assert (two.leader, two.members) == (reply.member_id, None)
 
 
 def test_the_initial_delay_ends_with_the_rebalance_timeout_however_many_come() -> None:
@@ -55,10 +55,10 @@ def test_the_plan_is_handed_out_and_stored() -> None:
     leader, follower = lab.stable()
     assert lab.group.state is STABLE
     replies = [lab.replies[t] for t in lab.replies if t.startswith("sync")]
-    assert sorted(one.assignment for one in replies) == sorted([leader.encode(), follower.encode()])
+    assert sorted(reply.assignment for reply in replies) == sorted([leader.encode(), follower.encode()])
     stored = decode_group_value(lab.records[-1].value or b"")
     assert (stored.generation, stored.leader, stored.protocol) == (1, leader, "range")
-    assert {one.member_id: one.assignment for one in stored.members} == {
+    assert {member.member_id: member.assignment for member in stored.members} == {
         leader: leader.encode(),
         follower: follower.encode(),
     }

@@ -16,7 +16,7 @@ def test_a_restart_takes_the_old_place_without_a_rebalance() -> None:
     assert reply.member_id != follower
     assert lab.synced(lab.sync(reply.member_id, instance_id=instance)).assignment == follower.encode()
     stored = decode_group_value(lab.records[-1].value or b"")
-    assert {one.member_id for one in stored.members} == {leader, reply.member_id}
+    assert {member.member_id for member in stored.members} == {leader, reply.member_id}
 
 
 def test_the_one_before_is_fenced() -> None:
@@ -113,7 +113,7 @@ def test_a_rebalance_that_is_given_no_time_is_not_looked_at_all_the_time() -> No
     lab = Lab()
     tickets = [lab.ask(instance_id=f"i{n}", rebalance_timeout_ms=n * 60_000) for n in range(2)]
     lab.pass_time(9)
-    hasty, other = (lab.joined(one).member_id for one in tickets)
+    hasty, other = (lab.joined(ticket).member_id for ticket in tickets)
     for member in (hasty, other):
         lab.sync(member, instance_id=lab.group.members[member].instance_id)
     assert lab.group.state is STABLE

@@ -33,11 +33,15 @@ def received(
 
 def covered(session: FetchSession) -> dict[Key, FetchPosition]:
     return {
-        (topic, one.partition): FetchPosition(
-            one.leader_epoch, one.offset, one.last_fetched_epoch, one.log_start_offset, one.max_bytes
+        (topic, partition.partition): FetchPosition(
+            partition.leader_epoch,
+            partition.offset,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+            partition.max_bytes,
         )
         for topic, wanted in session.topics()
-        for one in wanted
+        for partition in wanted
     }
 
 
@@ -101,7 +105,7 @@ def test_only_what_changed_is_named() -> None:
     wanted[TOPICS[1], 2] = FetchPosition(1, 6, 1, 0, 1000)
     del wanted[TOPICS[0], 0]
     request = ask()
-    assert [(topic, [one.partition for one in named]) for topic, named in request.topics] == [
+    assert [(topic, [partition.partition for partition in named]) for topic, named in request.topics] == [
         (TOPICS[1], [2])
     ]
     assert request.forgotten == [(TOPICS[0], [0])]

@@ -128,7 +128,7 @@ def test_the_segment_that_readers_have_left_is_sealed() -> None:
     write(partition, 3)
     freeze(partition, NOW_MS)
     write(partition, 1)
-    assert [one.base_offset for one in partition.log.segments] == [0, 3]
+    assert [segment.base_offset for segment in partition.log.segments] == [0, 3]
 
 
 @pytest.mark.parametrize("had", [0, 2])

@@ -40,7 +40,7 @@ async def test_an_address_that_clients_can_reach(settings: dict[str, str], told:
     loop = asyncio.get_running_loop()
     config = BrokerConfig.resolve(settings)
     listeners = Listeners(loop, config, connections(loop), lambda _: None, has_sockets=True)  # type: ignore[arg-type,return-value]
-    assert [(one.host, one.port) for one in listeners.endpoints] == told
+    assert [(endpoint.host, endpoint.port) for endpoint in listeners.endpoints] == told
 
 
 async def test_brokers_find_it_by_their_listener_and_clients_by_theirs() -> None:
@@ -83,7 +83,7 @@ async def test_a_connection_knows_its_listener_and_its_client() -> None:
             stream = list(asked.broker.connections._all)[-1]
             seen.append(stream.session)
             writer.close()
-    assert [one.listener for one in seen] == ["CLIENTS", "BROKERS"]
+    assert [session.listener for session in seen] == ["CLIENTS", "BROKERS"]
     for session in seen:
         assert (session.peer, session.client_id) == ("127.0.0.1", "tester")
         assert (session.client_software_name, session.client_software_version) == ("librdkafka", "2.3.0")

@@ -27,8 +27,8 @@ def test_a_label_more() -> None:
 def test_families_are_named_once_and_samples_stand_together() -> None:
     page = merged_metrics({1: PAGE.format(connections=5), 2: PAGE.format(connections=6)})
     assert page.count("# TYPE penstock_connections gauge") == 1
-    families = {one.name: one for one in text_string_to_metric_families(page)}
-    found = {one.labels["broker"]: one.value for one in families["penstock_connections"].samples}
+    families = {family.name: family for family in text_string_to_metric_families(page)}
+    found = {sample.labels["broker"]: sample.value for sample in families["penstock_connections"].samples}
     assert found == {"1": 5, "2": 6}
     histogram = families["penstock_request_seconds"]
     assert histogram.type == "histogram"

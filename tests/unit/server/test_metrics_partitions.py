@@ -15,7 +15,7 @@ def partition(index: int) -> SimpleNamespace:
 
 def test_every_partition_is_in_every_family() -> None:
     page = asyncio.run(render(partition(index) for index in range(1000)))  # type: ignore[misc]
-    families = {one.name: one for one in text_string_to_metric_families(page.decode())}
+    families = {family.name: family for family in text_string_to_metric_families(page.decode())}
     assert sorted(families) == [
         "penstock_high_watermark",
         "penstock_log_end_offset",

@@ -66,7 +66,9 @@ def test_a_favoured_one_must_send_fast_while_others_wait(
     clients = [Client(loop, server, LARGE_BYTES) for _ in range(6)]
     while sum([client.send() for client in clients]) and server.receive_budget._favours[True].holder is None:
         loop.turn()
-    favoured = next(one for one in clients if one.connection is server.receive_budget._favours[True].holder)
+    favoured = next(
+        client for client in clients if client.connection is server.receive_budget._favours[True].holder
+    )
     for _ in range(12):
         favoured.send(tick_bytes)
         loop.turn(TICK_SECONDS)

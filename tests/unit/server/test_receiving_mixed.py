@@ -54,8 +54,8 @@ def test_everybody_is_served_in_order_and_nothing_stays_held(seed: int) -> None:
     wanted = [[some_size(rng) for _ in range(rng.randrange(1, 8))] for _ in range(rng.randrange(1, 7))]
     clients = [Client(loop, server, *sizes) for sizes in wanted]
     idle_turns = 0
-    while [server.seen.get(one.connection) for one in clients] != wanted or server.under_way:
-        moved = sum([one.send(rng.choice(PIECES)) for one in clients if rng.random() < 0.8])
+    while [server.seen.get(client.connection) for client in clients] != wanted or server.under_way:
+        moved = sum([client.send(rng.choice(PIECES)) for client in clients if rng.random() < 0.8])
         if server.under_way and rng.random() < 0.5:
             server.finish(rng.randrange(len(server.under_way)))
             moved += 1

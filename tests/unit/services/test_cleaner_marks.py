@@ -14,7 +14,7 @@ FAULTS = [("rename", f"*{CLEANER_FILE}*"), ("sync_dir", str(partition_dir(DATA, 
 
 
 def values(partition: Partition, key: bytes) -> list[bytes | None]:
-    stored = (memoryview(one.file.pread(one.size, 0)) for one in partition.log.segments)
+    stored = (memoryview(segment.file.pread(segment.size, 0)) for segment in partition.log.segments)
     return [record.value for data in stored for record in read_all(data) if record.key == key]
 
 

@@ -78,7 +78,7 @@ def test_a_deletion_marks_nothing_that_only_another_one_waits_for(seed: int) -> 
         assert deleting.marked() == 10
         disk = bench.files.crash(random.Random(seed))
         found = open_log(disk, log.directory, log.settings, rewrite_tail=True).log
-        assert [one.producer_id for one in found.producers.copy()] == [PRODUCER]
+        assert [producer.producer_id for producer in found.producers.copy()] == [PRODUCER]
         second.cancel()
 
     run(story, seed=seed)

@@ -55,7 +55,9 @@ class Consumer:
         give_up = self._fetch(request, 11, answered)
         give_up()
         assert found, "it waits, although there is something"
-        sizes = {one.partition: one.size for _, answers in found[0] for one in answers if one.size}
+        sizes = {
+            answer.partition: answer.size for _, answers in found[0] for answer in answers if answer.size
+        }
         self._changed = dict.fromkeys(sizes, 1)
         self._epoch += 1
         return sizes

@@ -83,8 +83,8 @@ def test_batches_say_where_they_come_from_and_control_records_are_only_counted()
     chunk = prepared(data, 7, 1, 2, RelayPlace(4, 0))
     assert (chunk.next_offset, chunk.place, chunk.lost) == (6, RelayPlace(5, 4), [])
     headers = headers_of(chunk.batches)
-    assert [relayed_by(one) for one in headers] == [Relayed(7, 4, 1, 1), Relayed(7, 5, 2, 4)]
-    assert [one.is_control for one in headers] == [True, False]
+    assert [relayed_by(header) for header in headers] == [Relayed(7, 4, 1, 1), Relayed(7, 5, 2, 4)]
+    assert [header.is_control for header in headers] == [True, False]
 
 
 def headers_of(batches: bytearray) -> list[BatchHeader]:
@@ -126,14 +126,14 @@ def test_what_nobody_has_any_more_is_said_to_be_lost(
     data = bytearray(log.active.file.pread(log.active.size, 0))
     chunk = prepared(data, 7, 2, 4, place)  # what lies before offset 4 was moved and deleted
     assert chunk.lost == lost
-    assert [relayed_by(one) for one in headers_of(chunk.batches)] == sent
-    assert [one.is_control for one in headers_of(chunk.batches)] == [one.skips for one in sent]
+    assert [relayed_by(header) for header in headers_of(chunk.batches)] == sent
+    assert [header.is_control for header in headers_of(chunk.batches)] == [header.skips for header in sent]
     state = ProducerState()
     if place is not None:
         state.record(read_header(place_batch(7, place, NOW_MS)), 0)
-    for offset, one in enumerate(headers_of(chunk.batches)):
-        if state.check_relayed(one) is None:
-            state.record(one, offset)
+    for offset, header in enumerate(headers_of(chunk.batches)):
+        if state.check_relayed(header) is None:
+            state.record(header, offset)
     assert state.relays[7].place == chunk.place == RelayPlace(3, 3)
 
 

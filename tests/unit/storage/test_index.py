@@ -25,8 +25,8 @@ def files() -> MemFiles:
     return made
 
 
-def same(one: SegmentIndex | None, other: SegmentIndex) -> bool:
-    return one is not None and (one.offsets, one.positions, one.timestamps) == (
+def same(index: SegmentIndex | None, other: SegmentIndex) -> bool:
+    return index is not None and (index.offsets, index.positions, index.timestamps) == (
         other.offsets,
         other.positions,
         other.timestamps,

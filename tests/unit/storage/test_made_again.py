@@ -115,7 +115,7 @@ def test_a_recovery_point_of_another_topic_is_not_trusted() -> None:
     late.write()
     found = DataDir(files.kill(), PATH, random.Random(1)).open_partition("t", ID, 0, Settings())
     assert (found.log.start_offset, found.log.end_offset, found.cut_bytes) == (0, 12, 0)
-    assert [one.producer_id for one in found.log.producers.copy()] == [9]
+    assert [producer.producer_id for producer in found.log.producers.copy()] == [9]
 
 
 def test_a_recovery_point_of_a_version_that_did_not_say_whose_it_is_counts() -> None:

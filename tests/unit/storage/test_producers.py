@@ -172,7 +172,7 @@ def test_of_many_those_that_were_quiet_for_longest_go_first_and_never_before_the
     crowded.expire(PRODUCER_QUIET_MS_MIN - 1, DAY_MS)
     assert len(crowded) == 10, "any of them may send its last batch again"
     crowded.expire(PRODUCER_QUIET_MS_MIN, DAY_MS)
-    assert [one.producer_id for one in crowded.copy()] == list(range(3, 10))
+    assert [copy.producer_id for copy in crowded.copy()] == list(range(3, 10))
     assert crowded.refused == 0
     assert crowded.check(header(0, pid=10)) is None
     crowded.expire(2 * PRODUCER_QUIET_MS_MIN, DAY_MS)
@@ -199,7 +199,7 @@ def test_a_copy_stays_as_it_is_while_producers_go_on() -> None:
 def test_what_they_did_below_an_offset_is_told_a_few_at_a_time() -> None:
     state = state_after(*(header(0, pid=pid) for pid in (7, 3, 9, 5)))  # at 100, 101, 102, 103
     first, following = state.copy_below(103, 0, 2)
-    assert [one.producer_id for one in first] == [3]  # 5 wrote behind it
+    assert [copy.producer_id for copy in first] == [3]  # 5 wrote behind it
     rest, end = state.copy_below(103, following, 3)
-    assert [one.producer_id for one in rest] == [7, 9]
+    assert [copy.producer_id for copy in rest] == [7, 9]
     assert end == producers.NO_MORE

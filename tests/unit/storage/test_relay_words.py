@@ -22,16 +22,16 @@ def moved(distance: int, count: int = 1, *, epoch: int = 3) -> BatchHeader:
 def state_after(*headers: BatchHeader) -> ProducerState:
     state = ProducerState()
     offset = 100
-    for one in headers:
-        assert state.check_relayed(one) is None
-        state.record(one, offset)
-        offset += one.last_offset_delta + 1
+    for header in headers:
+        assert state.check_relayed(header) is None
+        state.record(header, offset)
+        offset += header.last_offset_delta + 1
     return state
 
 
-def refusal(state: ProducerState, one: BatchHeader) -> ErrorCode:
+def refusal(state: ProducerState, header: BatchHeader) -> ErrorCode:
     with pytest.raises(ApiError) as refused:
-        state.check_relayed(one)
+        state.check_relayed(header)
     return refused.value.code
 
 

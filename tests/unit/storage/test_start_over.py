@@ -88,7 +88,7 @@ def test_a_read_that_fails_once_does_not_bring_back_the_old_log_nor_forgets_prod
     files.mend()
     for _ in range(2):
         assert (log.start_offset, log.end_offset, offsets(log)) == (20, 20, [])
-        assert [one.producer_id for one in log.producers.copy()] == [9]
+        assert [producer.producer_id for producer in log.producers.copy()] == [9]
         log = opened(files).log
 
 

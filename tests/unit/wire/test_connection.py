@@ -153,7 +153,7 @@ def test_responses_are_read_straight_into_their_place(step: int) -> None:
     connection = ClientConnection("me")
     assert [ask(connection), ask(connection)] == [0, 1]
     first, second = fill(connection, metadata_frame(0, "a" * 200) + metadata_frame(1, "b"), step)
-    assert [one.message().cluster_id for one in (first, second)] == ["a" * 200, "b"]
+    assert [response.message().cluster_id for response in (first, second)] == ["a" * 200, "b"]
     assert first.body.readonly
     assert connection.owed == []
 

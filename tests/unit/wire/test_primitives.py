@@ -188,9 +188,9 @@ def test_records_are_views_of_the_frame() -> None:
 
 
 def test_lists_and_structs_are_not_shared_between_messages() -> None:
-    one, other = fetch.PartitionData(), fetch.PartitionData()
-    assert one == other
-    assert one.diverging_epoch is not other.diverging_epoch
+    partition, other = fetch.PartitionData(), fetch.PartitionData()
+    assert partition == other
+    assert partition.diverging_epoch is not other.diverging_epoch
     one_response, other_response = fetch.FetchResponse(), fetch.FetchResponse()
     one_response.responses.append(fetch.FetchableTopicResponse())
     assert one_response != other_response

@@ -184,15 +184,17 @@ def _print_summary(summary: "Summary") -> None:
             ("topic", "rows", "MB", "files", "archived to", "rows in all", "lost"),
             [
                 (
-                    one.topic,
-                    one.rows,
-                    one.size_bytes / 1e6,
-                    one.files,
-                    " ".join(f"{at}:{offset}" for at, offset in one.next_offsets.items()) or "-",
-                    one.rows_total,
-                    one.lost_total,
+                    topic.topic,
+                    topic.rows,
+                    topic.size_bytes / 1e6,
+                    topic.files,
+                    " ".join(f"{at}:{offset}" for at, offset in topic.next_offsets.items()) or "-",
+                    topic.rows_total,
+                    topic.lost_total,
                 )
-                for one in sorted(summary.topics.values(), key=lambda one: (one.topic, one.topic_id))
+                for topic in sorted(
+                    summary.topics.values(), key=lambda summary: (summary.topic, summary.topic_id)
+                )
             ],
         )
     if not summary.rows:

@@ -125,13 +125,13 @@ def status(session: Session, data_dir: DataDir = _DEFAULT_DIR) -> None:
         ("broker", "address", "process", "state", "role"),
         [
             (
-                one["id"],
-                f"{one['host']}:{one['port']}",
-                one["pid"],
-                one["state"],
-                "controller" if one["controller"] else "",
+                fact["id"],
+                f"{fact['host']}:{fact['port']}",
+                fact["pid"],
+                fact["state"],
+                "controller" if fact["controller"] else "",
             )
-            for one in facts["brokers"]
+            for fact in facts["brokers"]
         ],
     )
     if outlook is not None:
@@ -169,7 +169,7 @@ def _found(data_dir: Path) -> "LocalCluster":
 def _wait_for_the_end(begun: "Sequence[Member]") -> None:
     """Until Ctrl-C or SIGTERM, or until somebody else has ended all of them."""
     with contextlib.suppress(KeyboardInterrupt):
-        while any(one.is_running for one in begun):
+        while any(member.is_running for member in begun):
             time.sleep(_LOOK_SECONDS)
 
 
@@ -186,15 +186,15 @@ def _facts(found: "LocalCluster", outlook: "Outlook | None") -> dict[str, Any]:
         },
         "brokers": [
             {
-                "id": one.id,
+                "id": broker.id,
                 "host": HOST,
-                "port": one.port,
-                "console_port": one.console_port,
-                "pid": one.pid if one.is_running else None,
-                "controller": one.id in told and told[one.id].controller,
-                "state": str(told[one.id].state) if one.id in told else None,
+                "port": broker.port,
+                "console_port": broker.console_port,
+                "pid": broker.pid if broker.is_running else None,
+                "controller": broker.id in told and told[broker.id].controller,
+                "state": str(told[broker.id].state) if broker.id in told else None,
             }
-            for one in found.brokers
+            for broker in found.brokers
         ],
         "partitions": None,
         "under_replicated": None,
@@ -211,7 +211,7 @@ def _ask(found: "LocalCluster") -> "Outlook | None":
     from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.raw import RawError, RawOptions
 
-    if not any(one.is_running for one in found.brokers):
+    if not any(broker.is_running for broker in found.brokers):
         return None
     try:
         with ClusterAdmin(found.bootstrap, RawOptions(api_timeout_ms=_ASK_MS)) as admin:

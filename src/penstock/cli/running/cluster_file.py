@@ -38,7 +38,7 @@ class LocalCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(f"{HOST}:{one.port}" for one in self.brokers)
+        return ",".join(f"{HOST}:{broker.port}" for broker in self.brokers)
 
     @property
     def members(self) -> list[Member]:
@@ -47,17 +47,19 @@ class LocalCluster:
 
     @property
     def is_running(self) -> bool:
-        return any(one.is_running for one in self.members)
+        return any(member.is_running for member in self.members)
 
     @property
     def was_stopped(self) -> bool:
-        return all(one.pid == NOT_STARTED for one in self.members)
+        return all(member.pid == NOT_STARTED for member in self.members)
 
     def with_member(self, member: Member) -> "LocalCluster":
         """With another process in the place of the one that has its number."""
         if member.id == self.zookeeper.id:
             return replace(self, zookeeper=member)
-        return replace(self, brokers=[member if one.id == member.id else one for one in self.brokers])
+        return replace(
+            self, brokers=[member if broker.id == member.id else broker for broker in self.brokers]
+        )
 
     def save(self, data_dir: Path) -> None:
         fresh = data_dir / f"{_FILE}.new"
@@ -80,8 +82,8 @@ class LocalCluster:
     def end(self, data_dir: Path) -> None:
         """Also brokers of this cluster that were started by hand with data below its own. One after the other, so that
         each hands over what it leads; then ZooKeeper."""
-        ids = {cluster_id(data_dir / f"broker-{one.id}") for one in self.brokers} - {None}
-        known = {one.pid for one in self.brokers}
+        ids = {cluster_id(data_dir / f"broker-{broker.id}") for broker in self.brokers} - {None}
+        known = {member.pid for member in self.brokers}
         by_hand = [one for one in started_by_hand(data_dir, ids) if one.pid not in known]
         for member in (*by_hand, *self.brokers, self.zookeeper):
             end_one(member)
@@ -99,7 +101,7 @@ def end_own(begun: Sequence[Member], data_dir: Path) -> None:
     found = None
     with suppress(CommandError):
         found = LocalCluster.find(data_dir)
-    if found is not None and any(one in begun for one in found.members):
+    if found is not None and any(member in begun for member in found.members):
         found.end(data_dir)
         return
     for member in reversed(begun):

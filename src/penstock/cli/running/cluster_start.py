@@ -30,7 +30,7 @@ class Wish:
 def start(data_dir: Path, found: LocalCluster | None, wish: Wish, begun: list[Member]) -> LocalCluster:
     """Start what does not run yet; each process is one more of `begun`. Whatever goes wrong, Ctrl-C too, ends those."""
     plan = planned(found, wish)
-    absent = [one for one in plan.members if not one.is_running]
+    absent = [member for member in plan.members if not member.is_running]
     if not absent:
         raise CommandError(f"the cluster in {data_dir} runs already: `penstock cluster down` stops it")
     for one in absent:
@@ -68,7 +68,7 @@ def planned(found: LocalCluster | None, wish: Wish) -> LocalCluster:
     if found is None:
         known, count = {}, wish.count or _COUNT
     else:
-        known = {one.id: one for one in found.members}
+        known = {member.id: member for member in found.members}
         count = max(wish.count or 0, len(found.brokers)) if runs else wish.count or len(found.brokers)
     base_port = _BASE_PORT if wish.base_port is None else wish.base_port
     stays = runs or wish.base_port is None
@@ -85,15 +85,15 @@ def planned(found: LocalCluster | None, wish: Wish) -> LocalCluster:
     return LocalCluster(zookeeper, brokers, _settings(found, count) | (wish.settings or {}))
 
 
-def _again(one: Member) -> Member:
+def _again(member: Member) -> Member:
     """Nobody has chosen where its console is: it gives way to who has taken its place."""
-    if one.is_running or one.console_port < 0:
-        return one
+    if member.is_running or member.console_port < 0:
+        return member
     try:
-        check_port(Address(HOST, one.console_port), "--console-port")
+        check_port(Address(HOST, member.console_port), "--console-port")
     except CommandError:
-        return replace(one, console_port=free_port())
-    return one
+        return replace(member, console_port=free_port())
+    return member
 
 
 def _settings(found: LocalCluster | None, count: int) -> dict[str, str]:

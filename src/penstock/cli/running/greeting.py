@@ -55,7 +55,10 @@ class Greeting:
             "listens": f"{host}:{port}",
             "host": host,
             "port": port,
-            "listeners": {one.name: f"{one.address.host}:{one.address.port}" for one in broker.listeners.all},
+            "listeners": {
+                listener.name: f"{listener.address.host}:{listener.address.port}"
+                for listener in broker.listeners.all
+            },
             "console_port": broker.console_port if broker.console_port >= 0 else None,
             "node_id": services.node.id,
             "version": __version__,

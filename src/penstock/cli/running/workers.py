@@ -47,7 +47,11 @@ class Crew:
         line += ["--host-label", config.penstock_host_label or socket.gethostname()]
         line += ["--console-port", "0", "--set", "penstock.console.host=127.0.0.1"]
         if config.values["advertised.listeners"]:
-            told = [(one.name, one.advertised) for one in config.listeners if one.advertised is not None]
+            told = [
+                (listener.name, listener.advertised)
+                for listener in config.listeners
+                if listener.advertised is not None
+            ]
             advertised = [f"{name}://{_shifted(address, number)}" for name, address in told]
             line += ["--set", f"advertised.listeners={','.join(advertised)}"]
         return line
@@ -55,7 +59,7 @@ class Crew:
     def _listeners(self, number: int, port: int) -> list[str]:
         """Each with a port of its own; that of the first may have been chosen by the system, at an earlier start."""
         first, *others = self.config.listeners
-        shifted = [f"{one.name}://{_shifted(one.address, number)}" for one in others]
+        shifted = [f"{other.name}://{_shifted(other.address, number)}" for other in others]
         return [f"{first.name}://{Address(first.address.host, port)}", *shifted]
 
     def data_dir(self, number: int) -> Path:

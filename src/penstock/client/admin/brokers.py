@@ -81,8 +81,8 @@ class ClusterAdmin:
         )
         request = IncrementalAlterConfigsRequest(resources=[resource])
         answer = self._call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request, address)
-        for one in answer.responses:
-            _check(one.error_code, f"broker {broker}", one.error_message)
+        for response in answer.responses:
+            _check(response.error_code, f"broker {broker}", response.error_message)
 
     def forget(self, broker: int) -> None:
         """A broker that is dead will not come back: others get its replicas at once."""
@@ -103,10 +103,11 @@ class ClusterAdmin:
         answer = self._call(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
         _check(answer.error_code, "moving replicas", answer.error_message)
         return {
-            TopicPartition(topic.name, one.partition_index): one.error_message or str(one.error_code)
+            TopicPartition(topic.name, partition.partition_index): partition.error_message
+            or str(partition.error_code)
             for topic in answer.responses
-            for one in topic.partitions
-            if one.error_code
+            for partition in topic.partitions
+            if partition.error_code
         }
 
     def elect_preferred(self, places: Iterable[TopicPartition]) -> int:

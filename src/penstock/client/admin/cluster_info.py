@@ -30,7 +30,7 @@ class Replicas:
     @property
     def target(self) -> tuple[int, ...]:
         """Those it has once nothing moves any more."""
-        return tuple(one for one in self.replicas if one not in self.removing)
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
 
     @property
     def is_moving(self) -> bool:
@@ -43,7 +43,7 @@ class Replicas:
     @property
     def is_under_replicated(self) -> bool:
         """One that should have everything has not; those on their way do not count."""
-        return any(one not in self.in_sync for one in self.replicas if one not in self.adding)
+        return any(replica not in self.in_sync for replica in self.replicas if replica not in self.adding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +94,25 @@ class ClusterInfo:
 
     @cached_property
     def moving(self) -> dict[TopicPartition, Replicas]:
-        return {place: one for place, one in self.partitions.items() if one.is_moving}
+        return {place: partition for place, partition in self.partitions.items() if partition.is_moving}
 
     @cached_property
     def offline(self) -> list[TopicPartition]:
-        return [place for place, one in self.partitions.items() if one.is_offline]
+        return [place for place, partition in self.partitions.items() if partition.is_offline]
 
     @cached_property
     def under_replicated(self) -> list[TopicPartition]:
-        return [place for place, one in self.partitions.items() if one.is_under_replicated]
+        return [place for place, partition in self.partitions.items() if partition.is_under_replicated]
 
     @cached_property
     def incomplete(self) -> dict[str, Count]:
         """Topics with fewer replicas than they should have and the brokers there are, dead ones among them, could
         hold: how many a partition has at least, of how many."""
-        machines = {one.machine or one.id for one in self.brokers.values()}
+        machines = {broker.machine or broker.id for broker in self.brokers.values()}
         fewest: dict[str, int] = {}
-        for place, one in self.partitions.items():
+        for place, partition in self.partitions.items():
             if place.topic in self.wanted_replicas:
-                there = len(set(one.target) - set(one.adding))
+                there = len(set(partition.target) - set(partition.adding))
                 fewest[place.topic] = min(there, fewest.get(place.topic, there))
         counts = {
             topic: Count(there, min(self.wanted_replicas[topic], len(machines)))
@@ -122,22 +122,22 @@ class ClusterInfo:
 
     def on(self, broker: int) -> list[TopicPartition]:
         """The partitions with a replica there, also one that is still to be filled, or that metadata hides."""
-        shown = [place for place, one in self.partitions.items() if broker in one.replicas]
+        shown = [place for place, partition in self.partitions.items() if broker in partition.replicas]
         return shown + sorted(hidden(self.partitions, self.sizes.get(broker, ())))
 
     def size_of(self, place: TopicPartition) -> int:
         """What a whole copy takes: the leader's, or the largest."""
-        one = self.partitions.get(place)
-        if one is None:
+        replicas = self.partitions.get(place)
+        if replicas is None:
             return max((sizes.get(place, 0) for sizes in self.sizes.values()), default=0)
-        sizes = {broker: self.sizes.get(broker, {}).get(place, 0) for broker in one.replicas}
-        return sizes.get(one.leader) or max(sizes.values(), default=0)
+        sizes = {broker: self.sizes.get(broker, {}).get(place, 0) for broker in replicas.replicas}
+        return sizes.get(replicas.leader) or max(sizes.values(), default=0)
 
     def copied(self, place: TopicPartition) -> Progress:
         """How far the new replicas of a partition that moves are."""
-        one, size = self.partitions[place], self.size_of(place)
+        replicas, size = self.partitions[place], self.size_of(place)
         done = sum(
-            size if broker in one.in_sync else min(size, self.sizes.get(broker, {}).get(place, 0))
-            for broker in one.adding
+            size if broker in replicas.in_sync else min(size, self.sizes.get(broker, {}).get(place, 0))
+            for broker in replicas.adding
         )
-        return Progress(done, size * len(one.adding))
+        return Progress(done, size * len(replicas.adding))

@@ -50,13 +50,13 @@ def look(cluster: Cluster, budget: RetryBudget) -> ClusterInfo:
     link = cluster.any_link(budget)
     told = _described(link)
     partitions, trouble = _partitions(link)
-    live = [one for one in told.brokers if not one.is_fenced]
+    live = [broker for broker in told.brokers if not broker.is_fenced]
     owns = _ask_all(cluster, live, budget)
-    loads = Counter(one for each in partitions.values() for one in each.replicas)
+    loads = Counter(replica for each in partitions.values() for replica in each.replicas)
     leads = Counter(each.leader for each in partitions.values())
     for number, own in owns.items():
         loads[number] += len(hidden(partitions, () if own is None else own.sizes or ()))
-    known = {one.broker_id: one for one in told.brokers}
+    known = {broker_info.broker_id: broker_info for broker_info in told.brokers}
     # Unregistered, and still counted on by partitions that nobody can copy.
     for gone in loads.keys() - known.keys():
         known[gone] = DescribeClusterBroker(broker_id=gone, port=-1, is_fenced=True)
@@ -128,12 +128,16 @@ def _partitions(link: Link) -> tuple[dict[TopicPartition, Replicas], str]:
     metadata: MetadataResponse = link.call(ApiKey.METADATA, version, request)
     moves, trouble = _moves(link)
     found = {}
-    for topic in sorted(metadata.topics, key=lambda one: one.name or ""):
-        for one in sorted(topic.partitions, key=lambda each: each.partition_index):
-            place = TopicPartition(topic.name or "", one.partition_index)
+    for topic in sorted(metadata.topics, key=lambda topic: topic.name or ""):
+        for partition in sorted(topic.partitions, key=lambda each: each.partition_index):
+            place = TopicPartition(topic.name or "", partition.partition_index)
             adding, removing = moves.get(place, ((), ()))
             found[place] = Replicas(
-                one.leader_id, tuple(one.replica_nodes), tuple(one.isr_nodes), adding, removing
+                partition.leader_id,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                adding,
+                removing,
             )
     return found, trouble
 
@@ -150,12 +154,12 @@ def _moves(link: Link) -> tuple[dict[TopicPartition, tuple[tuple[int, ...], tupl
     if answer.error_code:
         raise BrokerError(answer.error_code, "listing reassignments", answer.error_message)
     moves = {
-        TopicPartition(topic.name, one.partition_index): (
-            tuple(one.adding_replicas),
-            tuple(one.removing_replicas),
+        TopicPartition(topic.name, partition.partition_index): (
+            tuple(partition.adding_replicas),
+            tuple(partition.removing_replicas),
         )
         for topic in answer.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
     return moves, answer.error_message or ""
 
@@ -165,11 +169,11 @@ def _ask_all(
 ) -> dict[int, _Own | None]:
     """What each says of itself; None of one that does not answer."""
     owns: dict[int, _Own | None] = {}
-    for one in brokers:
+    for broker in brokers:
         try:
-            owns[one.broker_id] = _ask_own(cluster, one.broker_id, (one.host, one.port), budget)
+            owns[broker.broker_id] = _ask_own(cluster, broker.broker_id, (broker.host, broker.port), budget)
         except (RawError, UnsupportedError):
-            owns[one.broker_id] = None
+            owns[broker.broker_id] = None
     return owns
 
 
@@ -198,8 +202,8 @@ def _ask_own(cluster: Cluster, broker: int, address: Address, budget: RetryBudge
         failed |= bool(result.error_code)
         free += max(result.usable_bytes, 0)
         for topic in result.topics:
-            for one in topic.partitions:
-                sizes[TopicPartition(topic.name, one.partition_index)] = one.partition_size
+            for partition in topic.partitions:
+                sizes[TopicPartition(topic.name, partition.partition_index)] = partition.partition_size
     return _Own(
         draining=(settings.get(_DRAINING) or "").lower() == "true",
         machine=settings.get(_MACHINE) or None,

@@ -69,27 +69,27 @@ class GroupInfo:
     def own(self) -> tuple[GroupOffset, ...]:
         """Without its retry topics."""
         retries = self.retry_topics
-        return tuple(one for one in self.offsets if one.topic not in retries)
+        return tuple(offset for offset in self.offsets if offset.topic not in retries)
 
     @property
     def lag(self) -> int:
         """What was not read yet; what waits for another try is counted apart, in `retrying`."""
-        return sum(one.lag for one in self.own)
+        return sum(offset.lag for offset in self.own)
 
     @property
     def never_read(self) -> tuple[GroupOffset, ...]:
         """Partitions that have messages, and for which nothing was ever committed: all of them count as lag."""
-        return tuple(one for one in self.own if one.never_read and one.lag)
+        return tuple(offset for offset in self.own if offset.never_read and offset.lag)
 
     @property
     def waiting(self) -> tuple[GroupOffset, ...]:
         """Partitions of its retry topics in which something waits."""
         retries = self.retry_topics
-        return tuple(one for one in self.offsets if one.topic in retries and one.lag)
+        return tuple(offset for offset in self.offsets if offset.topic in retries and offset.lag)
 
     @property
     def retrying(self) -> int:
-        return sum(one.lag for one in self.waiting)
+        return sum(offset.lag for offset in self.waiting)
 
     @property
     def exists(self) -> bool:
@@ -97,4 +97,4 @@ class GroupInfo:
 
     @property
     def topics(self) -> list[str]:
-        return sorted({one.topic for one in self.offsets})
+        return sorted({offset.topic for offset in self.offsets})

@@ -33,7 +33,7 @@ class GroupAdmin(TopicAdmin):
             raise explained(listed.errors[0], bootstrap=self._bootstrap, subject="the groups")
         return sorted(
             (GroupSummary(one.group_id, _name(one.state), _name(one.type)) for one in listed.valid),
-            key=lambda one: one.name,
+            key=lambda summary: summary.name,
         )
 
     def _listed(self) -> Any:
@@ -83,7 +83,7 @@ class GroupAdmin(TopicAdmin):
                     tuple(sorted(read[name] - there)),
                 )
             )
-        return [one for one in infos if one.exists]
+        return [info for info in infos if info.exists]
 
     def _described(self, names: Sequence[str]) -> dict[str, Any]:
         """Those that exist. librdkafka gives up where a coordinator has just moved: then it is asked again."""

@@ -61,7 +61,11 @@ class OffsetAdmin(GroupAdmin):
         found = self.describe_groups([name])
         if found and found[0].members:
             raise members_at_work(name)
-        committed = {(one.topic, one.partition): one.committed for one in found[0].offsets} if found else {}
+        committed = (
+            {(offset.topic, offset.partition): offset.committed for offset in found[0].offsets}
+            if found
+            else {}
+        )
         before = {index: committed.get((topic, index)) for index in chosen}
         if partitions is None and isinstance(to, Shift) and any(at is not None for at in before.values()):
             # There is nothing to shift from in the others: they begin where consumers choose, as before.
@@ -84,10 +88,10 @@ class OffsetAdmin(GroupAdmin):
         future = self._client.alter_consumer_group_offsets(asked, request_timeout=REQUEST_SECONDS)[name]
         try:
             done = self._wait(future, f"group {name}")
-            for one in done.topic_partitions:
-                if one.error is not None:
-                    said = f"group {name}, {one.topic}[{one.partition}]: {one.error.str()}"
-                    raise ClientError(said, one.error.code())
+            for partition in done.topic_partitions:
+                if partition.error is not None:
+                    said = f"group {name}, {partition.topic}[{partition.partition}]: {partition.error.str()}"
+                    raise ClientError(said, partition.error.code())
         except ClientError as error:
             raise group_refusal(name, error) from error
 

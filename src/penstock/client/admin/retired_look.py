@@ -60,8 +60,8 @@ def _ask(
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=wanted)])
     answer = link.call(ApiKey.LIST_OFFSETS, link.version(ApiKey.LIST_OFFSETS), request)
     return {
-        one.partition_index: one
+        partition.partition_index: partition
         for each in answer.topics
-        for one in each.partitions
-        if one.error_code == ErrorCode.NONE
+        for partition in each.partitions
+        if partition.error_code == ErrorCode.NONE
     }

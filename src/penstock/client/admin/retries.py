@@ -39,17 +39,17 @@ class RetryAdmin(OffsetAdmin):
 
     def retries(self, group: str) -> list[Retries]:
         """What waits for the group's next try, by topic; nothing where nothing does."""
-        return [one for info in self.describe_groups([group]) for one in self.retries_of(info)]
+        return [retries for info in self.describe_groups([group]) for retries in self.retries_of(info)]
 
     def retries_of(self, info: GroupInfo) -> list[Retries]:
         """The same of a group that was looked at."""
-        heads = {(one.topic, one.partition): one.position for one in info.waiting}
+        heads = {(offset.topic, offset.partition): offset.position for offset in info.waiting}
         dues = self._dues(info.name, heads)
         return [
             Retries(
                 topic,
                 name,
-                sum(one.lag for one in info.waiting if one.topic == name),
+                sum(offset.lag for offset in info.waiting if offset.topic == name),
                 min((due for place, due in dues.items() if place[0] == name), default=None),
             )
             for name, topic in info.retry_topics.items()

@@ -48,7 +48,7 @@ class Alone:
             return
         self._look_at = now + self._every
         try:
-            new = [one for topic in self._topics for one in self._partitions(topic)]
+            new = [partition for topic in self._topics for partition in self._partitions(topic)]
             new = [one for one in new if place_of(one) not in self._owned]
             if new:
                 begun = begin_at(self._raw, self._start_of_new(), new)
@@ -68,5 +68,5 @@ class Alone:
 
     def _take_over(self, begun: list[TopicPartition]) -> None:
         self._owned.update(map(place_of, begun))
-        for one in begun:
-            self._unfinished.moved(place_of(one), one.offset)
+        for partition in begun:
+            self._unfinished.moved(place_of(partition), partition.offset)

@@ -53,12 +53,12 @@ class Beginning:
         committed = told(raw.committed(partitions, timeout=REQUEST_SECONDS))
         if self._skips:
             for topic in sorted(
-                {one.topic for one in committed} - self._began_with.keys() - set(self._retries)
+                {partition.topic for partition in committed} - self._began_with.keys() - set(self._retries)
             ):
                 self._ask_when_it_began(raw, topic, partitions)
         new = [one for one in committed if one.offset < 0 and place_of(one) not in self._at]
         whole = [one for one in new if self._from_the_first(one)]
-        begun = begin_at(raw, self._start, [one for one in new if one not in whole])
+        begun = begin_at(raw, self._start, [partition for partition in new if partition not in whole])
         if not by_offset(self._start):
             self.untold |= {place_of(one): one.offset for one in begun if one.offset >= 0}
         begun += begin_at(raw, "earliest", whole)
@@ -68,12 +68,16 @@ class Beginning:
                 one.offset = self._at[place_of(one)]
         return committed
 
-    def _from_the_first(self, one: TopicPartition) -> bool:
-        return one.topic in self._retries or (self._skips and one.partition >= self._began_with[one.topic])
+    def _from_the_first(self, partition: TopicPartition) -> bool:
+        return partition.topic in self._retries or (
+            self._skips and partition.partition >= self._began_with[partition.topic]
+        )
 
     def _ask_when_it_began(self, raw: "RawConsumer", topic: str, partitions: list[TopicPartition]) -> None:
         count = self._counts.get(topic, 0)
-        known = max([count, *(one.partition + 1 for one in partitions if one.topic == topic)])
+        known = max(
+            [count, *(partition.partition + 1 for partition in partitions if partition.topic == topic)]
+        )
         asked = [TopicPartition(topic, index) for index in range(known)]
         noted = [_noted(one) for one in told(raw.committed(asked, timeout=REQUEST_SECONDS))]
         number = min((number for number in noted if number is not None), default=count)

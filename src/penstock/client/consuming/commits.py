@@ -109,16 +109,16 @@ class Commits:
 
     def ended(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
         """How an asynchronous commit ended: one that failed is made again, unless a later one was sent."""
-        for one in offsets:
-            place = (one.topic, one.partition)
-            failed = error is not None or one.error is not None
-            if failed and place in self._owned and self._sent.get(place) == one.offset:
-                self._unfinished.positions.setdefault(place, one.offset)
+        for offset in offsets:
+            place = (offset.topic, offset.partition)
+            failed = error is not None or offset.error is not None
+            if failed and place in self._owned and self._sent.get(place) == offset.offset:
+                self._unfinished.positions.setdefault(place, offset.offset)
         if error is not None and error.code() not in NOT_OURS:
             logger.warning("a commit of group %s failed and will be made again: %s", self._plan.group, error)
 
 
 def _raise_errors(answer: list[TopicPartition] | None) -> None:
-    for one in answer or ():
-        if one.error is not None:
-            raise KafkaException(one.error)
+    for partition in answer or ():
+        if partition.error is not None:
+            raise KafkaException(partition.error)

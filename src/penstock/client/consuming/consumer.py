@@ -326,7 +326,7 @@ class Consumer:
 
     def resume(self, topic: str | None = None, partition: int | None = None) -> None:
         # Also what was paused before another member took it: it may come back.
-        self._reader.resume(self._chosen(topic, partition, self._reader.paused_partitions.paused))
+        self._reader.resume(self._chosen(topic, partition, self._reader.paused.by_user))
 
     def _chosen(self, topic: str | None, partition: int | None, beside: Iterable[Where] = ()) -> list[Where]:
         if topic is not None and partition is not None:

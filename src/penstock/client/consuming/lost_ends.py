@@ -43,7 +43,7 @@ class LostEnds:
         for one in partitions:
             if one.offset >= 0:
                 self._unfinished.moved(place_of(one), one.offset)
-        new = {one.topic for one in partitions} - self._ids.keys()
+        new = {partition.topic for partition in partitions} - self._ids.keys()
         if new:
             admin = Admin(self._plan.bootstrap)
             self._ids |= {topic: admin.topic_id(topic) for topic in sorted(new)}

@@ -23,16 +23,16 @@ class PausedPartitions:
         self._raw = raw
         self._owned = owned
         self._intake = intake
-        self.paused: set[Where] = set()  # by the user; those that are not owned, too
+        self.by_user: set[Where] = set()  # by the user; those that are not owned, too
         self._barred: set[Where] = set()
         self._due: dict[Where, float] = {}  # on the monotonic clock
 
     @property
     def active(self) -> bool:
-        return bool(self.paused or self._due or self._barred)
+        return bool(self.by_user or self._due or self._barred)
 
     def holds(self, place: Where) -> bool:
-        return place in self.paused or place in self._due or place in self._barred
+        return place in self.by_user or place in self._due or place in self._barred
 
     def without_held(self, raws: "list[RawMessage]") -> "list[RawMessage]":
         """librdkafka may still have had some of a paused partition in hand: they are read again later."""
@@ -51,11 +51,11 @@ class PausedPartitions:
 
     def pause(self, places: Iterable[Where]) -> None:
         wanted = list(places)
-        self.paused.update(wanted)
+        self.by_user.update(wanted)
         self._raw.pause(_partitions(place for place in wanted if place in self._owned))
 
     def resume(self, places: Iterable[Where]) -> None:
-        self.paused.difference_update(places)
+        self.by_user.difference_update(places)
         self._let_go()
 
     def bar(self, places: Iterable[Where]) -> None:
@@ -77,7 +77,7 @@ class PausedPartitions:
         now = time.monotonic()
         ready = {place for place, due in self._due.items() if due <= now}
         if ready:
-            self._raw.resume(_partitions(ready - self.paused - self._barred))
+            self._raw.resume(_partitions(ready - self.by_user - self._barred))
             for place in ready:
                 del self._due[place]
         return max(0.0, min([wait, *(due - now for due in self._due.values())]))

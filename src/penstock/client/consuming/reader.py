@@ -84,7 +84,7 @@ class Reader:
         with kafka_errors(plan.bootstrap, "the consumer's config"):
             self.raw = RawConsumer(handle_settings(plan.bootstrap, debug=False, **settings))
         self.intake = Intake(self.raw, self._owned, self.unfinished)
-        self.paused_partitions = PausedPartitions(self.raw, self._owned, self.intake)
+        self.paused = PausedPartitions(self.raw, self._owned, self.intake)
         self._lost_ends = LostEnds(plan, self.raw, self._owned, self.intake, self.unfinished)
         self._alone = Alone(plan, self.raw, self._owned, self.unfinished)
         strategy = str(plan.settings.get("partition.assignment.strategy", ""))
@@ -104,7 +104,7 @@ class Reader:
 
     def _on_assign(self, raw: RawConsumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        places = [place_of(one) for one in partitions]
+        places = [place_of(partition) for partition in partitions]
         self._owned.update(places)
         self.intake.rebalanced()
         chosen = partitions
@@ -119,7 +119,7 @@ class Reader:
             raw.incremental_assign(chosen)
         else:
             raw.assign(chosen)
-        self.paused_partitions.assigned(places)
+        self.paused.assigned(places)
 
     def fail(self, error: KafkaException | ClientError, subject: str = "") -> None:
         """The next step of the loop says so."""
@@ -148,7 +148,7 @@ class Reader:
             self._forget(self._owned - assigned)
             self._unready |= assigned - self._owned
             self._owned |= assigned
-            self.paused_partitions.assigned(assigned)
+            self.paused.assigned(assigned)
 
     def _make_ready(self) -> None:
         """What went wrong when partitions were assigned, or where a poll was cut short, is done again."""
@@ -164,8 +164,8 @@ class Reader:
         with kafka_errors(self._plan.bootstrap, "the assignment"):
             begun = self._beginning.find(self.raw, partitions)
             self.intake.drop(self._unready)
-            for one in begun:
-                self.intake.read_again(place_of(one), one.offset)
+            for partition in begun:
+                self.intake.read_again(place_of(partition), partition.offset)
             self._prepared(self.raw, partitions)
 
     def _tell_begun(self) -> None:
@@ -184,7 +184,7 @@ class Reader:
 
     def _on_revoke(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        gone = [place_of(one) for one in partitions]
+        gone = [place_of(partition) for partition in partitions]
         try:
             if not self.closed:
                 self._leave(gone)
@@ -195,7 +195,7 @@ class Reader:
 
     def _on_lost(self, _: RawConsumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
-        gone = [place_of(one) for one in partitions]
+        gone = [place_of(partition) for partition in partitions]
         self.unfinished.finish()
         self._forget(gone)
 
@@ -203,7 +203,7 @@ class Reader:
         self._unready.difference_update(gone)
         self.at_end.difference_update(gone)
         self.intake.rebalanced(gone)
-        self.paused_partitions.forget(gone)
+        self.paused.forget(gone)
         self.unfinished.forget(gone)
         self._beginning.forget(gone)
         for place in gone:
@@ -267,7 +267,7 @@ class Reader:
             if self._plan.group is None:
                 self._alone.look()
             self.intake.return_back()
-            wait = self.paused_partitions.resume_due(wait)
+            wait = self.paused.resume_due(wait)
             if self.intake.poll(most, wait) and self._ahead:
                 self._lost_ends.note()
         self._attended_at = time.monotonic()
@@ -276,12 +276,11 @@ class Reader:
         self._raise_failure()
         self._make_ready()  # a rebalance may have come with the messages
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
-            for one in self._lost_ends.found() if self._ahead else ():
-                self.seek(one)
+            for partition in self._lost_ends.found() if self._ahead else ():
+                self.seek(partition)
             fresh = self._admitted(self.intake.inbox)
-        hold = self._ahead and (
-            hold or (self.ahead.held and self.unfinished.index < len(self.unfinished.raws))
-        )
+        is_left = self.unfinished.index < len(self.unfinished.raws)
+        hold = self._ahead and (hold or (self.ahead.held and is_left))
         returned: dict[Where, int] | None = self.ahead.returned
         if fresh and self._ahead and not hold:
             returned = self.ahead.precommit(self.raw, self.intake, fresh)
@@ -294,13 +293,11 @@ class Reader:
         return taken
 
     def _admitted(self, fresh: "list[RawMessage]") -> "list[RawMessage]":
-        if self.paused_partitions.active:
-            if (
-                self._ahead
-            ):  # a poll that was cut short may have brought them back from the unfinished, committed
-                held = first_offsets(raw for raw in fresh if self.paused_partitions.holds(where(raw)))
+        if self.paused.active:
+            if self._ahead:  # a poll that was cut short may have brought them back, committed
+                held = first_offsets(raw for raw in fresh if self.paused.holds(where(raw)))
                 self.ahead.returned = held | self.ahead.returned
-            fresh = self.paused_partitions.without_held(fresh)
+            fresh = self.paused.without_held(fresh)
         return fresh if self._admit is None else self._admit(self, fresh)
 
     def _note_error(self, raw: "RawMessage") -> None:
@@ -332,17 +329,17 @@ class Reader:
 
     # Moving about
 
-    def seek(self, one: TopicPartition) -> None:
-        place = place_of(one)
-        back = self.unfinished.is_back(place, one.offset)
+    def seek(self, partition: TopicPartition) -> None:
+        place = place_of(partition)
+        back = self.unfinished.is_back(place, partition.offset)
         self._read_again([place])
-        with kafka_errors(self._plan.bootstrap, f"{one.topic}, partition {one.partition}"):
-            self.intake.seek(place, one.offset)
-        if back and one.offset >= 0 and place in self._owned:
+        with kafka_errors(self._plan.bootstrap, f"{partition.topic}, partition {partition.partition}"):
+            self.intake.seek(place, partition.offset)
+        if back and partition.offset >= 0 and place in self._owned:
             if self._ahead:
-                self.ahead.returned[place] = one.offset
+                self.ahead.returned[place] = partition.offset
             else:
-                self.unfinished.go_back(place, one.offset)
+                self.unfinished.go_back(place, partition.offset)
 
     def _read_again(self, places: Iterable[Where]) -> None:
         """What was taken of these and not handed out is not, until it is read again."""
@@ -359,22 +356,22 @@ class Reader:
             self.ahead.returned[place] = offset
         self.intake.read_again(place, offset)
         self.unfinished.drop([place])
-        self.paused_partitions.until(place, offset, wait_seconds)
+        self.paused.until(place, offset, wait_seconds)
 
     def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""
         self._read_again(places)
         with kafka_errors(self._plan.bootstrap, "the assignment"):
-            self.paused_partitions.pause(places)
+            self.paused.pause(places)
 
     def bar(self, places: Collection[Where]) -> None:
         """The same, of exactly these, whatever the user pauses and resumes."""
         self._read_again(places)
-        self.paused_partitions.bar(places)
+        self.paused.bar(places)
 
     def resume(self, places: Iterable[Where]) -> None:
         with kafka_errors(self._plan.bootstrap, "the assignment"):
-            self.paused_partitions.resume(places)
+            self.paused.resume(places)
 
     @property
     def joined(self) -> bool:

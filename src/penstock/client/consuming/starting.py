@@ -55,12 +55,12 @@ def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition])
         begun = _found(raw, round(start.timestamp() * 1000), partitions)
     else:
         begun = [TopicPartition(one.topic, one.partition, _offset(start, one)) for one in partitions]
-        ends = _ends(raw, [one for one in begun if one.offset == OFFSET_END])
+        ends = _ends(raw, [partition for partition in begun if partition.offset == OFFSET_END])
     return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
 
 
 def _ends(raw: "RawConsumer", partitions: list[TopicPartition]) -> dict[Where, TopicPartition]:
-    return {place_of(one): one for one in _found(raw, OFFSET_END, partitions)}
+    return {place_of(partition): partition for partition in _found(raw, OFFSET_END, partitions)}
 
 
 def seek_to(raw: "RawConsumer", to: Start, place: Where) -> TopicPartition:
@@ -74,23 +74,23 @@ def seek_to(raw: "RawConsumer", to: Start, place: Where) -> TopicPartition:
 def _found(raw: "RawConsumer", time_ms: int, partitions: list[TopicPartition]) -> list[TopicPartition]:
     if not partitions:
         return []
-    asked = [TopicPartition(one.topic, one.partition, time_ms) for one in partitions]
+    asked = [TopicPartition(partition.topic, partition.partition, time_ms) for partition in partitions]
     return told(raw.offsets_for_times(asked, timeout=REQUEST_SECONDS))
 
 
 def told(answer: list[TopicPartition]) -> list[TopicPartition]:
     """An answer whose partitions may have errors of their own: the first is raised."""
-    for one in answer:
-        if one.error is not None:
-            raise KafkaException(one.error)
+    for partition in answer:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
     return list(answer)
 
 
-def _offset(start: Start, one: TopicPartition) -> int:
+def _offset(start: Start, partition: TopicPartition) -> int:
     if isinstance(start, int):
         return start
     if isinstance(start, Mapping):
         by_place = cast("Mapping[object, int]", start)
-        found = by_place.get((one.topic, one.partition), by_place.get(one.partition))
+        found = by_place.get((partition.topic, partition.partition), by_place.get(partition.partition))
         return -1001 if found is None else found  # librdkafka's "by the reset policy"
     return OFFSET_BEGINNING if start == "earliest" else OFFSET_END

@@ -142,7 +142,7 @@ class Cluster:
             while left:
                 asked |= left
                 answers = list(threads.map(lambda address: _heard(address, options, names), sorted(left)))
-                left = {(one.host, one.port) for answer in answers for one in answer.brokers} - asked
+                left = {(broker.host, broker.port) for answer in answers for broker in answer.brokers} - asked
                 for topic in (topic for answer in answers for topic in answer.topics):
                     if not topic.error_code and topic.topic_id != ZERO_UUID:
                         self.expect(uuid.UUID(bytes=topic.topic_id), _known(_leaders(topic)))
@@ -152,7 +152,7 @@ class Cluster:
         link = self.any_link(budget)
         answer = _metadata(link, names)
         self._told_by = link.address
-        self._brokers = {one.node_id: (one.host, one.port) for one in answer.brokers}
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         if names is None:
             self._topics.clear()
         return [topic.name or "" for topic in answer.topics if not self._learn(topic)]
@@ -165,7 +165,7 @@ class Cluster:
         if topic.error_code:
             raise BrokerError(topic.error_code, f"topic {name}")
         topic_id = None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id)
-        numbers = tuple(sorted(one.partition_index for one in topic.partitions))
+        numbers = tuple(sorted(partition.partition_index for partition in topic.partitions))
         leaders = _leaders(topic)
         if self._is_behind(topic_id, leaders):
             self._doubt_teller()
@@ -287,7 +287,10 @@ def _metadata(link: Link, names: Collection[str] | None) -> MetadataResponse:
 
 
 def _leaders(topic: MetadataResponseTopic) -> dict[int, Leader]:
-    return {one.partition_index: Leader(one.leader_id, one.leader_epoch) for one in topic.partitions}
+    return {
+        partition.partition_index: Leader(partition.leader_id, partition.leader_epoch)
+        for partition in topic.partitions
+    }
 
 
 def _known(leaders: Mapping[int, Leader]) -> dict[int, int]:

@@ -206,7 +206,8 @@ class _Stream:
         self._bytes = self._cluster.options.fetch_bytes
         self._corrupt = self._out_of_range = 0
         aborted = tuple(
-            AbortedRange(one.producer_id, one.first_offset) for one in answer.aborted_transactions or ()
+            AbortedRange(transaction.producer_id, transaction.first_offset)
+            for transaction in answer.aborted_transactions or ()
         )
         return Fetched(
             records[: whole.size_bytes],

@@ -89,12 +89,12 @@ def _round(
 def _take(answer: ListOffsetsResponse, found: Found) -> RawError | None:
     trouble = None
     for topic in answer.topics:
-        for one in topic.partitions:
-            at = TopicPartition(topic.name, one.partition_index)
-            if one.error_code == ErrorCode.NONE:
-                found[at] = OffsetAt(one.offset, one.timestamp)
+        for partition in topic.partitions:
+            at = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code == ErrorCode.NONE:
+                found[at] = OffsetAt(partition.offset, partition.timestamp)
                 continue
-            trouble = BrokerError(one.error_code, str(at))
+            trouble = BrokerError(partition.error_code, str(at))
             if not trouble.retriable:
                 raise trouble
     return trouble
@@ -104,8 +104,10 @@ def _request(
     partitions: dict[TopicPartition, ListOffsetsPartition], timeout_ms: int, *, committed: bool
 ) -> ListOffsetsRequest:
     topics: dict[str, ListOffsetsTopic] = {}
-    for at, one in partitions.items():
-        topics.setdefault(at.topic, ListOffsetsTopic(name=at.topic, partitions=[])).partitions.append(one)
+    for at, partition in partitions.items():
+        topics.setdefault(at.topic, ListOffsetsTopic(name=at.topic, partitions=[])).partitions.append(
+            partition
+        )
     return ListOffsetsRequest(
         replica_id=-1, isolation_level=int(committed), topics=list(topics.values()), timeout_ms=timeout_ms
     )

@@ -112,14 +112,14 @@ class RawProducer:
         head = stamped_head(view, self._identity(), queue.sequence)
         queue.sequence = following(queue.sequence, header.record_count)
         deadline = self._now() + self._options.delivery_timeout_ms / 1000
-        one = Batch(Delivery(at), head, view[len(head) :], deadline)
-        queue.waiting.append(one)
-        self._held_bytes += one.size_bytes
+        batch = Batch(Delivery(at), head, view[len(head) :], deadline)
+        queue.waiting.append(batch)
+        self._held_bytes += batch.size_bytes
         self._dispatch(time.monotonic())
         self._collect()
         while self._held_bytes > self._options.in_flight_bytes_max:
             self._advance()
-        return one.delivery
+        return batch.delivery
 
     def flush(self) -> None:
         """Until every batch given is acknowledged; raises the first failure."""
@@ -279,11 +279,11 @@ class RawProducer:
     def _land(self, flight: Flight, answer: ProduceResponse) -> None:
         left = dict(flight.batches)
         for topic in answer.responses:
-            for one in topic.partition_responses:
+            for response in topic.partition_responses:
                 for key in (topic.name, topic.topic_id):
-                    batch = left.pop((key, one.index), None)
+                    batch = left.pop((key, response.index), None)
                     if batch is not None:
-                        self._answered(batch, one)
+                        self._answered(batch, response)
         if left:
             self._lost(
                 left, ConnectionLostError(f"the broker at {flight.link} left batches out of its answer")

@@ -49,12 +49,18 @@ def _ask(
     answer: ListOffsetsResponse = link.response(link.send(ApiKey.LIST_OFFSETS, version, request))
     found, answered = {}, set()
     for topic in answer.topics:
-        for one in topic.partitions:
-            at = TopicPartition(topic.name, one.partition_index)
+        for partition in topic.partitions:
+            at = TopicPartition(topic.name, partition.partition_index)
             answered.add(at)
             # Other brokers refuse the question, or take it for a time and tell of a record, which has an epoch.
-            if one.error_code == ErrorCode.NONE and one.leader_epoch == _NO_EPOCH and one.timestamp >= 0:
-                found[at] = Retirement(None if one.offset < 0 else one.offset, one.timestamp)
+            if (
+                partition.error_code == ErrorCode.NONE
+                and partition.leader_epoch == _NO_EPOCH
+                and partition.timestamp >= 0
+            ):
+                found[at] = Retirement(
+                    None if partition.offset < 0 else partition.offset, partition.timestamp
+                )
     if not answered.issuperset(partitions):
         raise ConnectionLostError("a broker left partitions out of its answer")
     return found

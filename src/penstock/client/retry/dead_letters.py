@@ -60,7 +60,7 @@ class DeadLetterBox:
         """Every dead-letter topic of the cluster."""
         names = [topic.name for topic in self._admin.topics()]
         known = set(names)
-        found = [one for name in names for one in self._counted(name, self._sources(name, known))]
+        found = [letters for name in names for letters in self._counted(name, self._sources(name, known))]
         return [replace(one, retries=self.retries(one.topic, one.group)) for one in found]
 
     def _sources(self, name: str, known: set[str]) -> list[tuple[str, str]]:
@@ -77,11 +77,11 @@ class DeadLetterBox:
 
     def _all_of(self, name: str) -> dict[int, tuple[int, int]]:
         partitions = self._admin.describe(name).partitions
-        return {one.index: (one.earliest or 0, one.latest or 0) for one in partitions}
+        return {partition.index: (partition.earliest or 0, partition.latest or 0) for partition in partitions}
 
     def retries(self, topic: str, group: str) -> Retries | None:
         """What the group tries again of it; None: nothing."""
-        return next((one for one in self._admin.retries(group) if one.topic == topic), None)
+        return next((retry for retry in self._admin.retries(group) if retry.topic == topic), None)
 
     def _counted(self, name: str, splits: list[tuple[str, str]]) -> list[DeadLetters]:
         if len(splits) <= 1:
@@ -171,7 +171,11 @@ class DeadLetterBox:
                 # Acknowledged first; asking for more commits.
                 due = [letter for letter in batch if letter.offset < ends.get(letter.partition, 0)]
                 # What was marked and not committed comes once more.
-                own = [one for one in due if one.offset >= begins[one.partition] and _is_of(one, topic)]
+                own = [
+                    message
+                    for message in due
+                    if message.offset >= begins[message.partition] and _is_of(message, topic)
+                ]
                 with Undisturbed():
                     sending = _send_back(producer, topic, own, oldest_ms)
                     marks.write(producer, sending.without_refused(due))
@@ -205,7 +209,7 @@ class DeadLetterBox:
         """By earlier versions, whose group did not say of which topic the letters were: it counts where there is but
         one."""
         found = self._admin.committed(f"{name}.replay")
-        known = {one.name for one in self._admin.topics()} if found else set()
+        known = {topic.name for topic in self._admin.topics()} if found else set()
         return found if len(_splits(name, known)) <= 1 else {}
 
     def _marks(self, name: str, topic: str) -> "_Marks":
@@ -296,7 +300,11 @@ class _Sending:
 
     def without_refused(self, batch: list[Message]) -> list[Message]:
         """Up to those: only an end can be marked."""
-        return [one for one in batch if one.offset < self.refused.get(one.partition, one.offset + 1)]
+        return [
+            message
+            for message in batch
+            if message.offset < self.refused.get(message.partition, message.offset + 1)
+        ]
 
     def raise_refusal(self) -> None:
         if self.error is not None:

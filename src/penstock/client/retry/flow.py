@@ -140,7 +140,7 @@ class RetryFlow:
             wait_seconds = self._wait_seconds(raw, now) if place[0] in self._sources else 0.0
             if wait_seconds > 0:
                 held.add(place)
-                reader.paused_partitions.until(place, raw.offset(), wait_seconds)  # type: ignore[arg-type]
+                reader.paused.until(place, raw.offset(), wait_seconds)  # type: ignore[arg-type]
             else:
                 admitted.append(raw)
         return admitted

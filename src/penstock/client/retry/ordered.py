@@ -70,7 +70,7 @@ class OrderedRetryFlow(RetryFlow):
         for topic in self._sources.values():
             self._ensure_retries(admin, topic, len(admin.partition_indexes(topic)))
         self._bar_strays(reader)
-        mine = [one for one in partitions if one.topic in self._sources]
+        mine = [partition for partition in partitions if partition.topic in self._sources]
         if not mine:
             return
         # It is told before the next commit; what is left then is not in its partition.
@@ -145,7 +145,7 @@ class OrderedRetryFlow(RetryFlow):
         waits = bool(self._under_way) or any(self._waiting.values())
         if self._retiring.look_due(urgent=fresh and waits):
             self._bar_strays(reader)
-            raws = reader.paused_partitions.without_held(raws)
+            raws = reader.paused.without_held(raws)
         return super().admit(reader, raws)
 
     def _due_ms(self, raw: "RawMessage") -> int:

@@ -120,10 +120,12 @@ class Retiring:
 def _ends(raw: "RawConsumer", places: list[Where]) -> dict[Where, tuple[int, int]]:
     """Where the group stands in each, and where it ends."""
     found = {}
-    for one in told(raw.committed([TopicPartition(*place) for place in places], timeout=REQUEST_SECONDS)):
-        at = TopicPartition(one.topic, one.partition)
+    for partition in told(
+        raw.committed([TopicPartition(*place) for place in places], timeout=REQUEST_SECONDS)
+    ):
+        at = TopicPartition(partition.topic, partition.partition)
         first, end = raw.get_watermark_offsets(at, timeout=REQUEST_SECONDS)
-        found[one.topic, one.partition] = (max(one.offset, first), end)
+        found[partition.topic, partition.partition] = (max(partition.offset, first), end)
     return found
 
 

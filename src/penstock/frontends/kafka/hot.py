@@ -353,7 +353,7 @@ def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.To
     """Each topic and partition once: of a partition named twice, the last counts, as in Kafka."""
     merged: dict[bytes, dict[int, produce_codec.PartitionRecords]] = {}
     for name, partitions in topics:
-        merged.setdefault(name, {}).update((one[0], one) for one in partitions)
+        merged.setdefault(name, {}).update((partition[0], partition) for partition in partitions)
     return [(name, list(partitions.values())) for name, partitions in merged.items()]
 
 

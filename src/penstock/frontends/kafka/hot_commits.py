@@ -104,7 +104,7 @@ class CommitPath:
         if topic is None:
             return None
         name, topic_id, count = topic.name, topic.id, len(topic.partitions)
-        numbers = [one[0] for one in request.offsets]
+        numbers = [offset[0] for offset in request.offsets]
         if min(numbers) < 0 or max(numbers) >= count:
             return None
         by = Committer(request.group, request.member, request.instance, request.generation, version)
@@ -112,7 +112,7 @@ class CommitPath:
         if first is not None and len(numbers) == 1 and not request.offsets[0][3]:
             self._remember((version, first), _Known(by, wanted, name, topic_id, numbers[0]))
         later = CommitReply(asker.defer(), correlation_id, version, wanted, numbers)
-        self._commit(by, [(name, topic_id, *one) for one in request.offsets], NO_RETENTION, later)
+        self._commit(by, [(name, topic_id, *offset) for offset in request.offsets], NO_RETENTION, later)
         return _ANSWER_FOLLOWS
 
     def _remember(self, first: tuple[int, bytes], known: _Known) -> None:

@@ -86,7 +86,10 @@ def refused_fetch(request: fetch_codec.FetchRequest, version: int, correlation_i
     topics = [
         (
             topic,
-            [fetch_codec.PartitionAnswer(one.partition, error, -1, -1, -1, None, 0, []) for one in wanted],
+            [
+                fetch_codec.PartitionAnswer(partition.partition, error, -1, -1, -1, None, 0, [])
+                for partition in wanted
+            ],
         )
         for topic, wanted in request.topics
     ]

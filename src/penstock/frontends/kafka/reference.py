@@ -21,23 +21,23 @@ listed only to be refused in words that clients understand.
 
 def protocol_page() -> str:
     load_handlers()
-    return _HEAD + "".join(_row(one) for one in sorted_apis(REGISTRY))
+    return _HEAD + "".join(_row(api) for api in sorted_apis(REGISTRY))
 
 
-def _row(one: Api) -> str:
-    name = "".join(word.capitalize() for word in ApiKey(one.key).name.split("_"))
+def _row(api: Api) -> str:
+    name = "".join(word.capitalize() for word in ApiKey(api.key).name.split("_"))
     versions = (
-        f"{one.min_version}-{one.max_version}" if one.min_version != one.max_version else str(one.min_version)
+        f"{api.min_version}-{api.max_version}" if api.min_version != api.max_version else str(api.min_version)
     )
-    flexible = str(one.codec.FLEXIBLE_SINCE) if one.max_version >= one.codec.FLEXIBLE_SINCE else "-"
-    return f"| {name} | {one.key} | {versions} | {flexible} | {_story(one)} |\n"
+    flexible = str(api.codec.FLEXIBLE_SINCE) if api.max_version >= api.codec.FLEXIBLE_SINCE else "-"
+    return f"| {name} | {api.key} | {versions} | {flexible} | {_story(api)} |\n"
 
 
-def _story(one: Api) -> str:
+def _story(api: Api) -> str:
     """What the handler's module says below its first line, on one line."""
-    if one.handler is None:
-        text = (produce if one.key == ApiKey.PRODUCE else fetch).__doc__ or ""
+    if api.handler is None:
+        text = (produce if api.key == ApiKey.PRODUCE else fetch).__doc__ or ""
         return " ".join(text.split("\n\n")[0].split())
-    text = sys.modules[one.handler.__module__].__doc__ or ""
+    text = sys.modules[api.handler.__module__].__doc__ or ""
     _, _, rest = text.partition("\n\n")
     return " ".join(rest.split()).replace("|", "\\|") or "-"

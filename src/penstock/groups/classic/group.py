@@ -230,16 +230,16 @@ class ClassicGroup:
             state_since_ms=self.state_since_ms,
             members=[
                 StoredMember(
-                    one.id,
-                    one.instance_id,
-                    one.client_id,
-                    one.client_host,
-                    one.rebalance_timeout_ms,
-                    one.session_timeout_ms,
-                    one.metadata(self.protocol),
-                    one.assignment,
+                    member.id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(self.protocol),
+                    member.assignment,
                 )
-                for one in self.members.values()
+                for member in self.members.values()
             ],
         )
 

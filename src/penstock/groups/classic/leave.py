@@ -15,7 +15,9 @@ def leave(
 ) -> Decision:
     out = Decision()
     members = len(group.members)
-    replies = [LeaveReply(one.member_id, one.instance_id, _leave(group, one, out)) for one in leavers]
+    replies = [
+        LeaveReply(leaver.member_id, leaver.instance_id, _leave(group, leaver, out)) for leaver in leavers
+    ]
     # Who was only given an id has no part in the plan: its going matters only to a rebalance that waits for it.
     if len(group.members) < members or (group.state is PREPARING and _any_left(replies)):
         rebalance_or_complete(group, settings, now, out)
@@ -24,7 +26,7 @@ def leave(
 
 
 def _any_left(replies: Iterable[LeaveReply]) -> bool:
-    return any(one.error is ErrorCode.NONE for one in replies)
+    return any(reply.error is ErrorCode.NONE for reply in replies)
 
 
 def _leave(group: ClassicGroup, leaver: Leaver, out: Decision) -> ErrorCode:

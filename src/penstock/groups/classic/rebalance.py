@@ -116,7 +116,8 @@ def joined(group: ClassicGroup, member: Member) -> JoinReply:
 
 def roll_call(group: ClassicGroup) -> list[JoinedMember]:
     return [
-        JoinedMember(one.id, one.instance_id, one.metadata(group.protocol)) for one in group.members.values()
+        JoinedMember(member.id, member.instance_id, member.metadata(group.protocol))
+        for member in group.members.values()
     ]
 
 

@@ -63,13 +63,13 @@ def _plan(group: ClassicGroup, request: Sync, settings: ClassicSettings, now: No
 def _stored_bytes(group: ClassicGroup) -> int:
     """About as many as its record will have, without building it twice."""
     return sum(
-        len(one.id)
-        + len(one.client_id)
-        + len(one.client_host)
-        + len(one.assignment)
-        + len(one.metadata(group.protocol))
+        len(member.id)
+        + len(member.client_id)
+        + len(member.client_host)
+        + len(member.assignment)
+        + len(member.metadata(group.protocol))
         + 32
-        for one in group.members.values()
+        for member in group.members.values()
     )
 
 

@@ -99,13 +99,13 @@ def _described(group: ClassicGroup) -> GroupDescription:
         (group.protocol or "") if settled else "",
         tuple(
             MemberDescription(
-                one.id,
-                one.instance_id,
-                one.client_id,
-                one.client_host,
-                one.metadata(group.protocol) if settled else b"",
-                one.assignment,
+                member.id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(group.protocol) if settled else b"",
+                member.assignment,
             )
-            for one in group.members.values()
+            for member in group.members.values()
         ),
     )

@@ -114,7 +114,8 @@ class MembershipService:
         group = shard.state.groups.get(group_id)
         if group is None:
             unknown = [
-                LeaveReply(one.member_id, one.instance_id, ErrorCode.UNKNOWN_MEMBER_ID) for one in leavers
+                LeaveReply(leaver.member_id, leaver.instance_id, ErrorCode.UNKNOWN_MEMBER_ID)
+                for leaver in leavers
             ]
             shard.answer(later, unknown)
         else:

@@ -43,7 +43,7 @@ def distinct(topics: list[tuple[bytes, list[FetchPartition]]]) -> list[tuple[byt
         return topics
     merged: dict[bytes, dict[int, FetchPartition]] = {}
     for topic, partitions in topics:
-        merged.setdefault(topic, {}).update((one.partition, one) for one in partitions)
+        merged.setdefault(topic, {}).update((partition.partition, partition) for partition in partitions)
     return [(topic, list(partitions.values())) for topic, partitions in merged.items()]
 
 
@@ -80,13 +80,15 @@ def warm_all(cold: list[Callable[[], object]]) -> None:
         raise failure
 
 
-def begin_anew(one: FetchPartition, log_start: int, tombstones: int) -> PartitionAnswer:
+def begin_anew(partition: FetchPartition, log_start: int, tombstones: int) -> PartitionAnswer:
     """To a follower whose log is of no use: ours begins at `log_start`, and may lack tombstones below `tombstones`.
 
     It stands in place of the high watermark, which says nothing about a log that is to be empty.
     """
     diverging = NO_EPOCH, log_start
-    return PartitionAnswer(one.partition, 0, tombstones, tombstones, log_start, None, diverging=diverging)
+    return PartitionAnswer(
+        partition.partition, 0, tombstones, tombstones, log_start, None, diverging=diverging
+    )
 
 
 def out_of_range(one: FetchPartition, partition: Partition) -> PartitionAnswer:

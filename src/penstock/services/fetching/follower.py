@@ -81,10 +81,10 @@ class FollowerReads:
         self, topics: list[TopicAnswer], replica: int, find: Callable[[bytes, int], Partition]
     ) -> None:
         for topic, answers in topics:
-            for one in answers:
-                if one.size:
+            for answer in answers:
+                if answer.size:
                     with suppress(ApiError):  # gone since a long fetch looked at it
-                        self.throttle.sent(find(topic, one.partition), replica, one.size)
+                        self.throttle.sent(find(topic, answer.partition), replica, answer.size)
 
 
 class FollowerFetch:

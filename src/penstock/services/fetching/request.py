@@ -113,14 +113,16 @@ class Fetch:
         topics: list[TopicAnswer] = []
         for topic, wanted in wanted_topics:
             answers: list[PartitionAnswer] = []
-            for one in wanted:
+            for partition in wanted:
                 try:
-                    answer = self._read(topic, one, left, at_least_one=at_least_one)
+                    answer = self._read(topic, partition, left, at_least_one=at_least_one)
                 except ColdRead as read:
                     if not self._unreadable and self._rounds < bounds.FETCH_COLD_ROUNDS_MAX:
-                        cold.append((read.warm, answers, topic, one))
+                        cold.append((read.warm, answers, topic, partition))
                         continue
-                    answer = PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
+                    answer = PartitionAnswer(
+                        partition.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None
+                    )
                 except InDoubt:
                     in_doubt = True
                     continue
@@ -222,8 +224,8 @@ class Fetch:
         partition = self._find(topic, one.partition)
         return self._service.certainty.no_place(partition, self._is_current)
 
-    def _refused(self, topic: bytes, one: FetchPartition, code: ErrorCode) -> PartitionAnswer:
-        number = one.partition
+    def _refused(self, topic: bytes, partition: FetchPartition, code: ErrorCode) -> PartitionAnswer:
+        number = partition.partition
         aborted = [] if code in _NOT_FOUND else self._reads.aborted
         leader = self._hint(topic, number, code)
         return PartitionAnswer(number, code, -1, -1, -1, None, 0, aborted, current_leader=leader)

@@ -207,4 +207,4 @@ class FetchSessions:
             return None if oldest is None else oldest.id
         if not is_replica:
             return None
-        return next((one.id for one in self._sessions.values() if one.replica < 0), None)
+        return next((session.id for session in self._sessions.values() if session.replica < 0), None)

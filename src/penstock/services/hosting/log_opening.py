@@ -100,7 +100,10 @@ def all_are_open(image: ClusterImage, table: PartitionTable, node: int) -> bool:
     for topic in image.topics.values():
         known = table.by_id.get(topic.id)
         opened = {} if known is None else known.partitions
-        if any(node in one.replicas and index not in opened for index, one in enumerate(topic.partitions)):
+        if any(
+            node in partition.replicas and index not in opened
+            for index, partition in enumerate(topic.partitions)
+        ):
             return False
     return True
 

@@ -61,7 +61,7 @@ class ArchiveProgressStore:
             progress = ArchiveProgress.parse(current.get(PROGRESS, ""))
             if progress is None or self._metadata.image.topics[topic].id != topic_id:
                 raise _NothingToLowerError
-            lowered = progress.lowered({at: _claim(one, at, progress) for at, one in logs.items()})
+            lowered = progress.lowered({at: _claim(log, at, progress) for at, log in logs.items()})
             if lowered == progress:
                 raise _NothingToLowerError
             logger.warning(

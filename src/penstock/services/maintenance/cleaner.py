@@ -180,7 +180,7 @@ class Cleaner:
 
     async def _dirtiest(self) -> _Due | None:
         served = set(self._table.partitions())
-        self.parked = {partition: one for partition, one in self.parked.items() if partition in served}
+        self.parked = {partition: log for partition, log in self.parked.items() if partition in served}
         self._resting = {partition: end for partition, end in self._resting.items() if partition in served}
         best: _Due | None = None
         ratios: dict[tuple[str, int], float] = {}
@@ -217,19 +217,19 @@ class Cleaner:
         return self._cleanable(topic, partition)
 
     def _cleanable(self, topic: Topic, partition: Partition) -> Cleanable:
-        config, one = topic.config, partition.log
-        summaries, stable = one.summaries(), partition.limits.last_stable
+        config, log = topic.config, partition.log
+        summaries, stable = log.summaries(), partition.limits.last_stable
         # Only what lies before the recovery point's segment is durable for good, and only what lies before that of
         # the last stable offset may change its size.
         wanted = sum(each.base_offset < stable.segment for each in summaries[:-1])
-        count = min(wanted, one.checkpointed_count(wanted))
-        if one.needs_checkpoint:
+        count = min(wanted, log.checkpointed_count(wanted))
+        if log.needs_checkpoint:
             self._group_commit.request(partition)
         archived = archived_end(topic, partition) if config.archive_required else None
         limits = CleanLimits(
             stable.offset, summaries[count].base_offset, archived, config.min_compaction_lag_ms
         )
-        return cleanable(summaries, one.start_offset, one.cleaned.offset, limits, self._clock.now_ms())
+        return cleanable(summaries, log.start_offset, log.cleaned.offset, limits, self._clock.now_ms())
 
     async def _is_due(self, topic: Topic, partition: Partition, found: Cleanable) -> bool:
         config = topic.config
@@ -242,29 +242,29 @@ class Cleaner:
                 waited_ms = self._clock.now_ms() - first_time if first_time >= 0 else 0
         return is_due(found, config.min_cleanable_dirty_ratio, waited_ms, config.max_compaction_lag_ms)
 
-    async def _discard(self, one: Log) -> None:
+    async def _discard(self, log: Log) -> None:
         """What a round had written before it was given up."""
         try:
-            await self._jobs.run(partial(discard_cleaned, one.files, one.directory))
+            await self._jobs.run(partial(discard_cleaned, log.files, log.directory))
         except StorageError as error:
-            logger.warning("%s: %s", one.directory, error)
+            logger.warning("%s: %s", log.directory, error)
 
     # -- one round -----------------------------------------------------------------------------------------
 
     async def _clean(self, due: _Due) -> bool:
         """Compact the log, in as many rounds as its keys need; False when it changed so that it may not go on."""
-        topic, partition, one = due.topic, due.partition, due.partition.log
+        topic, partition, log = due.topic, due.partition, due.partition.log
         while True:
             # Only now, with nothing to wait for in between: a log that was cut meanwhile is another one.
-            found, cuts = self._cleanable(topic, partition), one.cuts
-            if partition.log is not one or not found.dirty_bytes:
+            found, cuts = self._cleanable(topic, partition), log.cuts
+            if partition.log is not log or not found.dirty_bytes:
                 return False
             is_small = found.clean_bytes + found.dirty_bytes <= _SMALL_BYTES
             job = self._job(topic, partition, found)
             one_round = CleanRound(job) if is_small else self._round_of(job)
             worker = None if is_small else self._worker
             try:
-                learned = await self._play(_Read(topic, partition, one, cuts), one_round, worker)
+                learned = await self._play(_Read(topic, partition, log, cuts), one_round, worker)
             finally:
                 self._jobs.start("a round of compaction did not end well", one_round.close)
             if learned is None or learned.complete:
@@ -301,14 +301,14 @@ class Cleaner:
         return learned
 
     def _job(self, topic: Topic, partition: Partition, found: Cleanable) -> CleanJob:
-        config, broker, one, leading = topic.config, self.config, partition.log, partition.leading
+        config, broker, log, leading = topic.config, self.config, partition.log, partition.leading
         lately = self._loop.time() - broker.replica_lag_time_max_ms / 1000
         producers = {
-            each.producer_id: each.batches[-1].last_offset for each in one.producers.copy() if each.batches
+            each.producer_id: each.batches[-1].last_offset for each in log.producers.copy() if each.batches
         }
         return CleanJob(
-            files=one.files,
-            directory=one.directory,
+            files=log.files,
+            directory=log.directory,
             segments=found.segments,
             first_dirty=found.first_dirty,
             now_ms=self._clock.now_ms(),
@@ -332,7 +332,7 @@ class Cleaner:
 
         It lacks what records below `learned_to` took the place of.
         """
-        topic, partition, one = read.topic, read.partition, read.log
+        topic, partition, log = read.topic, read.partition, read.log
         # Known before it is so: whoever comes back below it has missed them.
         tombstones_to = cleaned.tombstones_to
         if not await self._note(
@@ -345,11 +345,11 @@ class Cleaner:
         with hold:
             if not topic.config.compacts:
                 return False
-            swap = prepare_swap(one, cleaned, self._cleanable(topic, partition).end_offset)
+            swap = prepare_swap(log, cleaned, self._cleanable(topic, partition).end_offset)
             if swap is None:
                 return False
-            before = sum(each.size for each in one.row.between(cleaned.base_offset, cleaned.end_offset))
-            await self._run(swap, hold, one)
+            before = sum(each.size for each in log.row.between(cleaned.base_offset, cleaned.end_offset))
+            await self._run(swap, hold, log)
             self._unlink_later(swap.finish(), topic.config.file_delete_delay_ms)
             find_limit(partition)  # it may have been retired meanwhile
         self.stats.freed_bytes += before - cleaned.size_bytes
@@ -364,19 +364,19 @@ class Cleaner:
         return hold
 
     def _is_as_read(self, read: _Read) -> bool:
-        topic, partition, one = read.topic, read.partition, read.log
+        topic, partition, log = read.topic, read.partition, read.log
         if self._table.by_id.get(topic.id) is not topic or partition.retirement is not None:
             return False
-        if topic.partitions.get(partition.index) is not partition or partition.log is not one:
+        if topic.partitions.get(partition.index) is not partition or partition.log is not log:
             return False
-        return not one.failed and one.cuts == read.cuts
+        return not log.failed and log.cuts == read.cuts
 
-    async def _run(self, swap: SegmentSwap, hold: Hold, one: Log) -> None:
+    async def _run(self, swap: SegmentSwap, hold: Hold, log: Log) -> None:
         try:
             await self._jobs.run(swap.run, hold=hold)
         except Exception:  # whatever it was, nobody waits for ever for segments that stay pinned
             if swap.committed:
-                one.sync_failed()  # only opening it again can tell what is there, and finish the exchange
+                log.sync_failed()  # only opening it again can tell what is there, and finish the exchange
             else:
                 swap.undo()
             raise

@@ -44,6 +44,6 @@ def _limits_of_inlet(topic: Topic, partition: Partition, retirement: Retirement)
         limits = limits._replace(archived_offset=None)
     if limits.retention_bytes >= 0:
         # What readers cannot see must not push out what they can.
-        hidden = sum(one.size for one in log.segments if one.base_offset >= retirement.limit)
+        hidden = sum(segment.size for segment in log.segments if segment.base_offset >= retirement.limit)
         limits = limits._replace(retention_bytes=limits.retention_bytes + hidden)
     return limits

@@ -60,10 +60,10 @@ class BrokerClient:
             broker, "log-ends", ApiKey.OFFSET_FOR_LEADER_EPOCH, _LOG_END_VERSION, request
         )
         return {
-            (ids[topic.topic], one.partition): (one.leader_epoch, one.end_offset)
+            (ids[topic.topic], partition.partition): (partition.leader_epoch, partition.end_offset)
             for topic in response.topics
-            for one in topic.partitions
-            if one.error_code == ErrorCode.NONE and topic.topic in ids
+            for partition in topic.partitions
+            if partition.error_code == ErrorCode.NONE and topic.topic in ids
         }
 
     async def ask_retiring(
@@ -89,9 +89,9 @@ class BrokerClient:
             some = ListOffsetsTopic(name=topic, partitions=wanted[at : at + PEER_ENTRIES_MAX])
             request = ListOffsetsRequest(replica_id=self._peers.node, topics=[some])
             response = await self._ask(broker, purpose, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
-            for one in response.topics[0].partitions:
-                if one.error_code == ErrorCode.NONE:
-                    told[one.partition_index] = (one.offset, one.timestamp)
+            for partition in response.topics[0].partitions:
+                if partition.error_code == ErrorCode.NONE:
+                    told[partition.partition_index] = (partition.offset, partition.timestamp)
         return told
 
     async def ask_disk(self, broker: int) -> tuple[int, int]:

@@ -39,7 +39,7 @@ class RelayInbox:
         What is taken here says how far a relay is. A client that says more than its source has moved makes a repeat of
         what the source moves next, and that is lost.
         """
-        known = (sender_id(one.id, one.epoch) for one in self._image.brokers.values())
+        known = (sender_id(broker.id, broker.epoch) for broker in self._image.brokers.values())
         if transactional_id not in known:
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, "no broker of that epoch is known here")
 

@@ -51,7 +51,7 @@ def keep_words(
 
 def is_said(topic: Topic, partition: Partition) -> bool:
     """Whether the last positions are committed, so that none is under way."""
-    return all(one.is_committed(partition.high_watermark) for one in _positions(topic, partition))
+    return all(position.is_committed(partition.high_watermark) for position in _positions(topic, partition))
 
 
 def say_again(topic: Topic, partition: Partition, now_ms: int) -> int:

@@ -123,17 +123,17 @@ class Pump:
 
         So something of that epoch is committed first: a control record, where there is nothing else.
         """
-        partition, one = self._partition, self._partition.log
+        partition, log = self._partition, self._partition.log
         epoch = partition.leader_epoch
         if not partition.is_leader or retirement_of(partition).closed:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "it takes nothing any more")
-        if one.epochs.epoch_at(one.end_offset - 1) != epoch:
+        if log.epochs.epoch_at(log.end_offset - 1) != epoch:
             batch, now_ms = filler_batch(1), retirement_of(partition).written_ms
-            one.append(memoryview(batch), read_header(batch), epoch, now_ms)
+            log.append(memoryview(batch), read_header(batch), epoch, now_ms)
             partition.write_held()
-        if not partition.is_committed(one.end_offset - 1):
+        if not partition.is_committed(log.end_offset - 1):
             waiter = Committed(self._loop)
-            partition.limits.wait_for_commit(one.end_offset - 1, waiter)
+            partition.limits.wait_for_commit(log.end_offset - 1, waiter)
             async with asyncio.timeout(_COMMIT_SECONDS):
                 await waiter.done
             if partition.leader_epoch != epoch:
@@ -246,7 +246,7 @@ def prepared(data: bytearray, source: int, limit: int, next_offset: int, place: 
     return Chunk(ready, next_offset, place, lost)
 
 
-def parted_at(one: Log, limit: int, places: Sequence[RelayPlace]) -> tuple[int, bool]:
+def parted_at(log: Log, limit: int, places: Sequence[RelayPlace]) -> tuple[int, bool]:
     """Up to where the target has what this log has, and whether the latest that it has is of this log's history.
 
     It may have more than we do, of a history that was lost. Where it has something of a leader whose epoch left nothing
@@ -255,11 +255,11 @@ def parted_at(one: Log, limit: int, places: Sequence[RelayPlace]) -> tuple[int, 
     if not places:
         return limit, True
     for place in places:
-        epoch, end_offset = one.epochs.end_of(place.epoch, one.end_offset)
+        epoch, end_offset = log.epochs.end_of(place.epoch, log.end_offset)
         if epoch == place.epoch:
             return max(min(limit + place.distance + 1, end_offset), limit), place is places[0]
-    end_offset = one.epochs.end_of(places[0].epoch, one.end_offset)[1]
-    end_offset = one.end_offset if end_offset < 0 else end_offset
+    end_offset = log.epochs.end_of(places[0].epoch, log.end_offset)[1]
+    end_offset = log.end_offset if end_offset < 0 else end_offset
     return max(min(limit + places[0].distance + 1, end_offset), limit), False
 
 

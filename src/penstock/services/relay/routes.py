@@ -63,11 +63,13 @@ class Route:
         told = answer.topics[0].partitions[0]
         _check(told.error_code, told.error_message)
         places = []
-        for one in told.active_producers:
-            if one.producer_id >= RELAY_IDS:
-                source, place = relay_place(one.producer_id, one.producer_epoch, one.last_sequence)
+        for active_producer in told.active_producers:
+            if active_producer.producer_id >= RELAY_IDS:
+                source, place = relay_place(
+                    active_producer.producer_id, active_producer.producer_epoch, active_producer.last_sequence
+                )
                 if source == self._source:
-                    if one.current_txn_start_offset >= 0:
+                    if active_producer.current_txn_start_offset >= 0:
                         raise not_committed()
                     places.append(place)
         return tuple(sorted(places, key=lambda place: place.epoch, reverse=True))

@@ -43,7 +43,7 @@ async def create_elsewhere(
 ) -> Created:
     """Have the controller create topics; returns when the metadata here knows of them, or time is up."""
     image = metadata.image
-    request = CreateTopicsRequest(topics=[_on_the_wire(one) for one in wanted], timeout_ms=timeout_ms)
+    request = CreateTopicsRequest(topics=[_on_the_wire(topic) for topic in wanted], timeout_ms=timeout_ms)
     deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
     try:
         response = await controller.forward(ApiKey.CREATE_TOPICS, _VERSION, request, timeout_ms / 1000)
@@ -69,14 +69,14 @@ async def create_elsewhere(
     return results
 
 
-def _on_the_wire(one: WantedTopic) -> CreatableTopic:
+def _on_the_wire(topic: WantedTopic) -> CreatableTopic:
     return CreatableTopic(
-        name=one.name,
-        num_partitions=one.partitions,
-        replication_factor=one.replication_factor,
+        name=topic.name,
+        num_partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
         assignments=[
             CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
-            for index, replicas in one.assignments
+            for index, replicas in topic.assignments
         ],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in one.configs],
+        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
     )

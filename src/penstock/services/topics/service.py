@@ -251,7 +251,7 @@ class TopicService:
     def _brokers(self) -> list[int]:
         # A request may come in before this broker's own registration is written.
         image = self._metadata.image
-        leaving = {one.id for one in image.brokers.values() if one.stopping}
+        leaving = {broker.id for broker in image.brokers.values() if broker.stopping}
         known = {*image.brokers, self._node_id} - (leaving - {self._node_id})
         return sorted(known - {*draining_in(image)}) or sorted(known)
 

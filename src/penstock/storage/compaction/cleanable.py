@@ -36,7 +36,7 @@ class Cleanable(NamedTuple):
         return self.segments[-1].next_offset if self.segments else self.first_dirty
 
     def dirty_segments(self) -> list[SegmentSummary]:
-        return [one for one in self.segments if one.next_offset > self.first_dirty]
+        return [segment for segment in self.segments if segment.next_offset > self.first_dirty]
 
 
 def cleanable(
@@ -51,18 +51,18 @@ def cleanable(
     if limits.archived_offset is not None:
         offset_max = min(offset_max, limits.archived_offset)
     free: list[SegmentSummary] = []
-    for one in segments:
-        if one.base_offset >= end or one.next_offset > offset_max:
+    for segment in segments:
+        if segment.base_offset >= end or segment.next_offset > offset_max:
             break
         if (
             limits.min_lag_ms > 0
-            and one.next_offset > first_dirty
-            and _is_young(one, now_ms, limits.min_lag_ms)
+            and segment.next_offset > first_dirty
+            and _is_young(segment, now_ms, limits.min_lag_ms)
         ):
             break
-        free.append(one)
-    dirty = sum(one.size_bytes for one in free if one.next_offset > first_dirty)
-    return Cleanable(free, first_dirty, sum(one.size_bytes for one in free) - dirty, dirty)
+        free.append(segment)
+    dirty = sum(summary.size_bytes for summary in free if summary.next_offset > first_dirty)
+    return Cleanable(free, first_dirty, sum(summary.size_bytes for summary in free) - dirty, dirty)
 
 
 def _is_young(segment: SegmentSummary, now_ms: int, min_lag_ms: int) -> bool:
@@ -88,15 +88,15 @@ def group_segments(
 ) -> list[list[SizedSegment]]:
     """Neighbours that become one segment: as many as fit by size, by index and by the reach of its offsets."""
     groups: list[list[SizedSegment]] = []
-    for one in segments:
+    for segment in segments:
         group = groups[-1] if groups else []
         if (
             group
-            and sum(each.size_bytes for each in group) + one.size_bytes <= segment_bytes
-            and sum(each.index_bytes for each in group) + one.index_bytes <= index_bytes_max
-            and one.next_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
+            and sum(each.size_bytes for each in group) + segment.size_bytes <= segment_bytes
+            and sum(each.index_bytes for each in group) + segment.index_bytes <= index_bytes_max
+            and segment.next_offset - 1 - group[0].base_offset <= RELATIVE_OFFSET_MAX
         ):
-            group.append(one)
+            group.append(segment)
         else:
-            groups.append([one])
+            groups.append([segment])
     return groups

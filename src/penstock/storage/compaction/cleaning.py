@@ -105,7 +105,9 @@ class CleanRound:
             complete = self._learn()
         except ApiError as error:
             raise self._damaged(error) from error
-        sized = [self._sized(one) for one in self._job.segments if one.base_offset <= self._last_mapped]
+        sized = [
+            self._sized(segment) for segment in self._job.segments if segment.base_offset <= self._last_mapped
+        ]
         self._groups = group_segments(sized, self._job.segment_bytes, self._job.index_bytes_max)
         self._groups.reverse()
         return Learned(self._last_mapped + 1, complete, self._map.count, self._read_bytes)
@@ -124,27 +126,27 @@ class CleanRound:
     def close(self) -> None:
         """Nothing to give back; those in other processes have."""
 
-    def _sized(self, one: SegmentSummary) -> SizedSegment:
+    def _sized(self, summary: SegmentSummary) -> SizedSegment:
         try:
             index_bytes = self._job.files.size(
-                self._job.directory / segment_name(one.base_offset, OFFSET_INDEX)
+                self._job.directory / segment_name(summary.base_offset, OFFSET_INDEX)
             )
         except FileNotFoundError:
-            index_bytes = one.size_bytes // max(self._job.index_interval_bytes, 1) * _INDEX_ENTRY_BYTES
-        return SizedSegment(one.base_offset, one.next_offset, one.size_bytes, index_bytes)
+            index_bytes = summary.size_bytes // max(self._job.index_interval_bytes, 1) * _INDEX_ENTRY_BYTES
+        return SizedSegment(summary.base_offset, summary.next_offset, summary.size_bytes, index_bytes)
 
     # -- the first reading ---------------------------------------------------------------------------------
 
     def _learn(self) -> bool:
         """The last offset of every key in the dirty part; False when not all of it went into the map."""
-        for one in self._job.segments:
-            if one.next_offset <= self._job.first_dirty:
+        for segment in self._job.segments:
+            if segment.next_offset <= self._job.first_dirty:
                 continue
-            with closing(self._batches(one)) as batches:
+            with closing(self._batches(segment)) as batches:
                 for header, batch in batches:
                     if header.last_offset >= self._job.first_dirty and not self._learn_batch(header, batch):
                         return False
-            self._last_mapped = one.next_offset - 1
+            self._last_mapped = segment.next_offset - 1
         return True
 
     def _learn_batch(self, header: BatchHeader, batch: memoryview) -> bool:
@@ -166,8 +168,8 @@ class CleanRound:
         writer = _Writer(self._job, base, self._pace)
         changed = len(group) > 1
         try:
-            for one in group:
-                with closing(self._batches(one)) as batches:
+            for segment in group:
+                with closing(self._batches(segment)) as batches:
                     for header, batch in batches:
                         anew = self._filtered(header, batch)
                         if anew is not None:
@@ -240,16 +242,16 @@ class CleanRound:
     # -- reading -------------------------------------------------------------------------------------------
 
     def _batches(
-        self, one: SegmentSummary | SizedSegment
+        self, summary: SegmentSummary | SizedSegment
     ) -> Generator[tuple[BatchHeader, memoryview], None, None]:
         """Every batch of a segment, checked; to be closed. What is yielded is good until the next one is asked for."""
-        file = self._job.files.open(self._job.directory / segment_name(one.base_offset, LOG))
+        file = self._job.files.open(self._job.directory / segment_name(summary.base_offset, LOG))
         io_bytes = max(self._job.io_bytes, _IO_BYTES_MIN)
-        next_offset = one.base_offset
+        next_offset = summary.base_offset
         try:
-            for header, batch in _read_batches(file, one.size_bytes, io_bytes, self._pace):
+            for header, batch in _read_batches(file, summary.size_bytes, io_bytes, self._pace):
                 # Offsets are not covered by the CRC.
-                if not next_offset <= header.base_offset <= header.last_offset < one.next_offset:
+                if not next_offset <= header.base_offset <= header.last_offset < summary.next_offset:
                     raise DamagedSegmentError(f"{file.path}: offset {header.base_offset} is out of order")
                 self._read_bytes += header.size_bytes
                 next_offset = header.next_offset

@@ -22,15 +22,17 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._aborted: dict[int, list[AbortedTransaction]] = {}
-        for one in aborted:
-            self._aborted.setdefault(one.producer_id, []).append(one)
+        for transaction in aborted:
+            self._aborted.setdefault(transaction.producer_id, []).append(transaction)
         self._with_records: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
         if not header.is_transactional or header.is_control:
             return False
         known = self._aborted.get(header.producer_id, ())
-        return any(one.first_offset <= header.base_offset < one.last_offset for one in known)
+        return any(
+            transaction.first_offset <= header.base_offset < transaction.last_offset for transaction in known
+        )
 
     def saw_records(self, header: BatchHeader) -> None:
         if header.is_transactional:

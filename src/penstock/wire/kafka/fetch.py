@@ -128,8 +128,8 @@ def _decode_single(data: bytes, position: int, version: int) -> FetchRequest | N
     if data[behind] != 2 or data[behind + 33 :] != _END_SINGLE:
         return None
     topic = data[position:behind]
-    one = _tuple(FetchPartition, _PARTITION_V12.unpack_from(data, behind + 1))
-    wanted = [(topic, [one])]
+    partition = _tuple(FetchPartition, _PARTITION_V12.unpack_from(data, behind + 1))
+    wanted = [(topic, [partition])]
     return _tuple(
         FetchRequest, (replica_id, -1, wait, least, most, isolation, session, epoch, wanted, [], b"")
     )
@@ -153,8 +153,8 @@ def _decode(buffer: Buffer, position: int, version: int) -> FetchRequest:
         partition_count, position = _count(buffer, position, version)
         partitions: list[FetchPartition] = []
         for _ in range(partition_count):
-            one, position = _partition(buffer, position, version)
-            partitions.append(one)
+            partition, position = _partition(buffer, position, version)
+            partitions.append(partition)
         if version >= FLEXIBLE_SINCE:
             position = skip_tags(buffer, position)
         topics.append((topic, partitions))
@@ -230,10 +230,10 @@ def _string(buffer: Buffer, position: int, version: int) -> tuple[bytes, int]:
 
 def _partition(buffer: Buffer, position: int, version: int) -> tuple[FetchPartition, int]:
     if version >= FLEXIBLE_SINCE:
-        one = FetchPartition._make(_PARTITION_V12.unpack_from(buffer, position))
+        partition = FetchPartition._make(_PARTITION_V12.unpack_from(buffer, position))
         position += 32
         position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position)
-        return one, position
+        return partition, position
     if version >= 9:
         number, epoch, offset, log_start, max_bytes = _PARTITION_V9.unpack_from(buffer, position)
         return FetchPartition(number, epoch, offset, -1, log_start, max_bytes), position + 28

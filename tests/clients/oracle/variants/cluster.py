@@ -196,7 +196,10 @@ def _quorum(*topics: tuple[str, Sequence[int]]) -> Any:
         topics=[
             describe_quorum.RequestTopicData(
                 topic_name=name,
-                partitions=[describe_quorum.RequestPartitionData(partition_index=one) for one in partitions],
+                partitions=[
+                    describe_quorum.RequestPartitionData(partition_index=partition)
+                    for partition in partitions
+                ],
             )
             for name, partitions in topics
         ]

@@ -324,7 +324,7 @@ def _delete(group: str, *places: tuple[str, Sequence[int]]) -> Any:
     topics = [
         offset_delete.OffsetDeleteRequestTopic(
             name=name,
-            partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=one) for one in parts],
+            partitions=[offset_delete.OffsetDeleteRequestPartition(partition_index=part) for part in parts],
         )
         for name, parts in places
     ]

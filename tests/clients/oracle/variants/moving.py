@@ -45,7 +45,11 @@ def _alter(ctx: Context, *wanted: Wanted, may_change: bool = True) -> Any:
     def build(side: Side) -> Any:
         topics: dict[str, list[Any]] = {}
         for name, number, replicas in wanted:
-            ids = None if replicas is None else [side.node_id if one == SELF else one for one in replicas]
+            ids = (
+                None
+                if replicas is None
+                else [side.node_id if replica == SELF else replica for replica in replicas]
+            )
             part = alter_partition_reassignments.ReassignablePartition(partition_index=number, replicas=ids)
             topics.setdefault(name, []).append(part)
         return alter_partition_reassignments.AlterPartitionReassignmentsRequest(

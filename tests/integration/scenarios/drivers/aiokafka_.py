@@ -158,7 +158,8 @@ class AiokafkaDriver(PythonDriver):
         partitions = sorted(found["partitions"], key=lambda one: one["partition"])
         return {
             "partitions": [
-                {"id": one["partition"], "leader": one["leader"], "isr": one["isr"]} for one in partitions
+                {"id": partition["partition"], "leader": partition["leader"], "isr": partition["isr"]}
+                for partition in partitions
             ]
         }
 

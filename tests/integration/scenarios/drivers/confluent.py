@@ -171,8 +171,13 @@ class ConfluentDriver(PythonDriver):
             return error(found.error.code())
         return {
             "partitions": [
-                {"id": one.id, "leader": one.leader, "replicas": one.replicas, "isr": one.isrs}
-                for _, one in sorted(found.partitions.items())
+                {
+                    "id": metadata.id,
+                    "leader": metadata.leader,
+                    "replicas": metadata.replicas,
+                    "isr": metadata.isrs,
+                }
+                for _, metadata in sorted(found.partitions.items())
             ]
         }
 

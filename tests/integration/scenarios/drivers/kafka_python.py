@@ -159,12 +159,12 @@ class KafkaPythonDriver(PythonDriver):
         return {
             "partitions": [
                 {
-                    "id": one["partition_index"],
-                    "leader": one["leader_id"],
-                    "replicas": one["replica_nodes"],
-                    "isr": one["isr_nodes"],
+                    "id": partition["partition_index"],
+                    "leader": partition["leader_id"],
+                    "replicas": partition["replica_nodes"],
+                    "isr": partition["isr_nodes"],
                 }
-                for one in partitions
+                for partition in partitions
             ]
         }
 
@@ -235,4 +235,6 @@ class KafkaPythonDriver(PythonDriver):
     def describe_producers(self, bootstrap: str, *, topic: str, partition: int) -> Any:
         where = TopicPartition(topic, partition)
         state = self._admin(bootstrap).describe_producers([where])[where]
-        return [{"last_sequence": one.last_sequence} for one in state.active_producers]
+        return [
+            {"last_sequence": active_producer.last_sequence} for active_producer in state.active_producers
+        ]

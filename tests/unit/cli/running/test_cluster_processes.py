@@ -138,15 +138,15 @@ def test_what_is_missing_of_a_cluster_that_runs_is_started_where_it_was(
     assert after.brokers[1] == before.brokers[1], "what ran goes on"
     assert (after.bootstrap, after.zookeeper.port) == (before.bootstrap, before.zookeeper.port)
     assert (after.settings, len(started)) == (before.settings, 5)
-    assert all(one.is_running for one in (after.zookeeper, *after.brokers))
+    assert all(member.is_running for member in (after.zookeeper, *after.brokers))
     up(tmp_path, count=3)
-    assert [one.id for one in running(tmp_path).brokers] == [1, 2, 3]
+    assert [broker.id for broker in running(tmp_path).brokers] == [1, 2, 3]
 
 
 def kill(*members: Member) -> None:
-    for one in members:
-        os.kill(one.pid, signal.SIGKILL)
-        os.waitpid(one.pid, 0)
+    for member in members:
+        os.kill(member.pid, signal.SIGKILL)
+        os.waitpid(member.pid, 0)
 
 
 @pytest.mark.parametrize("how", ["down", "reboot"])
@@ -161,7 +161,7 @@ def test_a_cluster_that_was_stopped_starts_as_it_was(started: list[int], tmp_pat
         kill(*before.members)
     up(tmp_path, "log.retention.hours=24", count=None, detach=True, base_port=None)
     after = running(tmp_path)
-    assert all(one.is_running for one in after.members)
+    assert all(member.is_running for member in after.members)
     assert (after.bootstrap, after.zookeeper.port) == (before.bootstrap, before.zookeeper.port)
     assert after.settings == before.settings | {"log.retention.hours": "24"}
 
@@ -233,8 +233,8 @@ def test_an_up_in_the_foreground_does_not_end_the_cluster_that_took_its_place(
     with pytest.raises(KeyboardInterrupt) if interrupted else nullcontext():
         up(tmp_path)
     assert len(started) == 6
-    assert [one.pid for one in running(tmp_path).members] == started[3:]
-    assert all(one.is_running for one in running(tmp_path).members)
+    assert [member.pid for member in running(tmp_path).members] == started[3:]
+    assert all(member.is_running for member in running(tmp_path).members)
 
 
 def test_an_up_in_the_foreground_ends_what_others_have_added_to_its_cluster(
@@ -263,7 +263,7 @@ def test_what_a_killed_up_has_started_is_known(
     seen = []
 
     def command(broker: Member, *_: object) -> list[str]:
-        seen.append([one.is_running for one in running(tmp_path).members])
+        seen.append([member.is_running for member in running(tmp_path).members])
         return listening(broker.port)
 
     monkeypatch.setattr(cluster_processes, "broker_command", command)
@@ -303,7 +303,7 @@ def test_of_two_starters_in_one_directory_one_starts(
     _, said = others[0].communicate()
     assert "runs already" in said
     assert others[0].returncode == 1
-    assert all(one.is_running for one in running(tmp_path).members)
+    assert all(member.is_running for member in running(tmp_path).members)
 
 
 def test_a_process_that_ended_before_it_was_noted_does_not_run() -> None:

@@ -63,11 +63,11 @@ def test_two_addresses_that_contradict_each_other_are_wrong_use() -> None:
 def test_listens_on_this_machine_alone_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PENSTOCK_LISTENERS", raising=False)
     config = load_config({}, None)
-    assert [one.address for one in config.listeners] == [Address("127.0.0.1", 9092)]
+    assert [listener.address for listener in config.listeners] == [Address("127.0.0.1", 9092)]
     [described] = config.describe(["listeners"])
     assert (described.value, described.source) == ("PLAINTEXT://127.0.0.1:9092", Source.STATIC_BROKER)
     monkeypatch.setenv("PENSTOCK_LISTENERS", "PLAINTEXT://:9999")
-    assert [one.address for one in load_config({}, None).listeners] == [Address("0.0.0.0", 9999)]
+    assert [listener.address for listener in load_config({}, None).listeners] == [Address("0.0.0.0", 9999)]
 
 
 def test_one_data_dir() -> None:

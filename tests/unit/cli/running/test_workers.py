@@ -37,8 +37,11 @@ def test_each_worker_has_ports_of_its_own_for_all_listeners() -> None:
     crew = Crew(load_config(flags, None), 2, arguments)
     assert crew.port(1) == 9093
     listeners = told(crew, 1, 9093).listeners
-    assert [one.text for one in listeners] == ["CLIENTS://0.0.0.0:9093", "BROKERS://127.0.0.1:9193"]
-    assert [one.advertised for one in listeners] == [Address("kafka.example", 19093), Address("127.0.0.1", 0)]
+    assert [listener.text for listener in listeners] == ["CLIENTS://0.0.0.0:9093", "BROKERS://127.0.0.1:9193"]
+    assert [listener.advertised for listener in listeners] == [
+        Address("kafka.example", 19093),
+        Address("127.0.0.1", 0),
+    ]
 
 
 def test_workers_whose_ports_would_meet_are_refused() -> None:

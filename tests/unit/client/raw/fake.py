@@ -172,7 +172,9 @@ class FakePeer:
 
     def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
         assert not request.allow_auto_topic_creation
-        names = list(self.leaders) if request.topics is None else [one.name or "" for one in request.topics]
+        names = (
+            list(self.leaders) if request.topics is None else [topic.name or "" for topic in request.topics]
+        )
         return metadata.MetadataResponse(
             brokers=[
                 metadata.MetadataResponseBroker(node_id=node, host="127.0.0.1", port=peer.port)
@@ -246,6 +248,8 @@ def produced(offset: int = -1, *, error: int = 0, partition: int = 0) -> produce
 
 
 def offset_found(offset: int, *, error: int = 0, timestamp: int = -1) -> list_offsets.ListOffsetsResponse:
-    one = list_offsets.ListOffsetsPartitionResponse(error_code=error, offset=offset, timestamp=timestamp)
-    topic = list_offsets.ListOffsetsTopicResponse(name="t", partitions=[one])
+    partition = list_offsets.ListOffsetsPartitionResponse(
+        error_code=error, offset=offset, timestamp=timestamp
+    )
+    topic = list_offsets.ListOffsetsTopicResponse(name="t", partitions=[partition])
     return list_offsets.ListOffsetsResponse(topics=[topic])

@@ -50,7 +50,7 @@ def read(peer: FakePeer, start: int = 2, end: int = 7, **options: Any) -> list[F
 
 
 def records(answers: list[Fetched]) -> list[bytes]:
-    return [bytes(one.records) for one in answers]
+    return [bytes(answer.records) for answer in answers]
 
 
 def asked_offsets(peer: FakePeer) -> list[int]:

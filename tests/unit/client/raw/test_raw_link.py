@@ -56,7 +56,7 @@ def test_answers_are_given_by_ticket() -> None:
             link.forget(tickets[0])
             answers = [link.response(tickets[number]) for number in (2, 1)]
             link.forget(tickets[3])
-            assert [one.topics[0].partitions[0].offset for one in answers] == [2, 1]
+            assert [answer.topics[0].partitions[0].offset for answer in answers] == [2, 1]
             # The forgotten ones are not kept for anybody.
             link.call(ApiKey.METADATA, 12, ASK)
             assert link._arrived == {}

@@ -167,7 +167,7 @@ def test_what_failed_is_sent_again_in_order(peer: FakePeer) -> None:
         deliveries = [producer.send(AT, batch_of(count)) for count in (1, 2, 3)]
         log.all_sent.set()
         producer.flush()
-    assert [one.offset for one in deliveries] == [100, 101, 103]
+    assert [delivery.offset for delivery in deliveries] == [100, 101, 103]
     assert sequences(peer) == [0, 1, 3, 0, 1, 3]
     assert log.stored == list(range(6))
 
@@ -180,7 +180,7 @@ def test_a_lost_connection_repeats_what_is_unknown(peer: FakePeer) -> None:
         producer.flush()
         later = [producer.send(AT, batch_of(1)) for _ in range(2)]
         producer.flush()
-    assert [first.offset, *(one.offset for one in later)] == [10, 11, 12]
+    assert [first.offset, *(delivery.offset for delivery in later)] == [10, 11, 12]
     assert sequences(peer)[0] == 0
     assert sequences(peer)[-2:] == [1, 2]
 

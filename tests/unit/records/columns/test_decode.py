@@ -104,7 +104,7 @@ def test_columns_stay_what_they_are_when_their_memory_is_used_again(codec: Codec
         )
         for i, letter in enumerate((b"a", b"b", b"c"))
     ]
-    decoded = [decode(one, first=0, end=FAR, headers=True, unpacker=unpacker) for one in answers]
+    decoded = [decode(answer, first=0, end=FAR, headers=True, unpacker=unpacker) for answer in answers]
     # In parts of one batch each, too: the second is unpacked over the first.
     decoded += decode_in_parts(
         b"".join(answers), first=0, end=FAR, headers=True, unpacker=unpacker, part_bytes_max=1

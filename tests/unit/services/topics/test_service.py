@@ -60,7 +60,7 @@ class Node:
         created = await self.topics.create(
             [WantedTopic(name) for name in names], CONFIG, timeout_ms=timeout_ms
         )
-        return {name: one.code if isinstance(one, ApiError) else None for name, one in created.items()}
+        return {name: error.code if isinstance(error, ApiError) else None for name, error in created.items()}
 
     async def delete(self, name: str) -> ErrorCode | None:
         (deletion,) = await self.topics.delete([TopicReference(name)], timeout_ms=5000)
@@ -160,7 +160,7 @@ async def test_too_many_partitions_refuse_the_whole_request() -> None:
     node = await Node.on(MemoryStore())
     wanted = [WantedTopic("small", 1), WantedTopic("large", 10_000)]
     created = await node.topics.create(wanted, CONFIG, timeout_ms=5000)
-    assert [one.code for one in created.values() if isinstance(one, ApiError)] == [
+    assert [error.code for error in created.values() if isinstance(error, ApiError)] == [
         ErrorCode.POLICY_VIOLATION,
         ErrorCode.POLICY_VIOLATION,
     ]

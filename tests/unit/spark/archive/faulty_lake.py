@@ -119,7 +119,9 @@ class MemoryLake:
                 self._sync(path)
                 # With all names in the folders above.
                 synced = {"", *_above(path)}
-                self.folders |= {one: True for one in self.folders if one.rpartition("/")[0] in synced}
+                self.folders |= {
+                    folder: True for folder in self.folders if folder.rpartition("/")[0] in synced
+                }
 
     def _make(self, name: str, path: str) -> None:
         """As `FolderLake`: whoever makes a folder syncs its name."""

@@ -86,14 +86,14 @@ def test_a_branch_of_a_branch(lake: Lake) -> None:
     lake.take((10, 14), 5, parted=10)
     archive = lake.take((4, 9), 6, parted=4)
     assert counting(archive) == {"1": (0, 4), "4": (4, 9)}
-    assert [(one.number, one.fork, one.line.end) for one in archive.branches[0]] == [
+    assert [(branch.number, branch.fork, branch.line.end) for branch in archive.branches[0]] == [
         (2, 4, 10),
         (3, 4, 12),
         (4, 4, 14),
     ]
     archive = lake.take((12, 12), None, parted=12, branch=3)
     assert counting(archive) == {"1": (0, 8), "2": (8, 12)}
-    assert {one.number: one.fork for one in archive.branches[0]} == {2: 8, 4: 10, 5: 4}
+    assert {branch.number: branch.fork for branch in archive.branches[0]} == {2: 8, 4: 10, 5: 4}
     archive = lake.take((10, 10), None, parted=10, branch=2)
     assert counting(archive) == {"1": (0, 10)}
 
@@ -102,7 +102,7 @@ def test_what_two_branches_share_is_known_where_there_are_no_epochs(lake: Lake) 
     lake.take((0, 100), None)
     lake.take((50, 80), 4, parted=50)
     archive = lake.take((30, 40), 5, parted=30)
-    assert [(one.number, one.fork) for one in archive.branches[0]] == [(2, 30), (3, 30)]
+    assert [(branch.number, branch.fork) for branch in archive.branches[0]] == [(2, 30), (3, 30)]
     archive = lake.take((80, 80), None, parted=80, branch=3)
     assert counting(archive) == {"1": (0, 50), "2": (50, 80)}
     archive = lake.take((100, 100), None, parted=100, branch=2)

@@ -70,7 +70,7 @@ def test_a_topic_made_anew_is_archived_beside_the_old_one(lake: FolderLake) -> N
         entry(1, {0: (0, 100)}, added=(file(1),)),
         entry(2, {0: (0, 5)}, topic_id=OTHER_ID, added=(file(2, topic_id=OTHER_ID),)),
     )
-    assert [one.topic_id for one in manifest.topics["t"]] == [ID, OTHER_ID]
+    assert [topic.topic_id for topic in manifest.topics["t"]] == [ID, OTHER_ID]
     assert the(manifest).next_offsets == {0: 5}
     assert the(manifest, topic_id=ID).next_offsets == {0: 100}
     assert len(the(manifest, topic_id=ID).files) == len(the(manifest).files) == 1
@@ -91,8 +91,8 @@ def test_compaction_replaces_files_and_keeps_ranges(lake: FolderLake) -> None:
 
 
 def test_of_two_who_commit_the_same_number_one_fails_and_changes_nothing(lake: FolderLake) -> None:
-    one, other = Manifest.load(lake), Manifest.load(lake)
-    one.commit(entry(1, {0: (0, 10)}))
+    manifest, other = Manifest.load(lake), Manifest.load(lake)
+    manifest.commit(entry(1, {0: (0, 10)}))
     with pytest.raises(ConflictError, match="another archiver has taken over"):
         other.commit(replace(entry(1, {0: (0, 99)}), round="0000000001-other"))
     assert other.number == 0

@@ -237,7 +237,7 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 def forks_stay(
     turn: Callable[..., None], archive: TopicArchive, number: int, partition: int, *more: Any
 ) -> None:
-    forks = {one.number: one.fork for one in archive.branches.get(partition, [])}
+    forks = {branch.number: branch.fork for branch in archive.branches.get(partition, [])}
     turn(archive, number, partition, *more)
     for one in archive.branches.get(partition, []):
         one.fork = forks.get(one.number, one.fork)

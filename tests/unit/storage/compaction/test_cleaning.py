@@ -168,7 +168,7 @@ def test_neighbours_are_merged_within_the_segment_size(log: Log) -> None:
         write(log, [[(b"%d" % number, b"x" * 100)]])
     size = log.segments[0].size
     result = compact(log, segment_bytes=size * 4)
-    assert [(one.base_offset, one.end_offset) for one in result.segments] == [(0, 4), (4, 6)]
+    assert [(segment.base_offset, segment.end_offset) for segment in result.segments] == [(0, 4), (4, 6)]
     assert [segment.base_offset for segment in log.segments] == [0, 4, 6]
     assert log.size_bytes == 6 * size
     assert [offset for offset, _, _ in contents(log)] == list(range(6))
@@ -178,7 +178,7 @@ def test_merging_stops_at_the_size_of_an_index(log: Log) -> None:
     for number in range(4):
         write(log, [[(b"%d" % number, b"x")]])
     result = compact(log, index_bytes_max=16)
-    assert [(one.base_offset, one.end_offset) for one in result.segments] == [(0, 2), (2, 4)]
+    assert [(segment.base_offset, segment.end_offset) for segment in result.segments] == [(0, 2), (2, 4)]
 
 
 def test_a_reader_goes_on_in_the_old_file(log: Log) -> None:

@@ -21,7 +21,7 @@ async def handle(services: Services, request: AlterConfigsRequest, call: Call) -
         WantedChange(
             resource.resource_type,
             resource.resource_name,
-            [Alteration(one.name, Operation.SET, one.value) for one in resource.configs],
+            [Alteration(config.name, Operation.SET, config.value) for config in resource.configs],
         )
         for resource in request.resources
     ]
@@ -31,9 +31,9 @@ async def handle(services: Services, request: AlterConfigsRequest, call: Call) -
             AlterConfigsResourceResponse(
                 error_code=0 if error is None else error.code,
                 error_message=None if error is None else error.message,
-                resource_type=one.resource_type,
-                resource_name=one.resource_name,
+                resource_type=change.resource_type,
+                resource_name=change.resource_name,
             )
-            for one, error in zip(wanted, results, strict=True)
+            for change, error in zip(wanted, results, strict=True)
         ]
     )

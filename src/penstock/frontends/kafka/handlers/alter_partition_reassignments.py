@@ -26,9 +26,9 @@ async def handle(
         return AlterPartitionReassignmentsResponse()
     may_change = request.allow_replication_factor_change
     wanted = [
-        ((topic.name, one.partition_index), one.replicas)
+        ((topic.name, partition.partition_index), partition.replicas)
         for topic in request.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
     try:
         outcomes = iter(await services.reassignments.alter(wanted, may_change_factor=may_change))
@@ -42,7 +42,9 @@ async def handle(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[_answered(one.partition_index, next(outcomes)) for one in topic.partitions],
+                partitions=[
+                    _answered(partition.partition_index, next(outcomes)) for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ],

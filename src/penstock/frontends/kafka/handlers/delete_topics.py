@@ -31,7 +31,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -
         old = call.version < _DISABLED_CODE_SINCE
         disabled = ApiError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
         results = [Deletion(one.name, one.id, disabled) for one in wanted]
-    return DeleteTopicsResponse(responses=[_result(one) for one in results])
+    return DeleteTopicsResponse(responses=[_result(result) for result in results])
 
 
 def _result(deletion: Deletion) -> DeletableTopicResult:

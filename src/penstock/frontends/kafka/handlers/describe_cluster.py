@@ -50,6 +50,6 @@ def _brokers(services: Services, listener: str, *, fenced: bool) -> list[Describ
     ]
     if fenced:
         live = live_ids(services)
-        gone = [one for one in services.image.lives if one not in live]
+        gone = [life for life in services.image.lives if life not in live]
         brokers += [DescribeClusterBroker(broker_id=one, port=_UNKNOWN_PORT, is_fenced=True) for one in gone]
-    return sorted(brokers, key=lambda one: one.broker_id)
+    return sorted(brokers, key=lambda broker: broker.broker_id)

@@ -49,16 +49,16 @@ def _same(answer: ErrorCode | GroupDescription) -> ErrorCode | GroupDescription:
 
 async def _rendered(group_id: str, operations: int, found: GroupDescription) -> DescribedGroup:
     members = []
-    for number, one in enumerate(found.members):
+    for number, member in enumerate(found.members):
         await give_way(number)
         members.append(
             DescribedGroupMember(
-                member_id=one.id,
-                group_instance_id=one.instance_id,
-                client_id=one.client_id,
-                client_host=one.client_host,
-                member_metadata=one.metadata,
-                member_assignment=one.assignment,
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
             )
         )
     return DescribedGroup(

@@ -20,7 +20,7 @@ from penstock.wire.kafka.generated.describe_log_dirs import (
 
 @api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5))
 async def handle(services: Services, request: DescribeLogDirsRequest, call: Call) -> DescribeLogDirsResponse:
-    wanted = None if request.topics is None else [(one.topic, one.partitions) for one in request.topics]
+    wanted = None if request.topics is None else [(topic.topic, topic.partitions) for topic in request.topics]
     try:
         usage = await services.disk_usage.measure(wanted)
     except StorageError:

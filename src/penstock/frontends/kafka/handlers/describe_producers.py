@@ -58,16 +58,16 @@ async def _producers(services: Services, topic: str, index: int) -> list[Produce
     # Before what is copied is told in turns: a relay's batch may be committed in between, and must not be said to be.
     high_watermark, copied = partition.high_watermark, partition.log.producers.copy()
     found = []
-    for number, one in enumerate(copied):
+    for number, copy in enumerate(copied):
         await give_way(number)
         found.append(
             ProducerState(
-                producer_id=one.producer_id,
-                producer_epoch=one.epoch,
-                last_sequence=one.batches[-1].last_sequence if one.batches else -1,
-                last_timestamp=one.last_timestamp,
+                producer_id=copy.producer_id,
+                producer_epoch=copy.epoch,
+                last_sequence=copy.batches[-1].last_sequence if copy.batches else -1,
+                last_timestamp=copy.last_timestamp,
                 coordinator_epoch=_NO_TRANSACTION,
-                current_txn_start_offset=_open_since(one, high_watermark),
+                current_txn_start_offset=_open_since(copy, high_watermark),
             )
         )
     return found

@@ -29,7 +29,10 @@ async def handle(
         WantedChange(
             resource.resource_type,
             resource.resource_name,
-            [Alteration(one.name, Operation(one.config_operation), one.value) for one in resource.configs],
+            [
+                Alteration(config.name, Operation(config.config_operation), config.value)
+                for config in resource.configs
+            ],
         )
         for resource in understood
     ]
@@ -47,7 +50,7 @@ _NOT_UNDERSTOOD = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _is_understood(resource: AlterConfigsResource) -> bool:
-    return all(one.config_operation in _OPERATIONS for one in resource.configs)
+    return all(config.config_operation in _OPERATIONS for config in resource.configs)
 
 
 def _response(resource: AlterConfigsResource, error: ApiError | None) -> AlterConfigsResourceResponse:

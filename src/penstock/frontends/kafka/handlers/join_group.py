@@ -43,7 +43,7 @@ def handle(services: Services, request: JoinGroupRequest, call: Call) -> Pending
         session_timeout_ms=request.session_timeout_ms,
         protocol_type=request.protocol_type,
         # Each once: supporters are counted by name, and one that counted twice would leave no name that all support.
-        protocols=tuple({one.name: one.metadata for one in request.protocols}.items()),
+        protocols=tuple({protocol.name: protocol.metadata for protocol in request.protocols}.items()),
         id_required=version >= _ID_REQUIRED_SINCE,
         may_skip_assignment=version >= _SKIP_ASSIGNMENT_SINCE,
         new_member_id=(
@@ -75,8 +75,8 @@ def _render(version: int, reply: JoinReply) -> JoinGroupResponse:
         member_id=reply.member_id,
         members=[
             JoinGroupResponseMember(
-                member_id=one.id, group_instance_id=one.instance_id, metadata=one.metadata
+                member_id=member.id, group_instance_id=member.instance_id, metadata=member.metadata
             )
-            for one in reply.members or ()
+            for member in reply.members or ()
         ],
     )

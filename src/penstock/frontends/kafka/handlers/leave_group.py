@@ -22,7 +22,7 @@ def handle(services: Services, request: LeaveGroupRequest, call: Call) -> Pendin
     if call.version < _MANY_SINCE:
         leavers = [Leaver(request.member_id, None)]
     else:
-        leavers = [Leaver(one.member_id, one.group_instance_id) for one in request.members]
+        leavers = [Leaver(member.member_id, member.group_instance_id) for member in request.members]
     later = PendingReply(_refusal, partial(_render, call.version))
     services.memberships.leave(request.group_id, leavers, later)
     return later

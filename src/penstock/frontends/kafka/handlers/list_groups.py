@@ -22,15 +22,15 @@ async def handle(services: Services, request: ListGroupsRequest, call: Call) -> 
         return ListGroupsResponse(error_code=error.code)
     states, types = _words(request.states_filter), _words(request.types_filter)
     listed = []
-    for number, one in enumerate(groups):
+    for number, group in enumerate(groups):
         await give_way(number)
-        if (not states or one.state.lower() in states) and (not types or one.type.lower() in types):
+        if (not states or group.state.lower() in states) and (not types or group.type.lower() in types):
             listed.append(
                 ListedGroup(
-                    group_id=one.id,
-                    protocol_type=one.protocol_type,
-                    group_state=one.state,
-                    group_type=one.type,
+                    group_id=group.id,
+                    protocol_type=group.protocol_type,
+                    group_state=group.state,
+                    group_type=group.type,
                 )
             )
     return ListGroupsResponse(groups=listed)

@@ -26,10 +26,10 @@ def handle(services: Services, request: OffsetDeleteRequest, call: Call) -> Pend
     for topic in request.topics:
         known = image.topics.get(topic.name)
         count = 0 if known is None else len(known.partitions)
-        for one in topic.partitions:
-            answer = OffsetDeleteResponsePartition(partition_index=one.partition_index)
-            if 0 <= one.partition_index < count:
-                wanted.append((topic.name, one.partition_index))
+        for partition in topic.partitions:
+            answer = OffsetDeleteResponsePartition(partition_index=partition.partition_index)
+            if 0 <= partition.partition_index < count:
+                wanted.append((topic.name, partition.partition_index))
                 still_open.append(answer)
             else:
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

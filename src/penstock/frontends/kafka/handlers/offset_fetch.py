@@ -56,7 +56,9 @@ async def snapshot(
     taken = _Snapshot(services)
     if call.version < _MANY_GROUPS_SINCE:
         named = (
-            None if request.topics is None else [(one.name, one.partition_indexes) for one in request.topics]
+            None
+            if request.topics is None
+            else [(topic.name, topic.partition_indexes) for topic in request.topics]
         )
         taken.take(request.group_id, named)
     else:
@@ -87,7 +89,9 @@ def _answer(
 ) -> PendingReply:
     if version < _MANY_GROUPS_SINCE:
         named = (
-            None if request.topics is None else [(one.name, one.partition_indexes) for one in request.topics]
+            None
+            if request.topics is None
+            else [(topic.name, topic.partition_indexes) for topic in request.topics]
         )
         later = PendingReply(_refusal, partial(_render_single, request, version))
         fetch(request.group_id, _chooser(named), later)
@@ -105,7 +109,7 @@ def _answer(
 
 
 def _named(group: OffsetFetchRequestGroup) -> list[tuple[str, Sequence[int]]] | None:
-    return None if group.topics is None else [(one.name, one.partition_indexes) for one in group.topics]
+    return None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
 
 
 def _refusal(code: ErrorCode) -> ErrorCode:
@@ -145,10 +149,12 @@ class _Snapshot:
         if not by_id:
             return self.take(group.group_id, _named(group))
         wanted: list[tuple[str, Sequence[int]]] = []
-        for one in group.topics:
-            known = self._topics.setdefault(one.topic_id, self._services.image.topics_by_id.get(one.topic_id))
+        for topic in group.topics:
+            known = self._topics.setdefault(
+                topic.topic_id, self._services.image.topics_by_id.get(topic.topic_id)
+            )
             if known is not None:
-                wanted.append((known.name, one.partition_indexes))
+                wanted.append((known.name, topic.partition_indexes))
         return self.take(group.group_id, wanted)
 
     def take(self, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> int:
@@ -187,7 +193,7 @@ def _everything(offsets: OffsetTable) -> Topics:
 
 def _by_name(named: Sequence[tuple[str, Sequence[int]]], offsets: OffsetTable) -> Topics:
     wanted = partitions_without_repeats(named)
-    return [(topic, b"", [_found(offsets, topic, one) for one in parts]) for topic, parts in wanted]
+    return [(topic, b"", [_found(offsets, topic, part) for part in parts]) for topic, parts in wanted]
 
 
 def _by_id(
@@ -200,11 +206,14 @@ def _by_id(
             if known is not None:  # one that was deleted has no id to be told by
                 topics.append((name, known.id, found))
         return topics
-    named = [(one.topic_id, one.partition_indexes) for one in group.topics]
+    named = [(topic.topic_id, topic.partition_indexes) for topic in group.topics]
     for topic_id, partitions in partitions_without_repeats(named):
         known = topic_by_id(topic_id)
         if known is None:
-            refused = [(one, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.UNKNOWN_TOPIC_ID) for one in partitions]
+            refused = [
+                (partition, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.UNKNOWN_TOPIC_ID)
+                for partition in partitions
+            ]
             topics.append(("", topic_id, refused))
         else:
             found = [_found(offsets, known.name, one) for one in partitions]
@@ -257,8 +266,8 @@ def _render_single(
         else:  # no place for it but beside every partition
             refused = found
             found = [
-                (one.name, b"", [(n, _NO_OFFSET, _NO_OFFSET, "", refused) for n in one.partition_indexes])
-                for one in request.topics or ()
+                (topic.name, b"", [(n, _NO_OFFSET, _NO_OFFSET, "", refused) for n in topic.partition_indexes])
+                for topic in request.topics or ()
             ]
     return OffsetFetchResponse(
         error_code=error,

@@ -27,7 +27,7 @@ def handle(services: Services, request: SyncGroupRequest, call: Call) -> SyncGro
         request.group_instance_id,
         request.protocol_type,
         request.protocol_name,
-        {one.member_id: one.assignment for one in request.assignments},
+        {assignment.member_id: assignment.assignment for assignment in request.assignments},
     )
     services.memberships.sync(sync, later)
     return later

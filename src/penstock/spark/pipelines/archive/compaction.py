@@ -61,7 +61,7 @@ def groups(files: Iterable[ArchivedFile], *, files_max: int = FILES_MAX) -> list
         if len(small) <= files_max:
             continue
         taken, size_bytes = [], 0
-        for file in sorted(small, key=lambda one: one.path):
+        for file in sorted(small, key=lambda file: file.path):
             if size_bytes + file.size_bytes <= JOB_BYTES:
                 taken.append(file)
                 size_bytes += file.size_bytes

@@ -170,7 +170,7 @@ class FolderLake:
                 file = self._at(path)
                 _sync(file)
                 # Spark has made the folders on the way, too, and synced none of them; nor has a run that was killed.
-                above = [one for one in file.parents if one.is_relative_to(self._folder)]
+                above = [parent for parent in file.parents if parent.is_relative_to(self._folder)]
                 folders |= dict.fromkeys([*above, self._folder.parent])
         for folder in folders:
             with self._errors(str(folder)):
@@ -203,9 +203,9 @@ class FolderLake:
         while not folder.exists():
             missing.append(folder)
             folder = folder.parent
-        for one in reversed(missing):
-            one.mkdir(exist_ok=True)
-            _sync_folder(one.parent)
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            _sync_folder(path.parent)
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:

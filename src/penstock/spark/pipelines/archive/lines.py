@@ -80,7 +80,7 @@ class Branch:
 
     def common(self, other: "Branch") -> int:
         """Up to where two branches of one line are the same."""
-        earlier, later = sorted((self, other), key=lambda one: one.number)
+        earlier, later = sorted((self, other), key=lambda branch: branch.number)
         start = later.others.get(earlier.number)
         if start is None:  # of a version that did not note it
             if self.fork != other.fork:

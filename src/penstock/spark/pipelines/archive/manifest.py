@@ -70,7 +70,7 @@ class Manifest:
     def topics(self) -> dict[str, list[TopicArchive]]:
         """By name; the incarnations of each from the oldest to the newest."""
         found: dict[str, list[TopicArchive]] = {}
-        for archive in sorted(self._topics.values(), key=lambda one: (one.topic, one.since)):
+        for archive in sorted(self._topics.values(), key=lambda archive: (archive.topic, archive.since)):
             found.setdefault(archive.topic, []).append(archive)
         return found
 
@@ -144,7 +144,7 @@ class Manifest:
             archives = [TopicArchive.from_json(topic) for topic in tree["topics"]]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ManifestError(f"the manifest file {where} is damaged ({error!r}): bring it back") from error
-        self._topics = {(one.topic, one.topic_id): one for one in archives}
+        self._topics = {(archive.topic, archive.topic_id): archive for archive in archives}
         self.number = self.checkpoint = number
 
     def _apply(self, entry: Entry) -> None:

@@ -108,7 +108,7 @@ def standing(
     }
     left = [at for at in held if at not in logs]
     told = broker.retirements(left) if left else {}
-    ended = {at: one.limit for at, one in told.items() if one.limit is not None}
+    ended = {at: retirement.limit for at, retirement in told.items() if retirement.limit is not None}
     return Standing(parted, branches, served, ended)
 
 

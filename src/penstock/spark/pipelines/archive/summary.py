@@ -86,16 +86,18 @@ class Summary:
             "mb_per_s": round(self.mb_per_s, 3),
             "topics": [
                 {
-                    "topic": one.topic,
-                    "id": one.topic_id,
-                    "rows": one.rows,
-                    "bytes": one.size_bytes,
-                    "files": one.files,
-                    "lost": one.lost,
-                    "archived_to": {str(at): offset for at, offset in one.next_offsets.items()},
-                    "rows_total": one.rows_total,
-                    "lost_total": one.lost_total,
+                    "topic": topic.topic,
+                    "id": topic.topic_id,
+                    "rows": topic.rows,
+                    "bytes": topic.size_bytes,
+                    "files": topic.files,
+                    "lost": topic.lost,
+                    "archived_to": {str(at): offset for at, offset in topic.next_offsets.items()},
+                    "rows_total": topic.rows_total,
+                    "lost_total": topic.lost_total,
                 }
-                for one in sorted(self.topics.values(), key=lambda one: (one.topic, one.topic_id))
+                for topic in sorted(
+                    self.topics.values(), key=lambda summary: (summary.topic, summary.topic_id)
+                )
             ],
         }

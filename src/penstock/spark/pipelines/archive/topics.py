@@ -132,7 +132,7 @@ class TopicArchive:
         }
         if self.branches:
             tree["branches"] = {
-                str(at): [one.as_json() for one in branches] for at, branches in self.branches.items()
+                str(at): [branch.as_json() for branch in branches] for at, branches in self.branches.items()
             }
         return tree
 
@@ -151,7 +151,7 @@ class TopicArchive:
             since=int(tree["since"]),
             lines=lines,
             branches={
-                int(at): [Branch.from_json(one) for one in branches]
+                int(at): [Branch.from_json(branch) for branch in branches]
                 for at, branches in tree.get("branches", {}).items()
             },
             files={file.path: file for file in files},

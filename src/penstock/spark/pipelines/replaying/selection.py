@@ -72,8 +72,8 @@ class Selection:
         if not wanted:
             return None
         together = wanted[0]
-        for one in wanted[1:]:
-            together = together & one
+        for column in wanted[1:]:
+            together = together & column
         return together
 
 

@@ -37,7 +37,10 @@ class ReplayWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         done = [
-            asdict(one) for message in messages if isinstance(message, TaskDone) for one in message.partitions
+            asdict(partition)
+            for message in messages
+            if isinstance(message, TaskDone)
+            for partition in message.partitions
         ]
         Path(self._results).write_text(json.dumps(done), encoding="utf-8")
 
@@ -48,4 +51,4 @@ def write(frame: DataFrame, writer: Writer) -> list[Done]:
         results = Path(folder, "results.json")
         plan = json.dumps({"writer": asdict(writer), "results": str(results)})
         frame.write.format("penstock").mode("append").option(REPLAY_OPTION, plan).save()
-        return [Done(**one) for one in json.loads(results.read_text(encoding="utf-8"))]
+        return [Done(**load) for load in json.loads(results.read_text(encoding="utf-8"))]

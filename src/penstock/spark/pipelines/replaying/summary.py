@@ -27,11 +27,11 @@ class Replayed:
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.partitions.values())
+        return sum(partition.rows for partition in self.partitions.values())
 
     @property
     def skipped(self) -> int:
-        return sum(one.skipped for one in self.partitions.values())
+        return sum(partition.skipped for partition in self.partitions.values())
 
     @property
     def rows_per_s(self) -> float:
