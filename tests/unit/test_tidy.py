@@ -1,6 +1,7 @@
 """Sizes ratchet down, never up: what is long today is listed here with its length, and may only get shorter."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,3 +51,14 @@ def test_files_stay_readable(folder: str) -> None:
     found = sources(folder)
     assert found
     assert [problem for path in found for problem in too_long(path)] == []
+
+
+def test_the_files_that_docs_name_are_there() -> None:
+    """By their whole path below the package: a newcomer follows the walks of the architecture."""
+    for page in ("docs/architecture.md", "docs/requirements.md", "docs/invariants.md"):
+        named = re.findall(r"`((?:src/penstock/|tests/)?[a-z_]+/[a-z_0-9/]+\.py)", (ROOT / page).read_text())
+        assert named
+        missing = {
+            name for name in named if not (ROOT / name).exists() and not (ROOT / "src/penstock" / name).exists()
+        }
+        assert missing == set(), page
