@@ -59,6 +59,8 @@ def test_the_files_that_docs_name_are_there() -> None:
         named = re.findall(r"`((?:src/penstock/|tests/)?[a-z_]+/[a-z_0-9/]+\.py)", (ROOT / page).read_text())
         assert named
         missing = {
-            name for name in named if not (ROOT / name).exists() and not (ROOT / "src/penstock" / name).exists()
+            name
+            for name in named
+            if not (ROOT / name).exists() and not (ROOT / "src/penstock" / name).exists()
         }
         assert missing == set(), page

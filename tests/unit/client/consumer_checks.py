@@ -44,11 +44,6 @@ class Checks:
             if not self._is_safe(stored) and (*place, stored.number) not in self._gone:
                 raise Violation(f"{place} is committed at {offset}, and {stored.number} is nowhere")
 
-    def _deleted(self, place: Where, before: int) -> None:
-        for stored in self._broker.logs[place][self._broker.starts.get(place, 0) : before]:
-            if not self._is_safe(stored) and (*place, stored.number) not in self._gone:
-                raise Violation(f"{place} is deleted up to {before}, and {stored.number} is nowhere else")
-
     def _handed_out(self, spot: Spot) -> None:
         self._begun[spot] += 1
         if self._ahead and self._begun[spot] > 1:

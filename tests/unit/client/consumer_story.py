@@ -70,7 +70,7 @@ class Story(Checks):
         self._patience = 0
         broker.make(TOPIC, PARTITIONS)
         broker.on_commit = self._committed
-        broker.on_delete, broker.fault = self._deleted, self._fault
+        broker.fault = self._fault
         broker.on_offsets = self._written_meanwhile
         self._send(6)
         self._open()

@@ -97,7 +97,6 @@ class Broker:
     made_again: set[str] = field(default_factory=set)  # topics that have another id
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
-    on_delete: Callable[[Where, int], None] = lambda _place, _before: None
     on_offsets: Callable[[], None] = lambda: None  # asked for offsets, it has answered: others go on writing
     refuse: Callable[[str], bool] = lambda _topic: False  # whether a topic takes nothing now
     # The next message to each is taken, and nobody is told.
@@ -378,7 +377,6 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry.retiring",
         "admin.admin",
         "consuming.lost_ends",
-        "retry.sweep",
     ):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.consuming.reader.reach", lambda _: None)
@@ -392,7 +390,6 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry.ordered",
         "retry.topics",
         "retry.retiring",
-        "retry.sweep",
         "consuming.gathering",
     ):
         patch(f"{package}.{module}.time", broker.clock)

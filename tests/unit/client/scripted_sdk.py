@@ -1,6 +1,5 @@
 """The SDK's own producer and admin client over the broker of scripted.py, as far as consumers use them."""
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError
@@ -86,18 +85,7 @@ class Admin:
         self._broker.configs.setdefault(topic, {})["penstock.retire.to"] = str(staying)
 
     def delete_records(self, topic: str, before: dict[int, int]) -> None:
-        for index, at in before.items():
-            self._broker.on_delete((topic, index), at)
-            self._broker.starts[topic, index] = at
-
-    def earliest(self, topic: str, indexes: list[int]) -> dict[int, int]:
-        return {index: self._broker.starts.get((topic, index), 0) for index in indexes}
-
-    def committed(self, _: str) -> dict[tuple[str, int], int]:
-        return {place: offset for place, (offset, _) in self._broker.committed.items()}
-
-    def topics(self) -> list[SimpleNamespace]:
-        return [SimpleNamespace(name=name) for name in sorted({topic for topic, _ in self._broker.logs})]
+        self._broker.starts |= {(topic, index): at for index, at in before.items()}
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         self._broker.make(topic, partitions)

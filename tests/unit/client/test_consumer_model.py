@@ -24,7 +24,6 @@ from penstock.client.message import Message
 from penstock.client.retry import headers as retry_headers
 from penstock.client.retry.flow import RetryFlow
 from penstock.client.retry.ordered import OrderedRetryFlow
-from penstock.client.retry.sweep import Sweep
 
 SEEDS = int(os.environ.get("PENSTOCK_SDK_SEEDS", "60"))
 _PLANTED_SEEDS = (
@@ -193,15 +192,6 @@ def ask_for_the_end_behind_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.consuming.beginning.begin_at", careless)
 
 
-def sweep_what_is_not_worked_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(sweep: Sweep, admin: Any) -> None:
-        for name in sweep._sources:
-            indexes = admin.partition_indexes(name)
-            admin.delete_records(name, {index: len(admin._broker.logs[name, index]) for index in indexes})
-
-    monkeypatch.setattr(Sweep, "_run", careless)
-
-
 def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found where growth and a restart meet."""
     monkeypatch.setattr("penstock.client.consuming.beginning._noted", lambda _: None)
@@ -249,7 +239,6 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (pass_messages_of_new_partitions, "at-most-once"),
     (ask_for_the_end_behind_the_time, "at-least-once"),
     (ask_for_the_end_behind_the_time, "at-most-once"),
-    (sweep_what_is_not_worked_off, "at-least-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
     (read_logs_again_that_lost_their_ends, "at-most-once"),

@@ -80,16 +80,15 @@ class Consumer:
     ) -> None:
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         check_plan(names, group, delivery, start, retry, batch_messages)
-        sealed, ahead = encryption is not None, delivery == "at-most-once"
-        one_by_one = ahead and commit_every <= 0
+        one_by_one = delivery == "at-most-once" and commit_every <= 0
         self._read = value_reader(deserializer, encryption)
         self._stop = Stop(stop_on)
-        self._commit_each = commit_every <= 0 and not ahead and group is not None
+        self._commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
         self._in_hand = 0
         self._flow: RetryFlow | None = None
         settings = consumer_settings(profile, config)
         if retry is not None and group is not None:
-            self._flow = retry_flow(bootstrap, names, group, retry, sealed=sealed, ahead=ahead)
+            self._flow = retry_flow(bootstrap, names, group, retry, sealed=encryption is not None)
             settings |= self._flow.settings
         self._reader = Reader(
             Plan(
@@ -345,6 +344,7 @@ class Consumer:
 
     @property
     def rebalances(self) -> int:
+        """How often partitions came or went."""
         return self._reader.rebalances
 
     @property
@@ -381,8 +381,6 @@ class Consumer:
         self._stop.restore()
         try:
             self._reader.close(in_hand=in_hand)
-            if self._flow is not None:
-                self._flow.tidy()
         finally:
             if self._flow is not None:
                 self._flow.close()

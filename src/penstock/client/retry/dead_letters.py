@@ -27,9 +27,10 @@ from penstock.client.message import Message
 from penstock.client.producer import Producer
 from penstock.client.retry import headers as retry_headers
 from penstock.client.retry import topics as retry_topics
-from penstock.client.retry.policy import DEAD_LETTER_SUFFIX, dead_letter_topic, splits
+from penstock.client.retry.policy import dead_letter_topic
 from penstock.client.undisturbed import Undisturbed
 
+_SUFFIX = ".dlq"
 _UNACKNOWLEDGED_MAX = 500
 # Another replay may have taken the rest: looked at so often.
 _LOOK_SECONDS = 1.0
@@ -350,4 +351,9 @@ def _replay_group(topic: str, group: str) -> str:
 
 
 def _splits(name: str, known: Container[str] | None = None) -> list[tuple[str, str]]:
-    return splits(name, DEAD_LETTER_SUFFIX, known)
+    """What may be topic and group of a dead-letter topic: beginnings that are topics, the longest first."""
+    if not name.endswith(_SUFFIX):
+        return []
+    parts = name.removesuffix(_SUFFIX).split(".")
+    splits = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(len(parts) - 1, 0, -1)]
+    return [(topic, group) for topic, group in splits if known is None or topic in known]

@@ -26,7 +26,6 @@ from penstock.client.producer import Producer
 from penstock.client.retry import headers as retry_headers
 from penstock.client.retry import topics as retry_topics
 from penstock.client.retry.policy import Retry, dead_letter_topic, retry_topic
-from penstock.client.retry.sweep import Sweep
 
 if TYPE_CHECKING:
     from confluent_kafka import Message as RawMessage
@@ -63,22 +62,14 @@ class RetryFlow:
     ordered = False
 
     def __init__(
-        self,
-        bootstrap: str,
-        topics: Sequence[str],
-        group: str,
-        policy: Retry,
-        *,
-        sealed: bool = False,
-        ahead: bool = False,
+        self, bootstrap: str, topics: Sequence[str], group: str, policy: Retry, *, sealed: bool = False
     ) -> None:
-        """`sealed`: what exceptions say is not written down, for it may hold values that are; `ahead`: at-most-once."""
+        """`sealed`: what exceptions say is not written down, for it may hold values that are."""
         self._sealed = sealed
         self._bootstrap = bootstrap
         self._policy = policy
         self._group = group
         self._sources = {retry_topic(topic, group): topic for topic in topics}
-        self._sweep = Sweep(bootstrap, group, self._sources, ahead=ahead)
         self._under_way: list[Passing] = []
         self._waits: dict[
             Where, tuple[int, float]
@@ -124,8 +115,6 @@ class RetryFlow:
 
     def admit(self, reader: "Reader", raws: "list[RawMessage]") -> "list[RawMessage]":
         """Keep back what is not due yet; its partition is paused, and read again from there when it is."""
-        self._sweep.note(raws)
-        self._sweep.run_when_due()
         if not any(raw.topic() in self._sources for raw in raws):
             return raws
         now = now_ms()
@@ -299,10 +288,6 @@ class RetryFlow:
         lanes = max(1, count // self._policy.steps)
         return (self._policy.step(self.attempt(message)) * lanes + lane % lanes) % count
 
-    def tidy(self) -> None:
-        """The consumer has committed for the last time."""
-        self._sweep.run()
-
     def close(self) -> None:
         self._producer.close()
 
@@ -316,10 +301,10 @@ def reason_of(error: Exception) -> str:
 
 
 def retry_flow(
-    bootstrap: str, topics: Sequence[str], group: str, policy: Retry, *, sealed: bool, ahead: bool
+    bootstrap: str, topics: Sequence[str], group: str, policy: Retry, *, sealed: bool = False
 ) -> RetryFlow:
     if policy.ordered_by_key:
         from penstock.client.retry.ordered import OrderedRetryFlow  # noqa: PLC0415 - it builds on this module
 
-        return OrderedRetryFlow(bootstrap, topics, group, policy, sealed=sealed, ahead=ahead)
-    return RetryFlow(bootstrap, topics, group, policy, sealed=sealed, ahead=ahead)
+        return OrderedRetryFlow(bootstrap, topics, group, policy, sealed=sealed)
+    return RetryFlow(bootstrap, topics, group, policy, sealed=sealed)

@@ -1,7 +1,6 @@
 """The retry policy: how often, how long between, and what becomes of what never works."""
 
 import re
-from collections.abc import Container
 from dataclasses import dataclass, field
 
 from penstock.client.errors import ClientError
@@ -73,21 +72,9 @@ class Retry:
         return min(failures, self.steps) - 1
 
 
-RETRY_SUFFIX, DEAD_LETTER_SUFFIX = ".retry", ".dlq"
-
-
 def retry_topic(topic: str, group: str) -> str:
-    return f"{topic}.{group}{RETRY_SUFFIX}"
+    return f"{topic}.{group}.retry"
 
 
 def dead_letter_topic(topic: str, group: str) -> str:
-    return f"{topic}.{group}{DEAD_LETTER_SUFFIX}"
-
-
-def splits(name: str, suffix: str, known: Container[str] | None = None) -> list[tuple[str, str]]:
-    """What may be topic and group of such a topic: beginnings that are topics, the longest first."""
-    if not name.endswith(suffix):
-        return []
-    parts = name.removesuffix(suffix).split(".")
-    found = [(".".join(parts[:end]), ".".join(parts[end:])) for end in range(len(parts) - 1, 0, -1)]
-    return [(topic, group) for topic, group in found if known is None or topic in known]
+    return f"{topic}.{group}.dlq"
