@@ -91,20 +91,6 @@ class Checks:
             self._again[place] = start
         self._broker.starts[place] = max(start, self._broker.starts.get(place, 0))
 
-    def _lose(self, place: Where) -> None:
-        """A log loses its end: others may have those offsets, and what comes before that is noticed is passed."""
-        end = max(self._broker.starts.get(place, 0), len(self._broker.logs[place]) - 1)
-        del self._broker.logs[place][end:]
-        for spot in [spot for spot in self._begun if spot[:2] == place and spot[2] >= end]:
-            del self._begun[spot]
-            self._done.discard(spot)
-        self._excused = True
-
-    def _is_lost(self, message: Message) -> bool:
-        """It was taken before its log lost its end, and that offset may have another one by now."""
-        stored: object = message._raw
-        return all(stored is not log for log in self._broker.logs[message.topic, message.partition])
-
     def _check_order(self, message: Message) -> None:
         (topic, index, number), _ = told(self._broker.logs[message.topic, message.partition][message.offset])
         earlier = {

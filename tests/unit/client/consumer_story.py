@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from itertools import filterfalse
 from random import Random
 from typing import Any, Literal
 
@@ -55,7 +54,6 @@ class Story(Checks):
             }
         # At-most-once, what is lost there is excused: stories without are worth more.
         self._in_rebalances = not self._ahead or self._random.random() < 0.5
-        self._loses_ends = self._ahead and self._others_random.random() < 0.3
         self._at_end = not self._by_key and not self._plain and self._random.random() < 0.8
         self._offset = 0  # chosen by number
         if self._at_end:
@@ -158,7 +156,7 @@ class Story(Checks):
     # The application
 
     def _work(self, messages: list[Message]) -> None:
-        for message in filterfalse(self._is_lost, messages):
+        for message in messages:
             spot = (message.topic, message.partition, message.offset)
             self._handed_out(spot)
             if self._by_key:
@@ -195,6 +193,8 @@ class Story(Checks):
         self._until_weary(lambda: next(batches))
 
     def _table(self) -> None:
+        """Values that do not always go together."""
+
         def made(messages: list[Message]) -> list[Message]:
             if self._random.random() < 0.5:
                 raise ClientError("no common type")
@@ -247,6 +247,7 @@ class Story(Checks):
         self._raw.queue.append(("error", Stored((TOPIC, 0), wrong=KafkaError(code))))
 
     def _trouble(self) -> None:
+        """One of the next calls raises."""
         kind = self._random.random()
         if kind < 0.35:
             self._ctrl_c = Interruption(self._random.randrange(300), self._may_interrupt, self._interrupted)
@@ -285,12 +286,13 @@ class Story(Checks):
             self._away = set(gone)
 
     def _rebalance_all(self, kept: list[Where]) -> None:
-        """As the range assignor does."""
+        """As the range assignor does: all are taken away, and some come back."""
         kind = self._random.choice(["revoke", "revoke", "lost"])
         self._raw.queue.append((kind, sorted(self._raw.positions)))
         self._raw.queue.append(("assign", kept))
 
     def _another_member(self) -> None:
+        """Works on what is away, and commits it."""
         for place in sorted(self._away - self._raw.positions.keys()):
             first, note = self._broker.committed.get(place, (None, self._note()))
             if first is None:
@@ -313,18 +315,17 @@ class Story(Checks):
         return next(noted, json.dumps({"began_with": self._opened_with}))
 
     def _grow(self) -> None:
+        """The group notices later."""
         count = len(self._broker.partitions(TOPIC))
         if count < _PARTITIONS_MAX:
             self._broker.make(TOPIC, count + 1)
             self._away.add((TOPIC, count))
 
     def _expire(self) -> None:
+        """Retention takes some messages, read or not."""
         place = self._random.choice(sorted(self._places()))
         end = len(self._broker.logs[place])
         self._retain(place, self._random.randrange(self._broker.starts.get(place, 0), end + 1))
-
-    def _lose_end(self) -> None:
-        self._lose(self._random.choice(sorted(self._places())))
 
     def _end_commits(self) -> None:
         self._raw.end_commits(self._random.choice([None, None, KafkaError.REQUEST_TIMED_OUT]))
@@ -356,7 +357,6 @@ class Story(Checks):
             self._grow: 1, self._expire: 1,
         }  # fmt: skip
         if self._ahead:
-            steps[self._lose_end] = 3 if self._loses_ends else 0
             del steps[self._crash]  # what is lost is excused: stories without are worth more
         if self._plain:
             del steps[self._loop], steps[self._batch], steps[self._table]

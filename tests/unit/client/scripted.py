@@ -94,7 +94,6 @@ class Broker:
     committed: dict[Where, tuple[int, str]] = field(default_factory=dict)
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     starts: dict[Where, int] = field(default_factory=dict)  # what retention has left begins there
-    made_again: set[str] = field(default_factory=set)  # topics that have another id
     fault: Fault = lambda _call, _done: None
     on_commit: Callable[[Where, int], None] = lambda _place, _offset: None
     on_offsets: Callable[[], None] = lambda: None  # asked for offsets, it has answered: others go on writing
@@ -244,11 +243,11 @@ class RawConsumer:
         return None
 
     def _reset(self, place: Where, at: int) -> int:
-        """Where there is no such offset (retention, or a log that lost its end) librdkafka goes by its setting."""
-        if self._broker.starts.get(place, 0) <= at <= len(self._broker.logs[place]):
+        """Where retention has overtaken a position, librdkafka goes by its setting."""
+        if at >= self._broker.starts.get(place, 0):
             return at
         latest = self._settings.get("auto.offset.reset") == "latest"
-        return len(self._broker.logs[place]) if latest else self._broker.starts.get(place, 0)
+        return len(self._broker.logs[place]) if latest else self._broker.starts[place]
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         del timeout
@@ -376,7 +375,6 @@ def install(broker: Broker, patch: Callable[[str, Any], None]) -> None:
         "retry.topics",
         "retry.retiring",
         "admin.admin",
-        "consuming.lost_ends",
     ):
         patch(f"{package}.{module}.Admin", lambda _: Admin(broker))
     patch(f"{package}.consuming.reader.reach", lambda _: None)

@@ -66,9 +66,6 @@ class Admin:
     def partition_indexes(self, topic: str) -> list[int]:
         return self._broker.partitions(topic)
 
-    def topic_id(self, topic: str) -> str:
-        return f"{topic} made again" if topic in self._broker.made_again else topic
-
     def create(self, topic: str, *, partitions: int, configs: dict[str, str]) -> None:
         if (topic, 0) in self._broker.logs:
             raise ClientError("exists", KafkaError.TOPIC_ALREADY_EXISTS)

@@ -116,46 +116,6 @@ def test_where_retention_overtook_a_retry_partition_the_rest_is_read(broker: Bro
     assert values(consumer) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("ahead", [False, True])
-def test_at_most_once_a_log_that_lost_its_end_is_not_read_again(
-    broker: Broker, restarted: bool, ahead: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """By an unclean election, or a power cut: what the group has committed is not there any more."""
-    send(broker, *(b"%d" % number for number in range(9)))
-    consumer = opened(broker, "earliest", delivery="at-most-once", batch_messages=3 if ahead else 500)
-    assert len(values(consumer, 4 if ahead else 20)) == (4 if ahead else 9)
-    if restarted:
-        consumer.close()
-        consumer = opened(broker, "earliest", delivery="at-most-once")
-    del broker.logs[SOURCE][3:]
-    in_hand = [b"4", b"5"] if ahead and not restarted else []
-    assert values(consumer) == in_hand
-    assert "orders, partition 0 was read up to" in caplog.text
-    send(broker, b"new", b"newer")
-    assert values(consumer) == [b"new", b"newer"]
-    consumer.close()
-    assert broker.committed[SOURCE][0] == 5
-
-
-def test_at_most_once_a_topic_that_was_made_again_is_read_from_its_first_message(broker: Broker) -> None:
-    send(broker, b"1", b"2", b"3")
-    consumer = opened(broker, "earliest", delivery="at-most-once")
-    assert values(consumer) == [b"1", b"2", b"3"]
-    broker.logs[SOURCE].clear()
-    broker.made_again.add(TOPIC)
-    send(broker, b"other")
-    assert values(consumer) == [b"other"]
-
-
-def test_at_most_once_what_is_left_is_read_where_retention_overtook_a_position(broker: Broker) -> None:
-    send(broker, b"1", b"2", b"3", b"4")
-    consumer = opened(broker, "earliest", delivery="at-most-once", batch_messages=1)
-    assert values(consumer, 1) == [b"1"]
-    broker.starts[SOURCE] = 3
-    assert values(consumer)[-1:] == [b"4"]
-
-
 @pytest.mark.parametrize("start", ["latest", timedelta(0), 1])
 def test_a_subscription_by_pattern_begins_where_it_was_told(broker: Broker, start: Any) -> None:
     send(broker, b"before")

@@ -15,7 +15,6 @@ from penstock.client.consuming.beginning import Beginning
 from penstock.client.consuming.commits import Commits
 from penstock.client.consuming.consumer import Consumer
 from penstock.client.consuming.intake import Intake
-from penstock.client.consuming.lost_ends import LostEnds
 from penstock.client.consuming.paused import PausedPartitions, _partitions
 from penstock.client.consuming.reader import Reader
 from penstock.client.consuming.starting import _ends, _found, begin_at
@@ -139,9 +138,9 @@ def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
 def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Intake.poll
 
-    def careless(intake: Intake, most: int, wait: float) -> bool:
+    def careless(intake: Intake, most: int, wait: float) -> None:
         try:
-            return honest(intake, most, wait)
+            honest(intake, most, wait)
         except KafkaException:
             intake.cut_short = False
             raise
@@ -197,10 +196,6 @@ def forget_with_how_many_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.consuming.beginning._noted", lambda _: None)
 
 
-def read_logs_again_that_lost_their_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LostEnds, "note", lambda _: None)
-
-
 def go_to_the_end_where_retention_overtook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.client.consuming.reader.RESET_POLICY", "latest")
 
@@ -241,7 +236,6 @@ PLANTED: list[tuple[Plant, Semantics]] = [
     (ask_for_the_end_behind_the_time, "at-most-once"),
     (forget_with_how_many_it_began, "at-least-once"),
     (go_to_the_end_where_retention_overtook, "at-least-once"),
-    (read_logs_again_that_lost_their_ends, "at-most-once"),
     (pass_what_is_to_be_read_again, "at-least-once"),
     (go_by_what_callbacks_noted, "at-least-once"),
     (go_by_what_callbacks_noted, "at-most-once"),

@@ -30,15 +30,15 @@ class Intake:
         self._rebalanced = False  # while messages were taken
         self.cut_short = False
 
-    def poll(self, most: int, wait: float) -> bool:
-        """Take messages into the inbox, unless some are there still. Gives whether it took any."""
+    def poll(self, most: int, wait: float) -> None:
+        """Take messages into the inbox, unless some are there still."""
         if self.inbox:
-            return False
+            return
         self._rebalanced = False
         try:
             first = self._raw.poll(wait)
             if first is None:
-                return False
+                return
             self.inbox.append(first)
             if most > 1:
                 # consume(n, wait) would wait for all n; what is here already is enough.
@@ -50,7 +50,6 @@ class Intake:
             self._unfinished.raws = self._unfinished.raws[: self._unfinished.index]
             self.cut_short = True
             raise
-        return True
 
     @property
     def waiting(self) -> "list[RawMessage]":

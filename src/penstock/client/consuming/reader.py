@@ -30,7 +30,6 @@ from penstock.client.consuming.alone import Alone
 from penstock.client.consuming.beginning import Beginning
 from penstock.client.consuming.commits import Commits, Plan
 from penstock.client.consuming.intake import Intake
-from penstock.client.consuming.lost_ends import LostEnds
 from penstock.client.consuming.paused import PausedPartitions
 from penstock.client.consuming.reader_errors import PASSING
 from penstock.client.consuming.starting import RESET_POLICY, is_simple
@@ -85,7 +84,6 @@ class Reader:
             self.raw = RawConsumer(handle_settings(plan.bootstrap, debug=False, **settings))
         self.intake = Intake(self.raw, self._owned, self.unfinished)
         self.paused = PausedPartitions(self.raw, self._owned, self.intake)
-        self._lost_ends = LostEnds(plan, self.raw, self._owned, self.intake, self.unfinished)
         self._alone = Alone(plan, self.raw, self._owned, self.unfinished)
         strategy = str(plan.settings.get("partition.assignment.strategy", ""))
         self._cooperative = "cooperative" in strategy or plan.settings.get("group.protocol") == "consumer"
@@ -108,7 +106,7 @@ class Reader:
         self._owned.update(places)
         self.intake.rebalanced()
         chosen = partitions
-        if self._assigned is not None or self._ahead or not is_simple(self._plan.start):
+        if self._assigned is not None or not is_simple(self._plan.start):
             self._unready.update(places)
             try:
                 chosen = self._prepared(raw, partitions)
@@ -129,10 +127,7 @@ class Reader:
 
     def _prepared(self, raw: RawConsumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Partitions with the offset where they begin; ready to be read."""
-        chosen = partitions
-        if self._ahead or not is_simple(self._plan.start):
-            chosen = self._beginning.find(raw, partitions)
-            self._lost_ends.begin(chosen)
+        chosen = partitions if is_simple(self._plan.start) else self._beginning.find(raw, partitions)
         if self._assigned is not None:
             self._assigned(self, partitions)
         self._unready.difference_update(map(place_of, partitions))
@@ -268,16 +263,13 @@ class Reader:
                 self._alone.look()
             self.intake.return_back()
             wait = self.paused.resume_due(wait)
-            if self.intake.poll(most, wait) and self._ahead:
-                self._lost_ends.note()
+            self.intake.poll(most, wait)
         self._attended_at = time.monotonic()
         for raw in self.intake.take_errors():
             self._note_error(raw)
         self._raise_failure()
         self._make_ready()  # a rebalance may have come with the messages
         with kafka_errors(self._plan.bootstrap, ", ".join(self._plan.topics)):
-            for partition in self._lost_ends.found() if self._ahead else ():
-                self.seek(partition)
             fresh = self._admitted(self.intake.inbox)
         is_left = self.unfinished.index < len(self.unfinished.raws)
         hold = self._ahead and (hold or (self.ahead.held and is_left))
