@@ -70,6 +70,15 @@ def test_another_lake_is_not_told_of_unless_it_takes_over(admin: Admin, source: 
     assert admin.told[1] == ""  # the broker refuses another lake's while there is one
 
 
+def test_what_was_taken_over_once_is_not_taken_back(admin: Admin, source: Source) -> None:
+    source.archive_to("old", take_over=True)
+    assert tell(source, 900) == []
+    admin.configs[PROGRESS] = str(ArchiveProgress(ID.bytes, {0: 100}, {}, "new"))  # that one takes over
+    (said,) = tell(source, 950)
+    assert "retention of orders waits for the lake new" in said
+    assert stored(admin) == (100, "new")
+
+
 def test_what_an_earlier_version_told_is_taken_over(admin: Admin, source: Source) -> None:
     admin.configs[PROGRESS] = str(ArchiveProgress(ID.bytes, {0: 7}))
     source.archive_to("production")

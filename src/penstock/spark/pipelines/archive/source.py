@@ -66,11 +66,16 @@ class Source:
         self._admin: Admin | None = None
         self._lake = ""
         self._takes_over = False
+        self._waited_for: set[bytes] = set()  # ids of topics whose retention was seen to wait for this lake
 
     def archive_to(self, lake: str, *, take_over: bool = False) -> None:
-        """The id of the lake; `take_over`: retention waits for it from now on, whichever it has waited for."""
+        """The id of the lake; `take_over`: retention waits for it, whichever it has waited for.
+
+        Taken over once: where another lake takes it back, that is meant.
+        """
         self._lake = lake
         self._takes_over = take_over
+        self._waited_for.clear()
 
     def close(self) -> None:
         self._client.close()
@@ -225,7 +230,7 @@ class Source:
         assert self._admin is not None
         stored = ArchiveProgress.parse(configs.get(PROGRESS, ""))
         if stored is not None and stored.topic_id == made.topic_id and not stored.may_be_of(self._lake):
-            if not self._takes_over:
+            if not self._takes_over or made.topic_id in self._waited_for:
                 return (
                     f"retention of {topic} waits for the lake {stored.lake} (the id in its {LAKE_FILE}), not for this "
                     "one: --take-over lets it wait for this one from now on"
@@ -234,6 +239,7 @@ class Source:
         progress = str(made.with_others(stored, unled))
         if configs.get(PROGRESS) != progress:
             self._admin.alter_configs(topic, {PROGRESS: progress})
+        self._waited_for.add(made.topic_id)
         return ""
 
 
