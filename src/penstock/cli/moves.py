@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.client.admin.cluster_info import Progress
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.admin.cluster_info import ClusterInfo

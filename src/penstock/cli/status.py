@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.admin.cluster_info import ClusterInfo, Progress
-    from penstock.client.raw.model import TopicPartition
+    from penstock.client.topic_partition import TopicPartition
 
 _EXAMPLES = ("penstock status", "penstock status --watch", "penstock status --wait && penstock verify")
 # Between two looks, to see how fast replicas move.

@@ -13,7 +13,7 @@ from penstock.core.text import count_text
 if TYPE_CHECKING:
     from penstock.client.admin.brokers import ClusterAdmin
     from penstock.client.admin.cluster_info import ClusterInfo
-    from penstock.client.raw.model import TopicPartition
+    from penstock.client.topic_partition import TopicPartition
 
 _POLL_SECONDS = 0.5
 

@@ -12,7 +12,7 @@ from penstock.core.text import count_text, size_text
 
 if TYPE_CHECKING:
     from penstock.client.admin.cluster_info import ClusterInfo
-    from penstock.client.raw.model import TopicPartition
+    from penstock.client.topic_partition import TopicPartition
     from penstock.diagnosis.replica_verify import Verdict
 
 _LINES_MAX = 20

@@ -13,9 +13,10 @@ from penstock.client.admin.cluster_info import ClusterInfo
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.link import Address, Link
-from penstock.client.raw.model import EARLIEST, LATEST, TopicPartition
+from penstock.client.raw.model import EARLIEST, LATEST
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.diagnosis.replica_compare import (
     Content,

@@ -10,7 +10,7 @@ from penstock.cli.command import Session
 from penstock.cli.errors import CommandError
 from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo
 from penstock.client.admin.cluster_look import _Own, _state
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 from penstock.wire.kafka.generated.describe_cluster import DescribeClusterBroker
 
 RETIRED = TopicPartition("orders", 7)

@@ -9,7 +9,7 @@ from penstock.cli.moves import Emptying, share_for
 from penstock.cli.topic_replicas import planned
 from penstock.cli.verify import _print as print_verdicts
 from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 from penstock.diagnosis.replica_verify import Verdict
 
 

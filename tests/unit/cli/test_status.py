@@ -7,7 +7,7 @@ import pytest
 from penstock.cli import status
 from penstock.cli.command import Session
 from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 
 SESSION = Session("scripted", json=True, debug=False)
 WHOLE = Replicas(1, (1, 2), (1, 2))

@@ -18,11 +18,12 @@ from penstock.services.topics.deletions import TopicReference
 
 
 @pytest.fixture
-def collecting() -> Iterator[None]:
+def collecting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    monkeypatch.setattr(module, "_WORTH_A_LOOK", 10**9)  # however much the tests of this process have made
     thresholds = gc.get_threshold()
     collector = Collector()
     collector.begin()
-    yield
+    yield collector
     collector.end()
     gc.set_threshold(*thresholds)
 
@@ -39,7 +40,7 @@ def is_walked(wanted: Any) -> bool:
     return any(one is wanted for one in gc.get_objects())
 
 
-def test_what_survives_a_full_collection_is_not_walked_again(collecting: None) -> None:
+def test_what_survives_a_full_collection_is_not_walked_again(collecting: Collector) -> None:
     kept: list[Any] = [[]]
     gc.collect(1)
     assert is_walked(kept), "it may be garbage soon"
@@ -48,7 +49,7 @@ def test_what_survives_a_full_collection_is_not_walked_again(collecting: None) -
 
 
 def test_circles_that_were_left_out_go_when_those_have_doubled(
-    monkeypatch: pytest.MonkeyPatch, collecting: None
+    monkeypatch: pytest.MonkeyPatch, collecting: Collector
 ) -> None:
     class Circle:
         def __init__(self) -> None:
@@ -60,8 +61,7 @@ def test_circles_that_were_left_out_go_when_those_have_doubled(
     del circle
     gc.collect()
     assert gone() is not None, "left out"
-    monkeypatch.setattr(module, "_WORTH_A_LOOK", 0)
-    monkeypatch.setattr(gc.callbacks[-1], "_walk_all_at", 0)
+    monkeypatch.setattr(collecting, "_walk_all_at", 0)
     gc.collect()
     gc.collect()
     assert gone() is None

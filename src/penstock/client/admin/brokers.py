@@ -17,8 +17,8 @@ from penstock.client.admin.retired_look import Retired, look_at_retired
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.link import Link
-from penstock.client.raw.model import TopicPartition
 from penstock.client.raw.options import RawOptions
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition_reassignments import (

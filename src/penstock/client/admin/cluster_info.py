@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
 
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 
 
 class BrokerState(StrEnum):

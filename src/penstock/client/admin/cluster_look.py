@@ -8,8 +8,8 @@ from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterI
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError, UnsupportedError
 from penstock.client.raw.link import Address, Link
-from penstock.client.raw.model import TopicPartition
 from penstock.client.raw.retry_budget import RetryBudget
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.wire.kafka.api_keys import ApiKey

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from penstock.client.admin.cluster_info import ClusterInfo
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.link import Link
-from penstock.client.raw.model import TopicPartition
 from penstock.client.raw.retry_budget import RetryBudget
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (

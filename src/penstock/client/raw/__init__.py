@@ -26,11 +26,11 @@ from penstock.client.raw.model import (
     OffsetAt,
     Retirement,
     TopicInfo,
-    TopicPartition,
 )
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.producing import RawProducer
 from penstock.client.raw.stamping import Delivery
+from penstock.client.topic_partition import TopicPartition
 
 __all__ = [
     "EARLIEST",

@@ -8,11 +8,12 @@ from typing import Self
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.epochs import epoch_ends, settled_end
 from penstock.client.raw.fetching import fetch, serves
-from penstock.client.raw.model import Fetched, OffsetAt, Retirement, TopicInfo, TopicPartition
+from penstock.client.raw.model import Fetched, OffsetAt, Retirement, TopicInfo
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.producing import RawProducer, produce_unanswered
 from penstock.client.raw.retired import retirements
+from penstock.client.topic_partition import TopicPartition
 from penstock.records.batch import Buffer
 
 _DEFAULTS = RawOptions()

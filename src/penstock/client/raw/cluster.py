@@ -24,9 +24,10 @@ from penstock.client.raw.errors import (
     UnknownTopicError,
 )
 from penstock.client.raw.link import Address, Link
-from penstock.client.raw.model import TopicInfo, TopicPartition
+from penstock.client.raw.model import TopicInfo
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.retry_budget import RetryBudget
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.metadata import (

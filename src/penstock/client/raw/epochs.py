@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
-from penstock.client.raw.model import LATEST, TopicPartition
+from penstock.client.raw.model import LATEST
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.retry_budget import RetryBudget
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (

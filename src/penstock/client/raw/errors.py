@@ -7,7 +7,7 @@
 import uuid
 from collections.abc import Iterable
 
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import PenstockError
 

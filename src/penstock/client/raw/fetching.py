@@ -22,8 +22,9 @@ from penstock.client.raw.errors import (
     TopicRecreatedError,
     UnsupportedError,
 )
-from penstock.client.raw.model import EARLIEST, LATEST, AbortedRange, Fetched, TopicPartition
+from penstock.client.raw.model import EARLIEST, LATEST, AbortedRange, Fetched
 from penstock.client.raw.offsets import list_offsets
+from penstock.client.topic_partition import TopicPartition
 from penstock.core import limits
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey

@@ -10,14 +10,6 @@ LATEST = -1
 MAX_TIMESTAMP = -3
 
 
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 class TopicInfo(NamedTuple):
     name: str
     topic_id: uuid.UUID | None  # None: the broker is too old to have them

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
-from penstock.client.raw.model import MAX_TIMESTAMP, OffsetAt, TopicPartition
+from penstock.client.raw.model import MAX_TIMESTAMP, OffsetAt
 from penstock.client.raw.retry_budget import RetryBudget
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (

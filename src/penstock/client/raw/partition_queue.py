@@ -8,8 +8,8 @@ sends again what failed, in the old order and under the old sequences. So the br
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.client.raw.model import TopicPartition
 from penstock.client.raw.stamping import Batch
+from penstock.client.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     import uuid

@@ -24,11 +24,11 @@ from penstock.client.raw.errors import (
     TopicRecreatedError,
 )
 from penstock.client.raw.link import Link
-from penstock.client.raw.model import TopicPartition
 from penstock.client.raw.partition_queue import PartitionQueue
 from penstock.client.raw.produce_request import TopicKey, request_parts, topic_key
 from penstock.client.raw.retry_budget import RetryBudget
 from penstock.client.raw.stamping import Batch, Delivery, Producer, checked, following, stamped_head
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import BatchHeader
 from penstock.wire.kafka.api_keys import ApiKey

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import ConnectionLostError, RawError, UnsupportedError
-from penstock.client.raw.model import Retirement, TopicPartition
+from penstock.client.raw.model import Retirement
 from penstock.client.raw.retry_budget import RetryBudget
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (

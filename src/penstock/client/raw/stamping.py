@@ -4,7 +4,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.client.raw.errors import BatchError
-from penstock.client.raw.model import TopicPartition
+from penstock.client.topic_partition import TopicPartition
 from penstock.core.crc32c import crc32c
 from penstock.records.batch import (
     ATTRIBUTES_POSITION,
