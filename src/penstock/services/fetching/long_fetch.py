@@ -116,27 +116,13 @@ class LongFetch(Fetch):
         """Not while it may look again: who has left everywhere would have to join everywhere."""
 
     def give_up(self) -> None:
-        self._given_up = True
+        super().give_up()
         self._give_back()
-        self._leave_all()
-
-    def _leave_all(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._service.waiting -= 1
-            self._service.in_turns(self._leaving())
-
-    def _leaving(self) -> Iterator[None]:
-        while self._joined:
-            for partition in self._joined[-TURN_ITEMS_MAX:]:
-                partition.limits.leave(self._reads.reader, self)
-            del self._joined[-TURN_ITEMS_MAX:]
-            yield
 
     def _answer(self, topics: list[TopicAnswer]) -> None:
         self._is_answering = True
-        self._leave_all()
+        if self._end_wait():
+            self._service.in_turns(self._leaving())
         self._service.in_turns(self._answering(topics))
 
     def _answering(self, topics: list[TopicAnswer]) -> Iterator[None]:
