@@ -44,6 +44,8 @@ OWED_TOO_MUCH_SECONDS_MAX = 20.0
 # What a fetch that waits counts as, at least: taken apart it takes a kilobyte and more, and every record written to its
 # partitions looks at it.
 FETCH_HELD_BYTES_MIN = 1024
+# And for each partition of its session, which its request need not name.
+FETCH_HELD_PARTITION_BYTES = 70
 # An answer that is not there yet counts as so much of that: nobody knows what it will be when its request is taken.
 ANSWER_ASSUMED_BYTES = 4096
 # Smaller slices of files are read when they have to wait; larger ones go from the page cache to the socket.

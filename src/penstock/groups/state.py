@@ -23,10 +23,11 @@ from penstock.groups.records.offset_value import NO_TOPIC_ID, CommittedOffset, d
 
 
 class CoordinatorState:
-    __slots__ = ("groups", "offsets", "size_bytes")
+    __slots__ = ("groups", "offsets", "size_bytes", "subjects_bytes")
 
     def __init__(self) -> None:
         self.size_bytes = 0  # about what groups take, with their offsets and without their members
+        self.subjects_bytes = 0  # about what their members take
         self.groups: dict[str, ClassicGroup] = {}
         self.offsets: dict[str, OffsetTable] = {}
 
@@ -39,8 +40,9 @@ class CoordinatorState:
         return group
 
     def _add(self, group: ClassicGroup) -> ClassicGroup:
-        if group.id not in self.groups:
-            self.size_bytes += GROUP_BYTES + len(group.id)
+        self._remove(group.id)
+        self.size_bytes += GROUP_BYTES + len(group.id)
+        self.subjects_bytes += group.size_bytes
         self.groups[group.id] = group
         return group
 
@@ -48,6 +50,7 @@ class CoordinatorState:
         group = self.groups.pop(group_id, None)
         if group is not None:
             self.size_bytes -= GROUP_BYTES + len(group_id)
+            self.subjects_bytes -= group.size_bytes
         return group
 
     def offsets_of(self, group_id: str) -> OffsetTable:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from struct import Struct
 
 from penstock.core.clock import stopwatch
-from penstock.core.errors import ApiError, ProtocolError, StorageError
+from penstock.core.errors import ApiError, ClientGoneError, ProtocolError, StorageError
 from penstock.core.limits import (
     ANSWER_ASSUMED_BYTES,
     ANSWER_GATHERED_BYTES_MAX,
@@ -159,6 +159,8 @@ class KafkaConnection(Stream):
         parts: Outcome = None
         try:
             parts = await work or []  # no answer (acks=0) leaves no gap in the row
+        except ClientGoneError:
+            parts = []  # nobody reads an answer; what it sent behind the request is taken, as with acks=0
         except ProtocolError as error:
             logger.info("closing the connection of %s: %s", self.peer, error)
             self.close()

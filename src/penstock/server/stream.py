@@ -194,9 +194,10 @@ class Stream(asyncio.BufferedProtocol):
     def unwatched_fd(self) -> int:
         """Of the socket, where nobody would see that its client has left; else -1.
 
-        Not while a producer is only kept waiting: what it sent before it left, as with acks=0, is taken first.
+        Not while a producer is only kept waiting, nor while more has come behind what is worked on: what was sent
+        before it left, as with acks=0, is taken first.
         """
-        works_on = self._busy and not self._keeps_frame
+        works_on = self._busy and not self._keeps_frame and self._start == self._end
         waits = self._queued and not self.session.produces
         if self._transport is None or self._reading or not (works_on or waits or not self._may_take_more()):
             return -1

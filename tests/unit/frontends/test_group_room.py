@@ -1,14 +1,18 @@
 """Groups, members and offsets that a broker has no room for: what is new is refused, what is there goes on."""
 
+import random
+from typing import Any
+
 import pytest
 from tests.unit.frontends.group_requests import active, commit, fetch, join, machine, prepared, stable, sync
 from tests.unit.frontends.in_memory import Asked
 
 from penstock.core.error_codes import ErrorCode as E
 from penstock.core.limits import GROUP_BYTES, GROUP_OFFSET_BYTES
+from penstock.groups.offsets.table import offset_bytes
 from penstock.services.coordinator import group_room
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import delete_groups, offset_delete
+from penstock.wire.kafka.generated import delete_groups, join_group, leave_group, offset_delete
 
 
 def fill(asked: Asked, monkeypatch: pytest.MonkeyPatch, reserve_bytes: int = 0) -> None:
@@ -71,6 +75,65 @@ async def test_what_goes_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
         request = offset_delete.OffsetDeleteRequest(group_id="g", topics=[topic])
         assert (await asked.ask(ApiKey.OFFSET_DELETE, request, 0)).error_code == 0
         assert runtime.size_bytes == 0
+
+
+async def test_those_that_are_to_become_members_go_with_their_group() -> None:
+    async with machine().broker() as asked:
+        await prepared(asked)
+        for number in range(3):
+            assert (await pending(asked, "g")).error_code == E.MEMBER_ID_REQUIRED, number
+        assert asked.services.coordinator.subjects_bytes > 0
+        assert await delete(asked, "g") == 0
+        assert asked.services.coordinator.size_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+async def test_what_is_counted_is_what_is_there_after_every_step(seed: int) -> None:
+    rng = random.Random(seed)
+    async with machine().broker() as asked:
+        await prepared(asked)
+        members: dict[str, str] = {}
+        for _ in range(60):
+            group = rng.choice("gh")
+            match rng.randrange(5):
+                case 0:
+                    await pending(asked, group)
+                case 1 if group not in members:
+                    members[group] = (await join(asked, group_id=group)).member_id
+                case 2 if group in members:
+                    leaver = leave_group.MemberIdentity(member_id=members.pop(group))
+                    left = leave_group.LeaveGroupRequest(group_id=group, members=[leaver])
+                    assert (await asked.ask(ApiKey.LEAVE_GROUP, left, 5)).error_code == 0
+                case 3:
+                    await commit(
+                        asked, group_id=group, partition=rng.randrange(2), metadata="x" * rng.randrange(9)
+                    )
+                case 4:
+                    await delete(asked, group)
+            check_counters(asked)
+
+
+def check_counters(asked: Asked) -> None:
+    for shard in asked.services.coordinator.shards():
+        state = shard.state
+        assert state.subjects_bytes == sum(group.size_bytes for group in state.groups.values())
+        offsets = sum(offset_bytes(v.metadata) for table in state.offsets.values() for _, _, v in table.all())
+        assert state.size_bytes == offsets + sum(GROUP_BYTES + len(name) for name in state.groups)
+
+
+async def pending(asked: Asked, group_id: str) -> Any:
+    """It is given an id, and does not come back with it."""
+    protocols = [join_group.JoinGroupRequestProtocol(name="range", metadata=b"")]
+    request = join_group.JoinGroupRequest(
+        group_id=group_id, session_timeout_ms=30_000, protocol_type="consumer", protocols=protocols
+    )
+    return await asked.ask(ApiKey.JOIN_GROUP, request, 5)
+
+
+async def delete(asked: Asked, group_id: str) -> int:
+    request = delete_groups.DeleteGroupsRequest(groups_names=[group_id])
+    code: int = (await asked.ask(ApiKey.DELETE_GROUPS, request, 2)).results[0].error_code
+    return code
 
 
 async def test_members_count_as_long_as_they_stay() -> None:

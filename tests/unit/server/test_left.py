@@ -8,6 +8,7 @@ import pytest
 import uvloop
 from tests.unit.server.unlistened import connections, real_listener
 
+from penstock.core.errors import ClientGoneError
 from penstock.core.limits import REQUESTS_HELD_BYTES_MAX
 from penstock.server import connections as module
 from penstock.server.connections import Connections
@@ -27,6 +28,7 @@ class Server:
         self.came = asyncio.Event()
         self.left = asyncio.Event()
         self.done = asyncio.Event()
+        self.is_gone = False  # the client, as far as whoever works for it has seen
 
     def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
         self.seen.append(frame[1])
@@ -39,6 +41,8 @@ class Server:
 
     async def _worked_on(self) -> list[Part]:
         await self.done.wait()
+        if self.is_gone:
+            raise ClientGoneError("the client has left")
         return [b"answer"]
 
     def admit(self, api_key: int, size_bytes: int) -> None: ...
@@ -118,6 +122,27 @@ def test_what_a_producer_sent_before_it_left_is_taken(monkeypatch: pytest.Monkey
         server.done.set()
         await asyncio.wait_for(server.came.wait(), SOON_SECONDS)
         assert server.seen == [ApiKey.PRODUCE] * 2
+
+    told(story)
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["worked on to the end", "dropped"])
+def test_what_was_sent_behind_a_request_that_is_worked_on_is_taken(
+    is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be a Produce with acks=0: the client has no reason to wait for anything."""
+
+    async def story(server: Server, host: Connections, writer: asyncio.StreamWriter) -> None:
+        writer.write(request(ApiKey.LIST_OFFSETS) + request(ApiKey.PRODUCE))
+        await server.came.wait()
+        writer.close()
+        await writer.wait_closed()
+        await sweeps(host, 2, monkeypatch)
+        server.came.clear()
+        server.is_gone = is_gone
+        server.done.set()
+        await asyncio.wait_for(server.came.wait(), SOON_SECONDS)
+        assert server.seen == [ApiKey.LIST_OFFSETS, ApiKey.PRODUCE]
 
     told(story)
 

@@ -61,6 +61,7 @@ class KafkaDispatcher:
         self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
         self._large = Places(1)
+        self._large_of_brokers = Places(1)  # they must not wait for clients
         self._kept = KeptRequests()
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
@@ -88,12 +89,15 @@ class KafkaDispatcher:
         if api_key == 1:
             if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
                 raise self._not_served(connection, frame, position, api_key, version)
+            behind_id = position
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             if size > LARGE_REQUEST_BYTES:
+                client_id = _client_id(frame, behind_id)
                 data = memoryview(bytes(frame))  # the buffer is free, however long this takes
                 self._kept.admit(connection.peer, size)
-                work = self._fetch_at_leisure(connection, data, position, version, correlation_id)
+                place = self._large_place(connection, client_id)
+                work = self._fetch_at_leisure(connection, data, position, version, correlation_id, place)
                 connection.run(self._kept.until_done(connection.peer, size, work), size)
                 return None
             return self._hot.fetch(connection, frame, position, version, correlation_id)
@@ -181,7 +185,7 @@ class KafkaDispatcher:
         """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
         services = self._services
         entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
-        place = self._large_place(connection, call)
+        place = self._large_place(connection, call.client_id)
         request = await self._taken_apart(api, data, position, call.version, entries_max, place)
         if api.forwarded and not services.controller_client.is_here:
             return await _forwarded(services, api, request, call, correlation_id)
@@ -198,9 +202,15 @@ class KafkaDispatcher:
             return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
 
     async def _fetch_at_leisure(
-        self, connection: Any, frame: memoryview, position: int, version: int, correlation_id: int
+        self,
+        connection: Any,
+        frame: memoryview,
+        position: int,
+        version: int,
+        correlation_id: int,
+        place: Place,
     ) -> list[object] | Callable[[Any], None]:
-        async with Place(self._large, connection.peer, 0, connection.has_left):
+        async with place:
             return await self._hot.fetch_large(
                 connection, frame, position, version, correlation_id, self._in_thread
             )
@@ -215,24 +225,26 @@ class KafkaDispatcher:
         correlation_id: int,
     ) -> list[object]:
         """A list whose entries are answered apart: some at a time, and few such requests at once."""
-        places = self._portioned_of_brokers if self._is_broker(call) else self._portioned
-        large = self._large_place(connection, call)
+        places = self._portioned_of_brokers if self._broker(call.client_id) else self._portioned
+        large = self._large_place(connection, call.client_id)
         async with Place(places, connection.peer, len(data), connection.has_left) as place:
             request = await self._taken_apart(api, data, position, call.version, REQUEST_ENTRIES_MAX, large)
             response = await in_portions(api, self._services, request, call, self._in_thread, place)
             return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
 
-    def _large_place(self, connection: Any, call: Call) -> Place:
-        asker = call.client_id if call.client_id and self._is_broker(call) else connection.peer
-        return Place(self._large, asker, 0, connection.has_left)
+    def _large_place(self, connection: Any, client_id: str | None) -> Place:
+        node = self._broker(client_id)
+        if not node:
+            return Place(self._large, connection.peer, 0, connection.has_left)
+        # Several may run at one address. Not by the whole client id: whoever makes it up would have endless turns.
+        return Place(self._large_of_brokers, f"{connection.peer} {node}", 0, connection.has_left)
 
-    def _is_broker(self, call: Call) -> bool:
-        """Or says so: then it has to share what is for brokers, address by address, and gains nothing by it."""
-        client_id = call.client_id or ""
-        if not client_id.startswith(CLIENT_ID_PREFIX):
-            return False
+    def _broker(self, client_id: str | None) -> str:
+        """Its node id; empty: it is none. Or says so: then it shares what is for brokers and gains nothing by it."""
+        if client_id is None or not client_id.startswith(CLIENT_ID_PREFIX):
+            return ""
         node = client_id[len(CLIENT_ID_PREFIX) :].partition("-")[0]
-        return any(str(broker) == node for broker in self._services.image.brokers)
+        return node if any(str(broker) == node for broker in self._services.image.brokers) else ""
 
     async def _awaited(
         self, connection: Any, api: Api, correlation_id: int, version: int, answer: Awaitable[Any]

@@ -53,6 +53,7 @@ class Asker(Protocol):
 
     def defer(self, abandoned: Callable[[], None] | None = None, held_bytes: int = 0) -> Reply: ...
     def run(self, work: object, held_bytes: int = 0) -> None: ...
+    def abort(self) -> None: ...
 
 
 class HotPath:
@@ -306,7 +307,7 @@ class HotPath:
             give_up = self._fetch.fetch(request, version, outcome.answered)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
-        return outcome.result(give_up, len(frame))
+        return outcome.result(give_up, len(frame), request.session_id)
 
     async def fetch_large(
         self,

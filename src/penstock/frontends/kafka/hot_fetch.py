@@ -1,12 +1,13 @@
 """Answers to Fetch: those that come before or after the request was taken care of, and those that refuse all of it."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import FETCH_HELD_BYTES_MIN, SLICE_BYTES_MIN
+from penstock.core.limits import FETCH_HELD_BYTES_MIN, FETCH_HELD_PARTITION_BYTES, SLICE_BYTES_MIN
 from penstock.services.fetching.answers import distinct
 from penstock.services.fetching.long_fetch import is_long
 from penstock.services.fetching.service import FetchService
@@ -16,6 +17,9 @@ from penstock.wire.kafka.leaders import NodeEndpoint
 
 if TYPE_CHECKING:
     from penstock.frontends.kafka.hot import Asker, Reply
+
+
+logger = logging.getLogger(__name__)
 
 
 class FetchOutcome:
@@ -50,16 +54,23 @@ class FetchOutcome:
 
     def _send_encoded(self, reply: "Reply", slices: int, encoded: asyncio.Future[list[object]]) -> None:
         self._service.lend(-slices)
-        if not encoded.cancelled():
+        if encoded.cancelled():
+            return
+        if (error := encoded.exception()) is not None:
+            # A bug of ours; without this answer none of those behind it would ever go.
+            logger.error("an answer to %s cannot be encoded", self._asker.session.peer, exc_info=error)
+            self._asker.abort()
+        else:
             reply.send(encoded.result())
 
     def _endpoint(self, broker: int) -> NodeEndpoint | None:
         """Asked only where another broker leads, which is rare."""
         return self._service.hints.endpoint_of(self._asker.session.listener)(broker)
 
-    def result(self, give_up: Callable[[], None], request_bytes: int) -> list[object] | None:
+    def result(self, give_up: Callable[[], None], request_bytes: int, session_id: int) -> list[object] | None:
         if self._parts is None:
-            self._reply = self._asker.defer(give_up, max(request_bytes, FETCH_HELD_BYTES_MIN))
+            of_session = self._service.sessions.partitions_of(session_id) * FETCH_HELD_PARTITION_BYTES
+            self._reply = self._asker.defer(give_up, max(request_bytes, of_session, FETCH_HELD_BYTES_MIN))
         return self._parts
 
     def result_behind(self, give_up: Callable[[], None]) -> "list[object] | Callable[[Reply], None]":

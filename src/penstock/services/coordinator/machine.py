@@ -31,6 +31,9 @@ class Subject(Protocol):
 
 
 class Machine(Protocol[SettingsT_contra]):
+    subjects_bytes: (
+        int  # what those that it holds take together; the shard adds what decisions change of them
+    )
     size_bytes: int  # about what the rest takes in memory
 
     def apply(

@@ -132,12 +132,12 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
     @property
     def subjects_bytes(self) -> int:
         """Of `size_bytes`, what comes and goes with those who take part."""
-        return sum(shard.subjects_bytes for shard in self._shards.values())
+        return sum(shard.state.subjects_bytes for shard in self._shards.values())
 
     @property
     def size_bytes(self) -> int:
         """About what all that is coordinated here takes in memory."""
-        return sum(shard.state.size_bytes + shard.subjects_bytes for shard in self._shards.values())
+        return sum(shard.state.size_bytes + shard.state.subjects_bytes for shard in self._shards.values())
 
     def role_changed(self, partition: Partition) -> None:
         """This broker began or ceased to lead a partition; who coordinates what is in it is decided by that alone."""

@@ -77,7 +77,6 @@ class Shard(Generic[MachineT, SettingsT]):
         self.settings = settings
         self.status = Status.LOADING
         self.state = kind.machine()
-        self.subjects_bytes = 0
         self._loop = loop
         self._clock = clock
         self._builder: BatchBuilder | None = None
@@ -109,7 +108,7 @@ class Shard(Generic[MachineT, SettingsT]):
         try:
             before = subject.size_bytes
             decision = rule()
-            self.subjects_bytes += subject.size_bytes - before
+            self.state.subjects_bytes += subject.size_bytes - before
             for key, value in decision.records:
                 self.append_applied(key, value, self._clock.now_ms())
             for waiting, reply in decision.replies:
@@ -254,7 +253,6 @@ class Shard(Generic[MachineT, SettingsT]):
         self.status = Status.ACTIVE
         self._failure = ""
         state, now = self.state, self.now()
-        self.subjects_bytes = sum(subject.size_bytes for subject in state.subjects())
         for subject in list(state.subjects()):
             self.decide(subject, partial(state.begin, subject, self.settings, now))
 
@@ -294,7 +292,6 @@ class Shard(Generic[MachineT, SettingsT]):
         self._under_way.clear()
         self._builder = self._gathering = self._transaction = None
         self.state = self._kind.machine()
-        self.subjects_bytes = 0
         for later in waiting:
             later.refuse(ErrorCode.NOT_COORDINATOR)
         self._went_offline()

@@ -33,7 +33,15 @@ def is_long(topics: _Topics[Any]) -> bool:
 
 
 class LongFetch(Fetch):
-    __slots__ = ("_added_bytes", "_is_answering", "_is_joined", "_is_last", "_is_looking", "_lent")
+    __slots__ = (
+        "_added_bytes",
+        "_is_answering",
+        "_is_joined",
+        "_is_last",
+        "_is_looking",
+        "_lent",
+        "_portion_max",
+    )
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -43,6 +51,9 @@ class LongFetch(Fetch):
         self._is_last = False  # it is out of time
         self._is_looking = False  # or joins
         self._lent = 0  # large slices of what was read
+        # What producers wait for (acks=all) must not take a hundred turns between its commit and the answer.
+        is_follower = isinstance(self._reads, FollowerFetch)
+        self._portion_max = FETCH_PARTITIONS_AT_ONCE if is_follower else TURN_ITEMS_MAX
 
     def attempt(self, *, last: bool = False) -> None:
         self._is_last |= last
@@ -56,7 +67,7 @@ class LongFetch(Fetch):
         found: list[TopicAnswer] = []
         cold: list[Cold] = []
         total, small, urgent, in_doubt = 0, 0, False, False
-        for portion in _portions(self._topics):
+        for portion in _portions(self._topics, self._portion_max):
             # Others have read meanwhile, too.
             size_max, slices_max, small_max = self._service.budget(self._request)
             slices_max = min(slices_max, FETCH_SLICES_MAX - self._lent)
@@ -90,7 +101,7 @@ class LongFetch(Fetch):
 
     def _join_all(self) -> Iterator[None]:
         known = set(self._joined)
-        for portion in _portions(self._topics):
+        for portion in _portions(self._topics, self._portion_max):
             for topic, wanted in portion:
                 for one in wanted:
                     try:
@@ -116,32 +127,18 @@ class LongFetch(Fetch):
         """Not while it may look again: who has left everywhere would have to join everywhere."""
 
     def give_up(self) -> None:
-        self._given_up = True
+        super().give_up()
         self._give_back()
-        self._leave_all()
-
-    def _leave_all(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._service.waiting -= 1
-            self._service.in_turns(self._leaving())
-
-    def _leaving(self) -> Iterator[None]:
-        while self._joined:
-            for partition in self._joined[-TURN_ITEMS_MAX:]:
-                partition.limits.leave(self._reads.reader, self)
-            del self._joined[-TURN_ITEMS_MAX:]
-            yield
 
     def _answer(self, topics: list[TopicAnswer]) -> None:
         self._is_answering = True
-        self._leave_all()
+        if self._end_wait():
+            self._service.in_turns(self._leaving())
         self._service.in_turns(self._answering(topics))
 
     def _answering(self, topics: list[TopicAnswer]) -> Iterator[None]:
         told: list[TopicAnswer] = []
-        for portion in _portions(topics):
+        for portion in _portions(topics, self._portion_max):
             if isinstance(self._reads, FollowerFetch):
                 self._reads.sent(portion, self._find)
             if self._session is not None:
@@ -166,16 +163,16 @@ class LongFetch(Fetch):
         self._lend(-self._lent)
 
 
-def _portions(topics: _Topics[_Entry]) -> Iterator[_Topics[_Entry]]:
-    """A hundred entries or so at a time."""
+def _portions(topics: _Topics[_Entry], portion_max: int) -> Iterator[_Topics[_Entry]]:
+    """So many entries or so at a time."""
     portion: _Topics[_Entry] = []
     size = 0
     for topic, entries in topics:
-        for start in range(0, len(entries) or 1, TURN_ITEMS_MAX):
-            piece = entries[start : start + TURN_ITEMS_MAX]
+        for start in range(0, len(entries) or 1, portion_max):
+            piece = entries[start : start + portion_max]
             portion.append((topic, piece))
             size += len(piece) + 1
-            if size >= TURN_ITEMS_MAX:
+            if size >= portion_max:
                 yield portion
                 portion, size = [], 0
     if portion:

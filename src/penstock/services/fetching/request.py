@@ -1,6 +1,6 @@
 """One fetch request on its way: it reads what there is, and answers, waits, or has the disk read first."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -252,7 +252,7 @@ class Fetch:
         return min(self._request.max_wait_ms / 1000, bounds.FETCH_WAIT_SECONDS_MAX)
 
     def _expired(self) -> None:
-        self.attempt(last=True)
+        self._service.wake(self, last=True)  # in its turn: the time of many may end at the same moment
 
     def advanced(self, added_bytes: int) -> None:
         self._missing_bytes -= added_bytes
@@ -264,18 +264,31 @@ class Fetch:
         return self._timer is not None
 
     def give_up(self) -> None:
-        """Nobody is there to be answered any more."""
+        """Nobody is there to be answered any more. Many may be given up at the same moment."""
         self._given_up = True
-        self._leave()
+        if self._end_wait():
+            self._service.in_turns(self._leaving())
 
     def _leave(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-            self._service.waiting -= 1
+        if self._end_wait():
             for partition in self._joined:
                 partition.limits.leave(self._reads.reader, self)
             self._joined.clear()
+
+    def _end_wait(self) -> bool:
+        if self._timer is None:
+            return False
+        self._timer.cancel()
+        self._timer = None
+        self._service.waiting -= 1
+        return True
+
+    def _leaving(self) -> Iterator[None]:
+        while self._joined:
+            for partition in self._joined[-bounds.TURN_ITEMS_MAX :]:
+                partition.limits.leave(self._reads.reader, self)
+            del self._joined[-bounds.TURN_ITEMS_MAX :]
+            yield
 
     def _answer(self, topics: list[TopicAnswer]) -> None:
         if isinstance(self._reads, FollowerFetch):

@@ -10,7 +10,7 @@ OFFSET_NOT_AVAILABLE: clients then turn to the leader, and their place is not in
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from penstock.services.fetching.replica_selector import RackAwareSelector
 from penstock.services.fetching.request import Answered, Fetch
 from penstock.services.fetching.sessions import FINAL_EPOCH, NO_SESSION, FetchSessions, Remembered
 from penstock.services.leader_hints import LeaderHints
+from penstock.services.turns import Turns
 from penstock.services.waking import Waking
 from penstock.wire.kafka.fetch import TOPIC_IDS_SINCE, FetchRequest
 from penstock.wire.kafka.leaders import Leader
@@ -70,6 +71,7 @@ class FetchService:
         self.selector = selector
         self.waiting = 0
         self.wake = Waking(loop).wake
+        self.in_turns = Turns(loop).take
 
     def fetch(
         self,
@@ -143,15 +145,6 @@ class FetchService:
 
     def in_thread(self, work: Callable[[], _Made], done: Callable[[asyncio.Future[_Made]], None]) -> None:
         self._loop.run_in_executor(self._executor, work).add_done_callback(done)
-
-    def in_turns(self, steps: Iterator[None]) -> None:
-        """Each of them in a turn of the loop, the first one in the next."""
-        self._loop.call_soon(self._step, steps)
-
-    def _step(self, steps: Iterator[None]) -> None:
-        for _ in steps:
-            self.in_turns(steps)
-            return
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, callback)

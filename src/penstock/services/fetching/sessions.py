@@ -113,6 +113,15 @@ class FetchSession:
         return cached is not None and answer.high_watermark > cached.high_watermark
 
 
+def _changes_too_much(request: FetchRequest, remembered: Remembered) -> bool:
+    left = FETCH_SESSION_CHANGES_MAX - len(remembered)
+    for _, numbers in request.forgotten:
+        if left < 0:
+            break
+        left -= max(len(numbers), 1)
+    return left < 0
+
+
 class FetchSessions:
     def __init__(self, slots_max: int, rng: random.Random) -> None:
         self._slots_max = slots_max
@@ -123,6 +132,11 @@ class FetchSessions:
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def partitions_of(self, session_id: int) -> int:
+        """How many it covers; none where there is no such session."""
+        session = self._sessions.get(session_id)
+        return 0 if session is None else len(session.partitions)
 
     def find(
         self, request: FetchRequest, now: float, *, by_id: bool, remembered: Remembered | None = None
@@ -145,7 +159,7 @@ class FetchSessions:
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if remembered is not None and len(remembered) > FETCH_SESSION_CHANGES_MAX:
+        if remembered is not None and _changes_too_much(request, remembered):
             self._drop(session.id)  # the client starts over, with a full fetch
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         partitions_before = len(session.partitions)

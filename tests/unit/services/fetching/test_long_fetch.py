@@ -256,4 +256,14 @@ async def test_a_session_is_not_changed_by_more_than_can_be_taken_in_at_once(
             found(a_request(b"orders", b"other", session=(session.id, 2)))
         assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         assert len(sessions) == 0
-        assert found(a_request(b"orders", b"other", session=(session.id, 0))) is not None
+        session = found(a_request(b"orders", b"other", session=(session.id, 0)))
+        assert session is not None
+        for epoch, more in enumerate((0, 1), start=1):
+            forgotten = [(b"nobody", list(range(PARTITIONS - 1))), *[(b"other", [1])] * (1 + more)]
+            request = a_request(session=(session.id, epoch))._replace(forgotten=forgotten)
+            if not more:
+                assert found(request) is session
+            else:
+                with pytest.raises(ApiError):
+                    found(request)
+        assert len(sessions) == 0
