@@ -70,7 +70,8 @@ class GroupOffsetService:
                 if metadata and not self._takes_metadata(metadata):
                     codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
                     continue
-                known = offsets.get(topic, partition)
+                committed = offsets.topics.get(topic)
+                known = None if committed is None else committed.get(partition)
                 if known is None or metadata or known.metadata:
                     growth = offset_bytes(metadata or "") - (offset_bytes(known.metadata) if known else 0)
                     left_bytes = self._room.left_bytes if left_bytes is None else left_bytes
@@ -82,7 +83,10 @@ class GroupOffsetService:
                 value = CommittedOffset(offset, leader_epoch, metadata or "", now_ms, expires_ms, topic_id)
                 # Encoded first: what cannot be stored must not be in memory either.
                 key, encoded = encode_offset_key(group_id, topic, partition), encode_offset_value(value)
-                offsets.set(topic, partition, value)
+                if committed is None:
+                    offsets.set(topic, partition, value)
+                else:
+                    committed[partition] = value
                 shard.append_applied(key, encoded, now_ms)
                 codes.append(_NONE)
         except Exception as error:
