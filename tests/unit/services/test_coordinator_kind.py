@@ -35,6 +35,7 @@ class Account:
 @dataclass
 class Accounts:
     size_bytes: int = 0
+    subjects_bytes: int = 0
     known: dict[str, Account] = field(default_factory=dict)
     pending: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     heard: list[str] = field(default_factory=list)
