@@ -59,9 +59,8 @@ class Outlook:
     moving: int = 0  # partitions whose replicas are on their way
     waiting: int = 0  # those that will be, when these are done
     stopped: str = ""  # why nothing more is begun; empty while all is well
-    stranded: int = (
-        0  # partitions that keep a replica on a broker that is lost or leaves: nobody else can take it
-    )
+    # Partitions that keep a replica on a broker that is lost or leaves: nobody else can take it.
+    stranded: int = 0
 
     @property
     def trouble(self) -> str:

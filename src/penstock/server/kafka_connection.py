@@ -51,9 +51,8 @@ class KafkaConnection(Stream):
         super().__init__(loop, host, listener)
         self._dispatcher = dispatcher
         self._owed: deque[Reply] = deque()
-        self._held_bytes = (
-            0  # of the requests behind `_owed` that are kept while they wait, and of answers there
-        )
+        # Of the requests behind `_owed` that are kept while they wait, and of answers there.
+        self._held_bytes = 0
         self._held_slices = self._held_answers_bytes = 0  # of files in those answers, and what is in memory
         self._ready: list[Part] = []
         self._flush_soon = False

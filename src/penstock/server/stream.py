@@ -49,9 +49,8 @@ class Stream(asyncio.BufferedProtocol):
         self._queued = False  # waits for its turn: nothing is read meanwhile
         self._reading = True
         self._in_conversation = False  # small requests, as opposed to bulk
-        self._lent = (
-            0  # slices of files in answers that have not gone: counted for all connections together, too
-        )
+        # Slices of files in answers that have not gone: counted for all connections together, too.
+        self._lent = 0
         self._kept_bytes = 0  # of answers in memory, as they were counted last
         self._turn_bytes = 0  # received since it last gave way to others
         self.last_active = loop.time()  # when it last sent something, or had its turn

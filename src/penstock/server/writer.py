@@ -153,9 +153,8 @@ class SocketWriter:
         self._fd = fd
         self._drained = drained
         self._queue: deque[Part] = deque()  # what the socket did not take yet
-        self._own: socket.socket | None = (
-            None  # a second handle: the loop refuses to watch the transport's own
-        )
+        # A second handle: the loop refuses to watch the transport's own.
+        self._own: socket.socket | None = None
         self.unsent_bytes = self.unsent_slices = self.kept_bytes = self.sent_bytes = 0
 
     def resume(self) -> None:

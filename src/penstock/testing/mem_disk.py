@@ -46,9 +46,8 @@ class Inode:
         self.safe = bytearray()
         self.unsynced: list[Change] = []
         self.cold: dict[int, bool] = {}
-        self.errors = (
-            0  # syncs and write-backs that failed: each is told once to whoever had the file open then
-        )
+        # Syncs and write-backs that failed: each is told once to whoever had the file open then.
+        self.errors = 0
 
     def change(self, change: Change) -> None:
         apply_change(self.content, change)

@@ -52,9 +52,8 @@ class Unfinished:
             Where, int
         ] = {}  # the same, until the next messages come: what was asked for again
         self._reached: dict[Where, int] = {}  # the next offset of what is finished, or where a seek went to
-        self.promised = (
-            0  # at-most-once: up to there they are committed, where that is not done as they are taken
-        )
+        # At-most-once: up to there they are committed, where that is not done as they are taken.
+        self.promised = 0
         self.took: object = None  # the inbox that the last refill emptied
         self._sought: set[Where] = set()  # a seek came behind those of their messages that are here
 

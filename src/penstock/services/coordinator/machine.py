@@ -31,9 +31,8 @@ class Subject(Protocol):
 
 
 class Machine(Protocol[SettingsT_contra]):
-    subjects_bytes: (
-        int  # what those that it holds take together; the shard adds what decisions change of them
-    )
+    # What those that it holds take together; the shard adds what decisions change of them.
+    subjects_bytes: int
     size_bytes: int  # about what the rest takes in memory
 
     def apply(
