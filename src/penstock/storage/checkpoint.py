@@ -51,9 +51,6 @@ class RecoveryPoint(NamedTuple):
     producers: int  # 0: no snapshot was needed
     epoch: int  # the latest that wrote anything below; -1: none, so no epoch file was needed
     owner: str = ""  # whose log it is of, see `owner_of`; earlier versions did not say
-    # (base offset, size) of each segment before that one. None: by an earlier version, which did not write down where
-    # the log starts before retention took files, either.
-    sealed: tuple[tuple[int, int], ...] | None = None
 
     def dump(self) -> bytes:
         body = json.dumps({"version": _POINT_VERSION, **self._asdict()}).encode()
@@ -67,11 +64,8 @@ class RecoveryPoint(NamedTuple):
                 raise ValueError("wrong checksum")
             fields = json.loads(body)
             check_version("the recovery point", int(fields.get("version", 0)), _POINT_VERSION)
-            numbers = {name: int(fields[name]) for name in cls._fields if name not in ("owner", "sealed")}
-            sealed = fields.get("sealed")
-            if sealed is not None:
-                sealed = tuple((int(base), int(size)) for base, size in sealed)
-            return cls(**numbers, owner=str(fields.get("owner", "")), sealed=sealed)
+            numbers = {name: int(fields[name]) for name in cls._fields if name != "owner"}
+            return cls(**numbers, owner=str(fields.get("owner", "")))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"unreadable recovery point: {error}") from error
 
@@ -142,7 +136,6 @@ class Checkpoint(NamedTuple):
             producers=len(producers),
             epoch=log.epochs.latest,
             owner=log.owner,
-            sealed=tuple((segment.base_offset, segment.size) for segment in log.segments[:-1]),
         )
         unsaved = [
             (segment.stem, rest)

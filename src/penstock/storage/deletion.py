@@ -2,15 +2,13 @@
 
 Records go in two ways. DeleteRecords moves the log's start to any offset; that must be durable before it is
 answered, so the offset becomes the name of an empty file: atomic, cheap, and several threads cannot undo each other.
-Retention takes whole segments, from the oldest on, and writes down in the same way where the log starts then: what is
-missing in front of that has been taken by somebody else (`storage.holes`).
+Retention takes whole segments; the log then starts with the first that is left, so their names must go in order.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.core.errors import DiskFullError
 from penstock.core.files import Files
 from penstock.core.lease import Lease
 from penstock.storage.layout import START, parse_segment_name, segment_name
@@ -38,8 +36,6 @@ class Deletion:
     files: Files
     directory: Path
     segments: list[Segment]
-    start_offset: int | None = None  # of the log without them; None: others have taken their place in it
-    start_is_marked: bool = True  # else a checkpoint is due
     hidden: list[Segment] = field(default_factory=list)  # those of them that are, durably
 
     @property
@@ -49,15 +45,9 @@ class Deletion:
     def hide(self, lease: Lease | None = None) -> bool:
         """Rename the files, oldest first and each durably: a power cut must not leave a hole in the row.
 
-        Renaming takes no space, so it works on a full disk, where it is needed most; where the log starts is then told
-        by the new names, and in time by a checkpoint. Whoever waits to remove the whole log does not wait for each of
-        many segments: False, then.
+        This takes no space, so it works on a full disk, where it is needed most. Whoever waits to remove the whole log
+        does not wait for each of many segments: False, then.
         """
-        if self.start_offset is not None:
-            try:
-                StartJob(self.files, self.directory, self.start_offset).run()
-            except DiskFullError:
-                self.start_is_marked = False
         for segment in self.segments:
             if lease is not None and lease.ended:
                 return False

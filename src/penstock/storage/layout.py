@@ -6,7 +6,7 @@
     00000000000000000000.index      sparse: relative offset -> position of a batch
     00000000000000000000.timeindex  the same entries: largest timestamp so far
     00000000000000000000.snapshot   producer state up to that offset
-    00000000000000000000.start      empty; its name says that records below that offset were deleted, also by retention
+    00000000000000000000.start      empty; its name says that records below that offset were deleted
     *.deleted, *.tmp                on their way out: removed when the log is opened
     *.cleaned.log, .index, …        being written by compaction: removed when the log is opened
     <base>-<end>.swap               a compacted segment about to take the place of those from base to end; a start
@@ -16,9 +16,9 @@
     <first>-<end>.lost              empty; its name says which offsets were durable and are gone, until that was told
     00000000000000000000.anew       its name says that nothing here is of use, and the log begins at that offset: a
                                     start that finds it throws away what is left; it holds the producer state by then
-    *.damaged                       set aside by a recovery that could not tell what is right, or found a hole before it
+    *.damaged                       set aside by a recovery that could not tell what is right; never served
     leader-epoch-checkpoint         leader epoch -> first offset written under it
-    recovery-point                  up to where everything above is durable, in which segments, and where the log starts
+    recovery-point                  up to where everything above is durable, and where the log starts
     cleaner-offset-checkpoint       up to where a compacted log is clean, and below which tombstones went
 <data>/trash/                       deleted partitions, on their way out
 <data>/quarantine/                  partition directories that the metadata does not know; never served

@@ -71,15 +71,17 @@ class Log:
         self.start_offset, self.end_offset = start_offset, end_offset
         self.epochs, self.producers = epochs, producers
         self.synced_end = self.end()
-        self.unsynced, self.unsynced_bytes = Unsynced(files.descriptors), 0
+        self.unsynced = Unsynced(files.descriptors)
+        self.unsynced_bytes = 0
         self._point = point  # the last that is known to be durable
         self._point_in_doubt = False  # whether a later one may be, of a checkpoint that was not finished
         self._cost_since_checkpoint, self._checkpoint_due = unscanned_cost, False
         self._epochs_saved: bytes | None = None
         self._active_since_ms: int | None = None
+        self._index_is_full = False
         self._held = bytearray()  # batches that were appended but not written yet, and where they go
         self._held_at = 0
-        self.failed = self._index_is_full = False
+        self.failed = False
         self.cleaned, self.cleaned_in_doubt = Cleaned(), False  # whether the file may say something else
         self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
         self.cuts = 0  # of its end: what was read of it before one may be another record's by now
@@ -342,13 +344,11 @@ class Log:
                 count -= 1  # a full disk: what lies before it goes first, and makes room
         self._leaving += self.remove_segments(min(count, self.checkpointed_count(wanted=count)))
         # What could not be hidden before comes first: behind a hole in the row it would be in the log again.
-        start = self.segments[0].base_offset
-        return Deletion(self.files, self.directory, list(self._leaving), start) if self._leaving else None
+        return Deletion(self.files, self.directory, list(self._leaving)) if self._leaving else None
 
     def hidden(self, done: Deletion) -> None:
         """As far as it came; what is left goes with the next `expire`."""
         self._leaving = [segment for segment in self._leaving if segment not in done.hidden]
-        self._checkpoint_due = self._checkpoint_due or not done.start_is_marked
 
     def checkpointed_count(self, wanted: int) -> int:
         """Segments before the recovery point's that nobody replaces; fewer than `wanted` ask for a checkpoint."""

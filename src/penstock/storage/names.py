@@ -1,13 +1,11 @@
 """What lies in the directory of a log, as recovery finds it."""
 
-from contextlib import suppress
 from pathlib import Path
 
-from penstock.core.errors import DiskError, DiskFullError, StorageError
+from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import Files
 from penstock.core.formats import NewerFormatError
 from penstock.storage.checkpoint import RecoveryPoint
-from penstock.storage.deletion import StartJob
 from penstock.storage.layout import (
     CLEANER_FILE,
     DELETED,
@@ -43,10 +41,9 @@ class DirectoryNames:
         self.is_foreign = False  # another log's files were written here
         self.has_cleaned = False
         indexes: list[tuple[int, str]] = []
-        leftovers: list[str] = []
         for name in files.list_dir(directory):
             if name.endswith((DELETED, DRAFT)):
-                leftovers.append(name)
+                files.unlink(directory / name)
             elif name == RECOVERY_POINT_FILE:
                 self._has_point = True
             elif name == CLEANER_FILE:
@@ -65,29 +62,12 @@ class DirectoryNames:
                 suffix = name[name.rindex(".") :]
                 if (base := parse_segment_name(name, suffix)) is not None:
                     indexes.append((base, name))
-        self._remove(leftovers)
         for base, name in indexes:
             if base not in self.bases:
                 files.unlink(directory / name)
         for gap in self.gaps:
             if gap[1] not in self.bases and gap[1] not in dict(self.gaps):  # nor does another one begin there
                 files.unlink(directory / range_name(*gap, GAP))
-
-    def _remove(self, leftovers: list[str]) -> None:
-        """Segments that retention has hidden tell where the log starts: on a full disk nothing else may."""
-        first = min(self.bases, default=0)
-        marked = max(self.starts, default=0) >= first or not any(
-            _is_hidden_below(n, first) for n in leftovers
-        )
-        if not marked:
-            self.starts.append(first)
-            with suppress(DiskFullError):
-                StartJob(self._files, self._directory, first).run()
-                marked = True
-        for name in leftovers:
-            self._files.unlink(self._directory / name)
-        if not marked:  # there is room now
-            StartJob(self._files, self._directory, first).run()
 
     def recovery_point(self, owner: str) -> RecoveryPoint | None:
         """None where there is none to go by: it is damaged, or that of another log.
@@ -114,9 +94,3 @@ class DirectoryNames:
         for base in self._snapshots:
             if (base > behind and base != but) or base < below:
                 self._files.unlink(self._directory / segment_name(base, SNAPSHOT))
-
-
-def _is_hidden_below(name: str, offset: int) -> bool:
-    stem, is_log, _ = name.partition(LOG + ".")
-    base = parse_segment_name(stem + LOG, LOG) if is_log else None
-    return base is not None and base < offset
