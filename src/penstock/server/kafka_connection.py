@@ -158,7 +158,8 @@ class KafkaConnection(Stream):
         parts: Outcome = None
         try:
             parts = await work or []  # no answer (acks=0) leaves no gap in the row
-        except ClientGoneError:
+        except ClientGoneError as error:
+            logger.info("a request of %s is not worked on: %s", self.peer, error)
             parts = []  # nobody reads an answer; what it sent behind the request is taken, as with acks=0
         except ProtocolError as error:
             logger.info("closing the connection of %s: %s", self.peer, error)

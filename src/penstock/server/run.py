@@ -86,8 +86,8 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
             broker = await _started(config, seams, store, stopped)
             if broker is None:
                 return
-            Collector().begin()
-            console = Console(broker)
+            collector, console = Collector(), Console(broker)
+            collector.begin()
             try:
                 if config.penstock_console_port >= 0:
                     broker.console_port = await console.start(
@@ -99,6 +99,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
             finally:
                 await console.close()
                 await broker.stop()
+                collector.end()
             if broker.broken.is_set():
                 raise BrokenError(f"the broker stopped by itself: {broker.broken_by}")
         finally:

@@ -120,7 +120,7 @@ def _open(
     )
     scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
-    lost = _noted_loss(files, directory, names, point, max(first_offset, scan.end_offset))
+    lost = _noted_loss(files, directory, names, point, scan.end_offset)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
         # Producers may have written more than is known of them, and would be refused for ever.

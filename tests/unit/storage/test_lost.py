@@ -112,6 +112,17 @@ def goes_on(found: Recovered) -> None:
     assert append(found.log, batch) == END
 
 
+@pytest.mark.parametrize("taken", TAKEN[:2])
+@pytest.mark.parametrize("limit", [8, END])
+def test_nor_are_they_refused_where_the_partition_is_retired_and_would_begin_at_its_limit(
+    taken: Callable[[MemFiles], None], limit: int
+) -> None:
+    """Which is where a log begins that has no segment at all, and says nothing of what this one had."""
+    found = open_log(robbed(taken), DIRECTORY, SMALL, only_copy=True, first_offset=limit)
+    assert found.lost == (LEFT[taken], END)
+    goes_on(found)
+
+
 def test_what_was_told_is_not_told_again_and_producers_stay_known() -> None:
     files = robbed(half_of_a_batch)
     found = start(files)
