@@ -166,4 +166,4 @@ def test_each_key_keeps_its_latest_value(seed: int) -> None:
 
 
 def test_one_seed_is_one_story() -> None:
-    assert run_story(8) == run_story(8)
+    assert run_story(7) == run_story(7)

@@ -29,7 +29,20 @@ class SimFuture(asyncio.Future[Any]):
 
 
 class SimTask(asyncio.Task[Any]):
+    """A task with a number of its loop as its hash.
+
+    `asyncio.TaskGroup` keeps its tasks in a set, and cancels them in the order of that: by their addresses one seed
+    would not be one story.
+    """
+
     host: "Host"
+
+    def __init__(self, coro: Any, number: int, **options: Any) -> None:
+        self._number = number  # first: asyncio keeps all tasks in a set, too
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class SimHandle(asyncio.Handle):

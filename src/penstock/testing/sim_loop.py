@@ -227,9 +227,9 @@ class SimLoop(UnsupportedCalls):
         context: contextvars.Context | None = None,
         **kwargs: Any,
     ) -> asyncio.Task[_T]:
-        # Named by a counter of this loop: asyncio's own goes on from run to run.
-        self._tasks += 1
-        task = SimTask(coro, loop=self, name=name or f"task-{self._tasks}", context=context, **kwargs)
+        self._tasks += 1  # asyncio's own counter goes on from run to run
+        name = name or f"task-{self._tasks}"
+        task = SimTask(coro, self._tasks, loop=self, name=name, context=context, **kwargs)
         self.current_host(context).adopt(task)
         return task
 

@@ -6,6 +6,7 @@ import itertools
 import weakref
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -105,6 +106,35 @@ def test_a_cancelled_timer_neither_fires_nor_moves_time() -> None:
         with pytest.raises(Deadlock):
             loop.run_until_complete(loop.create_future())
         assert loop.time() < 2
+
+
+def test_a_task_group_ends_its_tasks_in_one_order() -> None:
+    """It keeps them in a set: by their addresses, that order would differ from run to run."""
+
+    async def sleeper(number: int, ended: list[int]) -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            ended.append(number)
+
+    async def group(ended: list[int]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(50):
+                tasks.create_task(sleeper(number, ended))
+
+    def story() -> list[int]:
+        ended: list[int] = []
+        loop = SimLoop(1)
+        with closing(loop):
+            task = loop.create_task(group(ended))
+            loop.run_for(1)
+            task.cancel()
+            loop.run_for(1)
+        return ended
+
+    kept = [bytearray(number) for number in range(1000)]  # so that addresses differ
+    assert story() == story() == list(range(50))
+    assert kept
 
 
 def test_waiting_for_what_cannot_come_is_a_deadlock_that_names_the_waiter() -> None:
