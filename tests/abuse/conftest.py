@@ -1,6 +1,7 @@
-"""A broker per file of cases (one may name its own `process`), and a scene with a good client per case."""
+"""A broker per file of short cases, one for each long case, and a scene with a good client per case."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,27 @@ from penstock.testing import BrokerProcess
 
 
 @pytest.fixture(scope="module")
-def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    running = BrokerProcess(tmp_path_factory.mktemp("abused") / "data")
-    running.start()
-    yield running
-    running.kill()  # whether it can be stopped was seen after each case
+def shared_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with _running(tmp_path_factory.mktemp("abused")) as process:
+        yield process
+
+
+@pytest.fixture
+def process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """What a long case leaves behind (memory, files, topics) is not to be the next one's trouble."""
+    if request.node.get_closest_marker("soak") is None:
+        yield request.getfixturevalue("shared_process")
+    else:
+        with _running(tmp_path / "abused") as process:
+            yield process
+
+
+@contextmanager
+def _running(directory: Path) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(directory / "data")
+    process.start()
+    yield process
+    process.kill()  # whether it can be stopped was seen after each case
 
 
 @pytest.fixture

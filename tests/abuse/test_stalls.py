@@ -135,12 +135,14 @@ def test_metadata_for_100_000_names(scene: Scene, strict: Bounds) -> None:
 
 @pytest.mark.soak
 def test_metadata_of_10_000_partitions(scene: Scene, strict: Bounds) -> None:
+    create_at_once(scene, 10_000)
     ask_for_partitions(scene, "large-10000", 10_000)
     unhurt(scene, strict)
 
 
 @pytest.mark.soak
 def test_metrics_of_10_000_partitions(scene: Scene, strict: Bounds) -> None:
+    create_at_once(scene, 10_000)
     scrape(scene, 20)
     unhurt(scene, strict)
 

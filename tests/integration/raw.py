@@ -188,7 +188,7 @@ def anonymous_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("no RssAnon in /proc/PID/status")
+    raise ProcessLookupError("no RssAnon in /proc/PID/status: it has ended")
 
 
 def metric(console_url: str, name: str) -> float:

@@ -19,6 +19,11 @@ class ApiError(PenstockError):
         self.code = code
         self.message = message
 
+    def kept(self) -> "ApiError":
+        """To be told later: without the frames it came through, which would refer to it, as it to them, for ever."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
+
 
 class ProtocolError(PenstockError):
     """Bytes that are not a valid request: there is nothing to answer, so the connection is closed."""

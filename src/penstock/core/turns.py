@@ -1,9 +1,22 @@
 """Long work on the loop, cut so that others get their turn: clients, timers, finished syncs."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from penstock.core.limits import TURN_ITEMS_MAX, TURN_SECONDS_MAX
+
+_Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
+
+
+async def in_turns(make: Callable[[_Item], _Made], items: Iterable[_Item]) -> list[_Made]:
+    """What `make` makes of each item, in order; others go first once in a while."""
+    made = []
+    for number, item in enumerate(items):
+        await give_way(number)
+        made.append(make(item))
+    return made
 
 
 async def give_way(number: int, at_once: int = TURN_ITEMS_MAX) -> None:

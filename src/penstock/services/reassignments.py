@@ -18,6 +18,8 @@ from penstock.coordination.nodes import PartitionState
 from penstock.coordination.tree import Check, ConflictError
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.turns import give_way
 
 _ROUNDS_MAX = 5
 
@@ -26,7 +28,7 @@ Name = tuple[str, int]
 # Where its replicas are to be; None: where they were before they began to move.
 Wish = tuple[Name, Sequence[int] | None]
 Outcome = ApiError | None
-Decide = Callable[[Topic, int, World], PartitionState]
+Decide = Callable[[Topic, int, World, Sequence[int] | None], PartitionState]
 
 PREFERRED, UNCLEAN = 0, 1
 _UNAVAILABLE = {
@@ -46,29 +48,27 @@ class Reassignments:
     async def alter(self, wanted: Sequence[Wish], *, may_change_factor: bool) -> list[Outcome]:
         """Move each partition to these replicas; None takes a move back."""
 
-        def decided(target: Sequence[int] | None) -> Decide:
-            def decide(topic: Topic, number: int, world: World) -> PartitionState:
-                state = topic.partitions[number]
-                if target is None:
-                    return cancel(state)
-                image = self._metadata.image
-                check_replicas(target, {*image.brokers, *image.lives}, None)
-                if not may_change_factor and len(target) != len(state.replicas) - len(state.adding):
-                    raise ApiError(
-                        ErrorCode.INVALID_REPLICATION_FACTOR,
-                        f"The replication factor is changed from {len(state.replicas) - len(state.adding)} to "
-                        f"{len(target)}",
-                    )
-                return begin(state, target)
-
-            return decide
+        def decide(topic: Topic, number: int, world: World, target: Sequence[int] | None) -> PartitionState:
+            state = topic.partitions[number]
+            if target is None:
+                return cancel(state)
+            image = self._metadata.image
+            check_replicas(target, {*image.brokers, *image.lives}, None)
+            if not may_change_factor and len(target) != len(state.replicas) - len(state.adding):
+                raise ApiError(
+                    ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f"The replication factor is changed from {len(state.replicas) - len(state.adding)} to "
+                    f"{len(target)}",
+                )
+            return begin(state, target)
 
         topics = self._metadata.image.topics
         meant = {name: topics[name].id for (name, _), _ in wanted if name in topics}
         # Else the healer could bring back what it finds missing, before it is told that this is meant so.
         with self._controller.care.moving_by_hand():
             outcomes = await self._each(
-                [(name, decided(target)) for name, target in wanted],
+                wanted,
+                decide,
                 "Unable to find a topic named {topic}.",
                 "Unable to find partition {topic}:{partition}.",
             )
@@ -97,7 +97,7 @@ class Reassignments:
                 break
 
     async def elect(self, wanted: Sequence[Name], kind: int) -> list[Outcome]:
-        def decide(topic: Topic, number: int, world: World) -> PartitionState:
+        def decide(topic: Topic, number: int, world: World, _: Sequence[int] | None) -> PartitionState:
             state = topic.partitions[number]
             if (state.leader == state.replicas[0]) if kind == PREFERRED else state.leader != NOBODY:
                 raise ApiError(
@@ -109,7 +109,8 @@ class Reassignments:
             return after
 
         return await self._each(
-            [(name, decide) for name in wanted],
+            [(name, None) for name in wanted],
+            decide,
             "No such topic as {topic}",
             "No such partition as {topic}-{partition}",
         )
@@ -148,16 +149,32 @@ class Reassignments:
         self._controller.wake()
 
     async def _each(
-        self, wanted: Sequence[tuple[Name, Decide]], no_topic: str, no_partition: str
+        self, wanted: Sequence[Wish], decide: Decide, no_topic: str, no_partition: str
     ) -> list[Outcome]:
-        """Decided one by one, written together. Who names a partition twice is answered twice."""
+        """Decided one by one, written some at a time. Who names a partition twice is answered twice."""
+        outcomes: list[Outcome] = []
+        for at in range(0, len(wanted), TURN_ITEMS_MAX):
+            await give_way(at)
+            try:
+                some = wanted[at : at + TURN_ITEMS_MAX]
+                outcomes += await self._some(some, decide, no_topic, no_partition)
+            except ApiError as error:
+                if not at:
+                    raise
+                # What was written before it stays, so only the rest is refused.
+                return outcomes + [error] * (len(wanted) - at)
+        return outcomes
+
+    async def _some(
+        self, wanted: Sequence[Wish], decide: Decide, no_topic: str, no_partition: str
+    ) -> list[Outcome]:
         outcomes: list[Outcome] = []
 
         def change(image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
             world = world_of(image)
             changed: dict[PartitionKey, PartitionState] = {}
             outcomes.clear()
-            for (name, number), decide in wanted:
+            for (name, number), target in wanted:
                 try:
                     topic = image.topics.get(name)
                     if topic is None or not 0 <= number < len(topic.partitions):
@@ -165,12 +182,12 @@ class Reassignments:
                         raise ApiError(
                             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text.format(topic=name, partition=number)
                         )
-                    after = decide(topic, number, world)
+                    after = decide(topic, number, world, target)
                     if after is not topic.partitions[number]:
                         changed[topic.id, number] = after
                     outcomes.append(None)
                 except ApiError as error:
-                    outcomes.append(error)
+                    outcomes.append(error.kept())
             return changed, checks_of(image, {state.leader for state in changed.values()})
 
         for _ in range(_ROUNDS_MAX):

@@ -62,12 +62,30 @@ def test_circles_that_were_left_out_go_when_those_have_doubled(
     gc.collect()
     assert gone() is not None, "left out"
     monkeypatch.setattr(collecting, "_walk_all_at", 0)
-    gc.collect()
+    monkeypatch.setattr(collecting, "_collections_left", 1)
+    monkeypatch.setattr(module, "_COLLECTIONS_BETWEEN", 2)
+    for _ in range(1 + 2 + 2):  # three counts
+        gc.collect()
+        assert gone() is not None, "a large request may be gone before all of it is walked"
     gc.collect()
     assert gone() is None
     kept = [[]]
     gc.collect()
     assert not is_walked(kept), "it is left out again"
+
+
+def test_what_is_left_out_is_counted_only_when_it_may_have_doubled(
+    monkeypatch: pytest.MonkeyPatch, collecting: Collector
+) -> None:
+    monkeypatch.setattr(module, "_WALKED_MAX", 10**8)
+    gc.collect()  # one billion less what the tests have made: nine more go by before it is worth a count
+    counted: list[int] = []
+    monkeypatch.setattr(module.gc, "get_freeze_count", lambda: counted.append(1) or 0)
+    for _ in range(8):
+        gc.collect()
+    assert not counted
+    gc.collect()
+    assert len(counted) == 1
 
 
 async def test_connections_go_without_a_collection(no_collection: None) -> None:

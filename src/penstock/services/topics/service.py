@@ -161,7 +161,7 @@ class TopicService:
             try:
                 plans.append(planner.plan(topic))
             except ApiError as error:
-                results[topic.name] = error
+                results[topic.name] = error.kept()
         return results, plans
 
     # -- delete ----------------------------------------------------------------------------------------------
@@ -224,7 +224,8 @@ class TopicService:
     ) -> dict[str, ApiError | None]:
         results: dict[str, ApiError | None] = {}
         async with self._turn:
-            for name, more in topics.items():
+            for number, (name, more) in enumerate(topics.items()):
+                await give_way(number)
                 try:
                     topic = self._topic(name)
                     added = plan_added_partitions(
@@ -292,7 +293,7 @@ _AUTOMATIC_MS = 30_000
 def as_api_error(error: PenstockError) -> ApiError:
     """What a client is told about a failure below."""
     if isinstance(error, ApiError):
-        return error
+        return error.kept()
     if isinstance(error, StorageError):
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     if isinstance(error, ConnectionLostError | SessionExpiredError):

@@ -4,14 +4,18 @@ v1 lets a client rule out that the number of replicas changes. The answer says w
 ListPartitionReassignments shows the rest.
 """
 
+from itertools import islice
+
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.turns import in_turns
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
@@ -42,18 +46,20 @@ async def handle(
         responses=[
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=[
-                    _answered(partition.partition_index, next(outcomes)) for partition in topic.partitions
-                ],
+                partitions=await in_turns(
+                    _answered,
+                    zip(topic.partitions, islice(outcomes, len(topic.partitions)), strict=True),
+                ),
             )
             for topic in request.topics
         ],
     )
 
 
-def _answered(partition: int, error: ApiError | None) -> ReassignablePartitionResponse:
+def _answered(told: tuple[ReassignablePartition, ApiError | None]) -> ReassignablePartitionResponse:
+    partition, error = told
     return ReassignablePartitionResponse(
-        partition_index=partition,
+        partition_index=partition.partition_index,
         error_code=ErrorCode.NONE if error is None else error.code,
         error_message=None if error is None else error.message,
     )

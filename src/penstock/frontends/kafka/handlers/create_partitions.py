@@ -4,6 +4,8 @@ v1 is v0; v2 is flexible; v3 allows a throttling error, which this broker does n
 """
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.core.turns import in_turns
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
 from penstock.services.topics.service import MorePartitions
@@ -21,23 +23,24 @@ async def handle(
     services: Services, request: CreatePartitionsRequest, call: Call
 ) -> CreatePartitionsResponse:
     outcome = await services.topics.create_partitions(
-        [(topic.name, _wanted(topic)) for topic in request.topics],
+        await in_turns(_wanted, request.topics),
         timeout_ms=request.timeout_ms,
         validate_only=request.validate_only,
     )
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(
-                name=name,
-                error_code=ErrorCode.NONE if error is None else error.code,
-                error_message=None if error is None else error.message,
-            )
-            for name, error in outcome.items()
-        ]
-    )
+    return CreatePartitionsResponse(results=await in_turns(_result, outcome.items()))
 
 
-def _wanted(topic: CreatePartitionsTopic) -> MorePartitions:
+def _wanted(topic: CreatePartitionsTopic) -> tuple[str, MorePartitions]:
     if topic.assignments is None:
-        return MorePartitions(topic.count)
-    return MorePartitions(topic.count, [assignment.broker_ids for assignment in topic.assignments])
+        return topic.name, MorePartitions(topic.count)
+    assignments = [assignment.broker_ids for assignment in topic.assignments]
+    return topic.name, MorePartitions(topic.count, assignments)
+
+
+def _result(told: tuple[str, ApiError | None]) -> CreatePartitionsTopicResult:
+    name, error = told
+    return CreatePartitionsTopicResult(
+        name=name,
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+    )

@@ -8,6 +8,7 @@ v5; v7 adds the topic id.
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
 from penstock.core.errors import ApiError
+from penstock.core.turns import in_turns
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
 from penstock.services.topics.plans import WantedTopic
@@ -28,20 +29,20 @@ _DESCRIBED_SINCE = 5
 async def handle(services: Services, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
     config = services.config
     outcome = await services.topics.create(
-        [_wanted(topic) for topic in request.topics],
+        await in_turns(_wanted, request.topics),
         config,
         timeout_ms=request.timeout_ms,
         validate_only=request.validate_only,
     )
     described: dict[int, list[CreatableTopicConfigs]] = {}
-    return CreateTopicsResponse(
-        topics=[
-            _refused(name, result)
-            if isinstance(result, ApiError)
-            else _created(name, result, _described(result.config, config, described, call.version))
-            for name, result in outcome.items()
-        ]
-    )
+
+    def answer(told: tuple[str, CreatedTopic | ApiError]) -> CreatableTopicResult:
+        name, result = told
+        if isinstance(result, ApiError):
+            return _refused(name, result)
+        return _created(name, result, _described(result.config, config, described, call.version))
+
+    return CreateTopicsResponse(topics=await in_turns(answer, outcome.items()))
 
 
 def _wanted(topic: CreatableTopic) -> WantedTopic:

@@ -3,11 +3,14 @@
 v1 throttles, v2 is flexible.
 """
 
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.turns import in_turns
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.coordinator.pending_reply import Gathered, PendingReply
+from penstock.services.coordinator.pending_reply import Gathered, PendingReply, arrival
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_groups import (
@@ -18,16 +21,29 @@ from penstock.wire.kafka.generated.delete_groups import (
 
 
 @api(ApiKey.DELETE_GROUPS, versions=(0, 2))
-def handle(services: Services, request: DeleteGroupsRequest, call: Call) -> PendingReply:
-    del call
+def handle(
+    services: Services, request: DeleteGroupsRequest, call: Call
+) -> PendingReply | Awaitable[DeleteGroupsResponse]:
+    names = list(dict.fromkeys(request.groups_names))
+    delete = partial(_delete, services)
+    return _gathered(map(delete, names)) if len(names) <= TURN_ITEMS_MAX else _in_turns(delete, names)
+
+
+async def _in_turns(delete: Callable[[str], PendingReply], names: Sequence[str]) -> DeleteGroupsResponse:
+    answer: DeleteGroupsResponse = await arrival(_gathered(await in_turns(delete, names)))
+    return answer
+
+
+def _gathered(parts: Iterable[PendingReply]) -> PendingReply:
     whole = PendingReply(_refusal, lambda results: DeleteGroupsResponse(results=results))
-    parts = []
-    for group_id in dict.fromkeys(request.groups_names):
-        later = PendingReply(_refusal, partial(_render, group_id))
-        services.group_admin.delete(group_id, later)
-        parts.append(later)
-    Gathered(whole, parts)
+    Gathered(whole, list(parts))
     return whole
+
+
+def _delete(services: Services, group_id: str) -> PendingReply:
+    later = PendingReply(_refusal, partial(_render, group_id))
+    services.group_admin.delete(group_id, later)
+    return later
 
 
 def _refusal(code: ErrorCode) -> ErrorCode:

@@ -9,6 +9,7 @@ import asyncio
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
+from penstock.core.turns import give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
@@ -29,28 +30,25 @@ async def handle(services: Services, request: DeleteRecordsRequest, call: Call) 
         for topic in request.topics
         for partition in topic.partitions
     }
-    results = await asyncio.gather(
-        *(
-            _delete(services, topic, index, offset, request.timeout_ms)
-            for (topic, index), offset in wanted.items()
-        )
-    )
     by_topic: dict[str, list[DeleteRecordsPartitionResult]] = {topic.name: [] for topic in request.topics}
-    for (topic, _), result in zip(wanted, results, strict=True):
-        by_topic[topic].append(result)
+    async with asyncio.TaskGroup() as deletions:
+        for number, ((topic, index), offset) in enumerate(wanted.items()):
+            await give_way(number)
+            result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=_UNKNOWN_WATERMARK)
+            by_topic[topic].append(result)
+            deletions.create_task(_delete(services, topic, offset, request.timeout_ms, result))
     return DeleteRecordsResponse(
         topics=[DeleteRecordsTopicResult(name=name, partitions=parts) for name, parts in by_topic.items()]
     )
 
 
 async def _delete(
-    services: Services, topic: str, index: int, offset: int, timeout_ms: int
-) -> DeleteRecordsPartitionResult:
-    result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=_UNKNOWN_WATERMARK)
+    services: Services, topic: str, offset: int, timeout_ms: int, result: DeleteRecordsPartitionResult
+) -> None:
+    index, timeout_s = result.partition_index, timeout_ms / 1000
     try:
-        result.low_watermark = await services.deletions.delete_before(topic, index, offset, timeout_ms / 1000)
+        result.low_watermark = await services.deletions.delete_before(topic, index, offset, timeout_s)
     except ApiError as error:
         result.error_code = error.code
     except StorageError:
         result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-    return result

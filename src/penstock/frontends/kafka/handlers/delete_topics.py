@@ -5,6 +5,7 @@ v4 is flexible; v5 adds a message to each error; v6 takes ids in place of names,
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.turns import in_turns
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
 from penstock.services.topics.deletions import Deletion, TopicReference
@@ -22,16 +23,16 @@ _IDS_SINCE = 6
 @api(ApiKey.DELETE_TOPICS, versions=(1, 6), forwarded=True)
 async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -> DeleteTopicsResponse:
     if call.version >= _IDS_SINCE:
-        wanted = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
+        wanted = await in_turns(lambda topic: TopicReference(topic.name, topic.topic_id), request.topics)
     else:
-        wanted = [TopicReference(name) for name in request.topic_names]
+        wanted = await in_turns(TopicReference, request.topic_names)
     if services.config.delete_topic_enable:
         results = await services.topics.delete(wanted, timeout_ms=request.timeout_ms)
     else:
         old = call.version < _DISABLED_CODE_SINCE
         disabled = ApiError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
         results = [Deletion(one.name, one.id, disabled) for one in wanted]
-    return DeleteTopicsResponse(responses=[_result(result) for result in results])
+    return DeleteTopicsResponse(responses=await in_turns(_result, results))
 
 
 def _result(deletion: Deletion) -> DeletableTopicResult:

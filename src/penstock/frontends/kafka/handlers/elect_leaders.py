@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.turns import in_turns
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.reassignments import PREFERRED, UNCLEAN
 from penstock.services.services import Services
@@ -43,30 +44,27 @@ async def handle(services: Services, request: ElectLeadersRequest, call: Call) -
         )
     except ApiError as error:
         return ElectLeadersResponse(error_code=error.code)
-    return ElectLeadersResponse(
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=name,
-                partition_result=[
-                    _result(number, refusal)
-                    for number in numbers
-                    if (refusal := next(outcomes)) is None
-                    or not everything
-                    or refusal.code is not ErrorCode.ELECTION_NOT_NEEDED
-                ],
-            )
-            for name, numbers in asked
+    results = []
+    for name, numbers in asked:
+        told = [
+            (number, refusal)
+            for number in numbers
+            if (refusal := next(outcomes)) is None
+            or not everything
+            or refusal.code is not ErrorCode.ELECTION_NOT_NEEDED
         ]
-    )
+        results.append(ReplicaElectionResult(topic=name, partition_result=await in_turns(_result, told)))
+    return ElectLeadersResponse(replica_election_results=results)
 
 
 def _results(topic: str, partitions: Sequence[int], refusal: ApiError) -> ReplicaElectionResult:
     return ReplicaElectionResult(
-        topic=topic, partition_result=[_result(number, refusal) for number in partitions]
+        topic=topic, partition_result=[_result((number, refusal)) for number in partitions]
     )
 
 
-def _result(partition: int, refusal: ApiError | None) -> PartitionResult:
+def _result(told: tuple[int, ApiError | None]) -> PartitionResult:
+    partition, refusal = told
     return PartitionResult(
         partition_id=partition,
         error_code=ErrorCode.NONE if refusal is None else refusal.code,
