@@ -46,6 +46,20 @@ def ordered(broker: Broker, retry: Retry = ORDERED) -> Consumer:
 
 
 @pytest.mark.parametrize("by_key", [False, True])
+def test_at_most_once_what_was_refused_is_sent_once_more_at_the_end(broker: Broker, by_key: bool) -> None:
+    """It was committed before: nobody else will send it."""
+    send(broker, b"m1")
+    retry = Retry(attempts=3, backoff="1s", ordered_by_key=by_key)
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once")
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    broker.refuse = lambda topic: topic == RETRY
+    fail(consumer)
+    broker.refuse = lambda _: False
+    consumer.close()
+    assert [one.value() for place, log in broker.logs.items() if place[0] == RETRY for one in log] == [b"m1"]
+
+
+@pytest.mark.parametrize("by_key", [False, True])
 def test_with_encryption_nothing_of_a_value_is_written_with_its_failure(broker: Broker, by_key: bool) -> None:
     encryption = Encryption(StaticKeys({"1": os.urandom(32)}))
     sealed, (name, key_id) = encryption.seal(TOPIC, b"k", b"my iban")
