@@ -59,6 +59,23 @@ def test_at_most_once_what_was_refused_is_sent_once_more_at_the_end(broker: Brok
     assert [one.value() for place, log in broker.logs.items() if place[0] == RETRY for one in log] == [b"m1"]
 
 
+def test_at_most_once_what_was_refused_is_told_and_sent_again_also_with_nothing_new_to_read(
+    broker: Broker,
+) -> None:
+    send(broker, b"m1")
+    retry = Retry(attempts=3, backoff="1s")
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once")
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    broker.refuse = lambda topic: topic == RETRY
+    fail(consumer)
+    broker.refuse = lambda _: False
+    broker.clock.now += 2
+    with pytest.raises(ClientError, match="does not take it"):
+        consumer.receive(0.1)
+    broker.clock.now += 2
+    assert values(consumer, 2) == [b"m1"]
+
+
 @pytest.mark.parametrize("by_key", [False, True])
 def test_with_encryption_nothing_of_a_value_is_written_with_its_failure(broker: Broker, by_key: bool) -> None:
     encryption = Encryption(StaticKeys({"1": os.urandom(32)}))

@@ -232,7 +232,7 @@ class Reader:
         """Everything handed out is finished; take more. False when there was nothing. At-most-once, what is taken on
         `hold` is committed when it is promised."""
         self.unfinished.finish()
-        if not self._ahead and self._commit_due():
+        if self._commit_due():
             self.commit(asynchronous=self._plan.commit_seconds > 0)
         return self._take(self._plan.batch_messages, wait, hold=hold)
 
@@ -313,10 +313,13 @@ class Reader:
         return time.monotonic() - self._committed_at >= self._plan.commit_seconds
 
     def commit(self, *, asynchronous: bool = False) -> None:
-        """Commit what is finished. At-most-once has committed it before: a commit now could only go back."""
+        """Commit what is finished. At-most-once has committed it before: a commit now could only go back. But what
+        was passed on may have been refused, and with nothing new to read nobody else would send it again."""
         self._reconcile()
         self._committed_at = time.monotonic()
         positions = dict(self.unfinished.positions)
+        if self._ahead:
+            self.commits.wait()
         # What could not be committed stays to be committed, unless its partition goes.
         if self._ahead or self.commits.send(self.raw, positions, asynchronous=asynchronous):
             self.unfinished.sent(positions)
