@@ -30,6 +30,7 @@ from penstock.client.errors import ClientError
 from penstock.client.retry.policy import Retry
 
 ORDERED = Retry(attempts=3, backoff="1s", ordered_by_key=True)
+KEPT = {"retention.ms": "-1", "max.message.bytes": "2000000"}
 
 
 def fail(consumer: Consumer, what: str = "no") -> None:
@@ -309,6 +310,9 @@ def test_what_waits_is_kept_for_ever_and_what_the_source_takes_fits(broker: Brok
             ["retention.ms=5000"],
         ),
         ({"max.message.bytes": "5000000"}, {"retention.ms": "-1"}, ["max.message.bytes=1048588"]),
+        ({}, KEPT | {"retention.bytes": "1000"}, ["retention.bytes=1000"]),
+        ({"retention.bytes": "1000"}, KEPT | {"retention.bytes": "2000"}, []),
+        ({}, KEPT | {"cleanup.policy": "compact"}, ["cleanup.policy=compact"]),
     ],
 )
 def test_a_retry_topic_that_keeps_or_takes_too_little_is_told(
