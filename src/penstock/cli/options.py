@@ -21,10 +21,18 @@ def parse_pairs(option: str, pairs: list[str] | None) -> dict[str, str]:
     return found
 
 
+_AGO = re.compile(r"([0-9]+)(ms|s|m|h|d)")
+
+
+def is_ago(text: str | None) -> bool:
+    """Whether it is another time whenever it is asked for."""
+    return text is not None and _AGO.fullmatch(text.strip()) is not None
+
+
 def parse_time(text: str, now_ms: int, option: str = "--since") -> int:
     """Epoch milliseconds: as such, as an ISO time (local unless it says), or as `5m`, meaning five minutes ago."""
     text = text.strip()
-    relative = re.fullmatch(r"([0-9]+)(ms|s|m|h|d)", text)
+    relative = _AGO.fullmatch(text)
     if relative:
         return max(0, now_ms - int(relative[1]) * _UNITS_MS[relative[2]])
     if text.isascii() and text.isdigit():

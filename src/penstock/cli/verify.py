@@ -63,16 +63,29 @@ def verify(
     wrong = [verdict for verdict in verdicts if verdict.differences]
     unread = [one for one in verdicts if one.unread and not one.differences]
     if wrong:
-        say_error(
-            f"{count_text(len(wrong), 'partition')} with copies that are damaged or differ: stop the broker that is "
-            "named, move its partition folder away, and start it: it fetches a whole copy"
-        )
+        _tell_wrong(wrong)
     elif unread:
         say_error(
             f"{count_text(len(unread), 'partition')} could not be compared: bring all brokers back, try again"
         )
     if wrong or unread:
         raise typer.Exit(FAILED)
+
+
+def _tell_wrong(wrong: "list[Verdict]") -> None:
+    """A copy may only be thrown away where another one was read to its end."""
+    mended = [verdict for verdict in wrong if verdict.compared]
+    last = [verdict.place for verdict in wrong if not verdict.compared]
+    if mended:
+        say_error(
+            f"{count_text(len(mended), 'partition')} with copies that are damaged or differ: stop the broker that is "
+            "named, move its partition folder away, and start it: it fetches a whole copy"
+        )
+    if last:
+        say_error(
+            f"no whole copy of {_named(last)} was found: keep their files, for what is damaged is in no other copy; "
+            "bring back a backup, or brokers that could not be read"
+        )
 
 
 def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":

@@ -4,7 +4,7 @@ A plain log is byte for byte the same on every broker: base offsets, leader epoc
 broker for itself, so of a compacted log only what two copies both have can be compared, record by record.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from penstock.client.raw.batches import NotABatchError, whole_batches
@@ -44,7 +44,7 @@ def compare(copies: Mapping[int, memoryview], position: int, end: int) -> Compar
             del left[difference.broker]
         if reference in left:
             size = _boundary(sound, min(len(view) for view in left.values()))
-            differences += _damaged(reference, sound[:size])
+            differences += _damaged(left, sound[:size])
             return Compared(size, _next_offset(sound[:size]), differences)
     return Compared(0, end, differences)
 
@@ -104,11 +104,11 @@ def _fault(copy: memoryview, position: int) -> str:
     return ""
 
 
-def _damaged(broker: int, batches: memoryview) -> list[Difference]:
-    """The first batch whose checksum is wrong, in this copy and so in all."""
+def _damaged(brokers: Iterable[int], batches: memoryview) -> list[Difference]:
+    """The first batch whose checksum is wrong, in the copies of all of them: they are the same so far."""
     for position, header in iter_batches(batches):
         if _fault(batches, position):
-            return [Difference(broker, header.base_offset, WRONG_CHECKSUM)]
+            return [Difference(broker, header.base_offset, WRONG_CHECKSUM) for broker in brokers]
     return []
 
 

@@ -93,6 +93,27 @@ def test_ctrl_c_sends_no_letter_back_twice(
     assert admin.latest(topic, [0]) == {0: 6}
 
 
+def test_who_stops_a_replay_is_told_how_far_it_got(
+    cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(1)
+    give_up(cluster, topic, "g", "1", "2", "3")
+    box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
+    honest = dead_letters._send_back
+
+    def stopped_meanwhile(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return honest(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dead_letters, "_UNACKNOWLEDGED_MAX", 1)
+        patch.setattr(dead_letters, "_send_back", stopped_meanwhile)
+        with pytest.raises(ClientError, match="stopped: 1 dead letters of"):
+            box.replay(topic, "g")
+    assert box.replay(topic, "g") == 2
+    assert admin.latest(topic, [0]) == {0: 6}
+
+
 def test_what_was_acknowledged_before_one_was_refused_does_not_go_back_twice(
     cluster: Cluster, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ from tests.integration.spark.hand_lake import HandLake
 from tests.integration.spark.topics import Sent, Topics
 
 from penstock.client.console.row import ConsoleRow
+from penstock.client.raw import TopicInfo
 from penstock.spark.pipelines.archive.lake import FolderLake
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.tables import own_session
@@ -204,6 +205,30 @@ def test_retention_that_overtakes_a_live_reader_is_filled_from_the_archive(
     assert offsets_of(found) == [*range(180), 190]
     assert [line.partition("-0: ")[2] for line in warned] == [
         "offsets 180 to 189 are neither archived nor on the broker any more"
+    ]
+
+
+def test_retention_that_takes_all_the_broker_had_is_filled_from_the_archive(
+    topics: Topics, lake: HandLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then no later message comes that would show the gap."""
+    topic = topics.create(partitions=2)
+    topics.produce(topic, messages(0, 200))
+    lake.take(topic, until=60)
+    honest = ArchiveThenLive._go_live
+
+    def go_live(made: ArchiveThenLive, info: TopicInfo) -> None:
+        lake.take(topic, until=90)
+        topics.delete_records(topic, 0, 100)
+        honest(made, info)
+
+    monkeypatch.setattr(ArchiveThenLive, "_go_live", go_live)
+    with reader(topics, lake, topic) as (made, warned):
+        found = rows_of(made)
+    assert offsets_of(found, 0) == list(range(90))
+    assert offsets_of(found, 1) == list(range(100))
+    assert [line.partition("-0: ")[2] for line in warned] == [
+        "offsets 90 to 99 are neither archived nor on the broker any more"
     ]
 
 

@@ -44,6 +44,11 @@ def test_a_replay_and_what_it_says(topics: Topics, command: Command, lake: HandL
         (["--since", "soon"], 2, "is not a time"),
         (["--until", "soon"], 2, "--until 'soon' is not a time"),
         (["--since", "1h", "--until", "2h"], 2, "--since is not before --until"),
+        (
+            ["--since", "2h", "--until", "1h", "--append"],
+            2,
+            "would append everything once more: give --since 1",
+        ),
         (["--config", "x"], 2, "--config 'x' is not a setting"),
         (["--kafka", "akcs=1"], 1, "did you mean acks?"),
         (["--compression", "lzma"], 1, "compression.type=lzma"),

@@ -47,11 +47,11 @@ class Story(Checks):
         self._plain = seed % 2 == 0  # rare meetings of rebalances and commits need many plain steps
         self._by_key = not self._ahead and not self._plain and self._random.random() < 0.4
         attempts = self._random.choice([1, 2, 3]) if self._by_key else 3
+        self._retries = not self._ahead or seed % 3 == 1
+        if self._retries:
+            self._options["retry"] = Retry(attempts, backoff="20s", ordered_by_key=self._by_key)
         if not self._ahead:
-            self._options |= {
-                "retry": Retry(attempts, backoff="20s", ordered_by_key=self._by_key),
-                "commit_every": self._random.choice([0, 1]),
-            }
+            self._options["commit_every"] = self._random.choice([0, 1])
         # At-most-once, what is lost there is excused: stories without are worth more.
         self._in_rebalances = not self._ahead or self._random.random() < 0.5
         self._at_end = not self._by_key and not self._plain and self._random.random() < 0.8
@@ -163,7 +163,7 @@ class Story(Checks):
                 self._check_order(message)
             # Asking for more says that all were done: it goes through them whatever is raised.
             with suppress(*_TROUBLE), self._consumer.handling(message):
-                if not self._ahead and self._random.random() < self._failing:
+                if self._retries and self._random.random() < self._failing:
                     raise slip(message.offset)
                 self._done.add(spot)
 

@@ -18,6 +18,9 @@ class Delivery:
         self._error = error
         self.offset = offset
 
+    def done(self) -> bool:
+        return True
+
     def exception(self) -> ClientError | None:
         return self._error
 

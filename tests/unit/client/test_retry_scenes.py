@@ -30,6 +30,7 @@ from penstock.client.errors import ClientError
 from penstock.client.retry.policy import Retry
 
 ORDERED = Retry(attempts=3, backoff="1s", ordered_by_key=True)
+KEPT = {"retention.ms": "-1", "max.message.bytes": "2000000"}
 
 
 def fail(consumer: Consumer, what: str = "no") -> None:
@@ -43,6 +44,37 @@ def ordered(broker: Broker, retry: Retry = ORDERED) -> Consumer:
     consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, commit_every=1000)
     own(broker, SOURCE, (RETRY, 0))
     return consumer
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_at_most_once_what_was_refused_is_sent_once_more_at_the_end(broker: Broker, by_key: bool) -> None:
+    """It was committed before: nobody else will send it."""
+    send(broker, b"m1")
+    retry = Retry(attempts=3, backoff="1s", ordered_by_key=by_key)
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once")
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    broker.refuse = lambda topic: topic == RETRY
+    fail(consumer)
+    broker.refuse = lambda _: False
+    consumer.close()
+    assert [one.value() for place, log in broker.logs.items() if place[0] == RETRY for one in log] == [b"m1"]
+
+
+def test_at_most_once_what_was_refused_is_told_and_sent_again_also_with_nothing_new_to_read(
+    broker: Broker,
+) -> None:
+    send(broker, b"m1")
+    retry = Retry(attempts=3, backoff="1s")
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once")
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    broker.refuse = lambda topic: topic == RETRY
+    fail(consumer)
+    broker.refuse = lambda _: False
+    broker.clock.now += 2
+    with pytest.raises(ClientError, match="does not take it"):
+        consumer.receive(0.1)
+    broker.clock.now += 2
+    assert values(consumer, 2) == [b"m1"]
 
 
 @pytest.mark.parametrize("by_key", [False, True])
@@ -278,6 +310,9 @@ def test_what_waits_is_kept_for_ever_and_what_the_source_takes_fits(broker: Brok
             ["retention.ms=5000"],
         ),
         ({"max.message.bytes": "5000000"}, {"retention.ms": "-1"}, ["max.message.bytes=1048588"]),
+        ({}, KEPT | {"retention.bytes": "1000"}, ["retention.bytes=1000"]),
+        ({"retention.bytes": "1000"}, KEPT | {"retention.bytes": "2000"}, []),
+        ({}, KEPT | {"cleanup.policy": "compact"}, ["cleanup.policy=compact"]),
     ],
 )
 def test_a_retry_topic_that_keeps_or_takes_too_little_is_told(

@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.command import Session, command
 from penstock.cli.errors import INTERRUPTED, WrongUseError
-from penstock.cli.options import parse_pairs, parse_time
+from penstock.cli.options import is_ago, parse_pairs, parse_time
 from penstock.cli.output import print_json, print_table
 from penstock.cli.pipeline.spark_user import SparkUser
 from penstock.core.text import count_text, size_text
@@ -171,11 +171,7 @@ def replay(
     """
     if tags is not None and not any(tag.strip() for tag in tags.split(",")):
         raise WrongUseError("--tags names no tag: write --tags a,b")
-    now_ms = time.time_ns() // 1_000_000
-    since_ms = None if since is None else parse_time(since, now_ms)
-    until_ms = None if until is None else parse_time(until, now_ms, "--until")
-    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
-        raise WrongUseError("--since is not before --until: nothing would be replayed")
+    since_ms, until_ms, again = _times(since, until, append=append)
     from penstock.spark.pipelines import replay as run
 
     user = SparkUser(debug=session.debug, after="this step")
@@ -206,9 +202,26 @@ def replay(
     if session.json:
         print_json(summary.as_json())
     else:
-        _print_summary(summary)
+        _print_summary(summary, again)
     if not summary.finished:
         raise typer.Exit(INTERRUPTED)
+
+
+def _times(since: str | None, until: str | None, *, append: bool) -> tuple[int | None, int | None, str]:
+    """The times, and those that were given as ago, as they must be given to mean the same in another run."""
+    now_ms = time.time_ns() // 1_000_000
+    since_ms = None if since is None else parse_time(since, now_ms)
+    until_ms = None if until is None else parse_time(until, now_ms, "--until")
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise WrongUseError("--since is not before --until: nothing would be replayed")
+    given = (("--since", since, since_ms), ("--until", until, until_ms))
+    again = " and ".join(f"{option} {at_ms}" for option, text, at_ms in given if is_ago(text))
+    if again and append:
+        raise WrongUseError(
+            "a time ago is another one at each run, so that a second one would append everything once more: give "
+            f"{again}, and the same when it is run again"
+        )
+    return since_ms, until_ms, again
 
 
 class _Screen:
@@ -233,7 +246,8 @@ class _Screen:
             print(f"replayed {count_text(so_far.rows, 'row')} ({rate}){left}", flush=True)
 
 
-def _print_summary(summary: "Replayed") -> None:
+def _print_summary(summary: "Replayed", again: str) -> None:
+    """`again`: what times ago were."""
     print_table(
         ("partition", "rows", "there before", "last original offset"),
         [
@@ -253,4 +267,5 @@ def _print_summary(summary: "Replayed") -> None:
     for where in summary.corrupt:
         print(f"left out, because it is damaged: {where}")
     if not summary.finished:
-        print("stopped before the end: run the same command again to go on")
+        with_times = f", with {again}" if again else ""
+        print(f"stopped before the end: run the same command again to go on{with_times}")

@@ -105,6 +105,7 @@ class Consumer:
             before_commit=None if self._flow is None else self._flow.wait_for_deliveries,
             assigned=None if self._flow is None else self._flow.assigned,
             forgotten=None if self._flow is None else self._flow.forgotten,
+            before_end=None if self._flow is None else self._flow.send_refused,
             retries=() if self._flow is None else self._flow.retry_topics,
         )
         self.retrying = None if self._flow is None else Retrying(self._flow, self._reader)

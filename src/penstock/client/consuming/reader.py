@@ -54,15 +54,17 @@ class Reader:
         before_commit: Callable[[], None] | None = None,
         assigned: "Callable[[Reader, list[TopicPartition]], None] | None" = None,
         forgotten: Callable[[Collection[Where]], None] | None = None,
+        before_end: Callable[[], None] | None = None,
         retries: Collection[str] = (),
     ) -> None:
         """`admit` may keep messages back, `before_commit` must be done before any position moves, `assigned`
-        sees partitions before their first message, `forgotten` those that went away uncommitted; `retries` are the
-        retry topics among those that are read."""
+        sees partitions before their first message, `forgotten` those that went away uncommitted; `before_end` is
+        called before an at-most-once reader waits for the last time; `retries` are the retry topics that are read."""
         self._plan = plan
         self._admit = admit
         self._assigned = assigned
         self._forgotten = forgotten
+        self._before_end = before_end
         self._ahead = plan.delivery == "at-most-once"
         self._owned: set[Where] = set()
         # Those that met their end since they are ours; known where `enable.partition.eof` is set.
@@ -230,7 +232,7 @@ class Reader:
         """Everything handed out is finished; take more. False when there was nothing. At-most-once, what is taken on
         `hold` is committed when it is promised."""
         self.unfinished.finish()
-        if not self._ahead and self._commit_due():
+        if self._commit_due():
             self.commit(asynchronous=self._plan.commit_seconds > 0)
         return self._take(self._plan.batch_messages, wait, hold=hold)
 
@@ -311,10 +313,13 @@ class Reader:
         return time.monotonic() - self._committed_at >= self._plan.commit_seconds
 
     def commit(self, *, asynchronous: bool = False) -> None:
-        """Commit what is finished. At-most-once has committed it before: a commit now could only go back."""
+        """Commit what is finished. At-most-once has committed it before: a commit now could only go back. But what
+        was passed on may have been refused, and with nothing new to read nobody else would send it again."""
         self._reconcile()
         self._committed_at = time.monotonic()
         positions = dict(self.unfinished.positions)
+        if self._ahead:
+            self.commits.wait()
         # What could not be committed stays to be committed, unless its partition goes.
         if self._ahead or self.commits.send(self.raw, positions, asynchronous=asynchronous):
             self.unfinished.sent(positions)
@@ -348,7 +353,8 @@ class Reader:
             self.ahead.returned[place] = offset
         self.intake.read_again(place, offset)
         self.unfinished.drop([place])
-        self.paused.until(place, offset, wait_seconds)
+        with kafka_errors(self._plan.bootstrap, "the assignment"):
+            self.paused.until(place, offset, wait_seconds)
 
     def pause(self, places: Sequence[Where]) -> None:
         """Nothing more of these is handed out; what was taken already is read again on resume."""
@@ -384,6 +390,8 @@ class Reader:
             self._note_begun()
             if self._ahead:
                 self.commits.send_back(self.raw, self.ahead.not_handed_out(self.intake))
+                if self._before_end is not None:
+                    self._before_end()
                 self.commits.wait()
             else:
                 self.commit()

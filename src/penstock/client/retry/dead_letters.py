@@ -158,10 +158,10 @@ class DeadLetterBox:
                 wanted = _UNACKNOWLEDGED_MAX if most is None else min(_UNACKNOWLEDGED_MAX, most - done)
                 batch = consumer.receive_many(wanted, timeout=_LOOK_SECONDS)
                 if not batch:
-                    consumer.commit()
                     stopped = consumer.stopped
                     if stopped:
-                        break
+                        break  # closed, and what was marked is committed
+                    consumer.commit()
                     unfinished -= {index for _, index in consumer.at_end}
                     unfinished &= _unfinished(self._left(name, topic, group), ends)
                     continue

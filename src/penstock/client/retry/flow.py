@@ -13,6 +13,7 @@ alone: elsewhere they are some other consumer's, passed on.
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -196,6 +197,14 @@ class RetryFlow:
         self._under_way = [passing for passing in self._under_way if passing.delivery is None]
         if failure is not None:
             raise failure
+
+    def send_refused(self) -> None:
+        """Once more, at the end: at-most-once they were committed before, and nobody else has them."""
+        for passing in self._under_way:
+            if passing.delivery is not None and passing.delivery.done() and passing.delivery.exception():
+                passing.delivery = None
+                with suppress(ClientError):  # it is told by whoever waits for them
+                    self._send(passing)
 
     def _send(self, passing: Passing) -> None:
         """Unless it is under way or there already."""

@@ -83,12 +83,17 @@ def _create(admin: Admin, name: str, needs: Needs) -> bool:
 def _lacking(admin: Admin, name: str, needs: Needs) -> list[str]:
     """What may be lost or refused in a topic that somebody else has made."""
     source, found = admin.settings_of_topic(needs.source), admin.settings_of_topic(name)
-    lacking = {}
+    lacking: dict[str, tuple[int | str, str]] = {}
     kept_ms, source_ms = int(found["retention.ms"]), int(source["retention.ms"])
     if kept_ms != _FOR_EVER and (
         source_ms == _FOR_EVER or kept_ms < max(source_ms, 2000 * needs.kept_seconds)
     ):
         lacking["retention.ms"] = (_FOR_EVER, "what waits there longer is deleted")
+    kept_bytes, source_bytes = (int(of.get("retention.bytes", _FOR_EVER)) for of in (found, source))
+    if kept_bytes != _FOR_EVER and (source_bytes == _FOR_EVER or kept_bytes < source_bytes):
+        lacking["retention.bytes"] = (_FOR_EVER, "what waits there is deleted when more comes")
+    if "compact" in found.get("cleanup.policy", "delete"):
+        lacking["cleanup.policy"] = ("delete", "what waits there is dropped for a later one of its key")
     if int(found["max.message.bytes"]) < needs.message_bytes(source):
         lacking["max.message.bytes"] = (
             needs.message_bytes(source),

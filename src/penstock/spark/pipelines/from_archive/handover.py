@@ -56,6 +56,7 @@ class ArchiveThenLive:
         self._current: Archived | None = None
         self._positions: dict[int, int] = {}
         self._live: ConsoleReader | None = None
+        self._live_ends: dict[int, int] = {}
         self._pending: Iterator[ConsoleRow] | None = self._archived()
         self._gone = False
 
@@ -83,6 +84,8 @@ class ArchiveThenLive:
         elif self._live is not None:
             for message in self._live.read(timeout):
                 yield from self._in_turn(ConsoleRow.of(message))
+            if self._live.done:
+                yield from self._rest()
 
     # -- the archive --------------------------------------------------------------------------------------------
 
@@ -214,6 +217,7 @@ class ArchiveThenLive:
                     "broker: its end was cut off; what is written there is shown from that offset on"
                 )
             ranges[at] = Range(min(position, edges.latest), position, edges.latest)
+        self._live_ends = {at: wanted.end for at, wanted in ranges.items()}
         self._live = ConsoleReader(
             self._bootstrap, self._topic, ranges, follow=self._follow, debug=self._debug
         )
@@ -227,6 +231,14 @@ class ArchiveThenLive:
             yield from self._fill(row.partition, position, row.offset)
         self._positions[row.partition] = row.offset + 1
         yield row
+
+    def _rest(self) -> Iterator[ConsoleRow]:
+        """Retention may have taken everything up to the ends that were asked for: no later row shows that."""
+        for partition, end in self._live_ends.items():
+            position = self._positions[partition]
+            if position < end:
+                self._positions[partition] = end
+                yield from self._fill(partition, position, end)
 
     def _fill(self, partition: int, start: int, end: int) -> Iterator[ConsoleRow]:
         """Offsets without a row are nothing special (markers, compaction), unless the log begins behind them."""

@@ -1,0 +1,54 @@
+"""What `penstock verify` tells those who have to mend what it found."""
+
+from typing import Any
+
+import pytest
+import typer
+
+from penstock.cli import verify as command
+from penstock.cli.command import Session
+from penstock.client.topic_partition import TopicPartition
+from penstock.diagnosis.replica_compare import Difference
+from penstock.diagnosis.replica_verify import Verdict
+
+SESSION = Session("scripted", json=False, debug=False)
+MOVE = "move its partition folder away"
+
+
+def verdict(partition: int, *wrong: int, sound: tuple[int, ...] = ()) -> Verdict:
+    differences = [Difference(broker, 4, "the checksum of its batch is wrong") for broker in wrong]
+    return Verdict(TopicPartition("orders", partition), 0, 9, 900, sound, differences)
+
+
+def said(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *found: Verdict) -> str:
+    patch.setattr(command, "_verdicts", lambda *_: list(found))
+    with pytest.raises(typer.Exit):
+        command.verify(SESSION)
+    return capsys.readouterr().err
+
+
+def test_a_damaged_copy_is_fetched_again_where_another_is_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = said(capsys, monkeypatch, verdict(0, 3, sound=(1, 2)))
+    assert MOVE in told
+    assert "orders-0" not in told
+
+
+@pytest.mark.parametrize("wrong", [(1,), (1, 2, 3)], ids=["the only copy", "every copy"])
+def test_nobody_is_told_to_throw_away_the_last_copy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wrong: tuple[int, ...]
+) -> None:
+    told = said(capsys, monkeypatch, verdict(0, *wrong))
+    assert MOVE not in told
+    assert "no whole copy of orders-0" in told
+    assert "keep" in told
+
+
+def test_both_are_told_of_where_both_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Any] = [verdict(0, 1), verdict(1, 2, sound=(1, 3))]
+    told = said(capsys, monkeypatch, *found)
+    assert MOVE in told
+    assert "no whole copy of orders-0" in told
