@@ -155,6 +155,9 @@ class MovingStory(Story):
                 value = "true" if what == "drain" else "false"
                 number = self.machines.index(machine) + 1
                 api, request = ApiKey.INCREMENTAL_ALTER_CONFIGS, _setting(number, DRAINING, value)
+        self.try_at(machine, api, request)
+
+    def try_at(self, machine: SimBroker, api: ApiKey, request: Any) -> None:
         self.spawn("admin", _try(machine.name, api, request))
 
     def stop_draining(self) -> None:

@@ -132,7 +132,8 @@ def _open(
         names.drop_snapshots(but=begin if made.log.producers.copy() else None)
         return made._replace(lost=lost)
     scan.epochs.advance_start(start)
-    if only_copy and lost is not None and scan.batches_end <= lost[1]:
+    # Not where it has got all of that back, from another replica, since it was noted.
+    if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
         scan.leave_out(lost[1])
     log = Log(
         files,
@@ -147,7 +148,7 @@ def _open(
         unscanned_cost=scan.cost,
         owner=owner,
     )
-    if scan.point is None:
+    if scan.point is None or leaves_out:  # one that ends before the gap would have what comes behind it cut
         _replace_point(log)
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, scan.set_aside, lost)
 

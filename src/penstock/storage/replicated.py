@@ -119,3 +119,15 @@ def find_end(log: Log, offset: int) -> LogEnd | None:
     with suppress(StorageError):
         return end_at(log, offset)
     return None
+
+
+def batches_end(log: Log) -> int:
+    """Where its last batch ends, or the log starts: before its end, if that lies behind a gap. Reads, on the loop."""
+    for segment in reversed(log.segments):
+        if segment.size:
+            index = segment.index or segment.index_up_to(segment.size)[0]
+            end = log.start_offset
+            for _, header in segment.walk(index.before_position(segment.size)[0], segment.size, wait=True):
+                end = max(end, header.next_offset)
+            return end
+    return log.start_offset

@@ -13,6 +13,7 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import StorageError
+from penstock.replication.end_gap import close_end_gap
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.leading import Leading
@@ -175,6 +176,7 @@ class Roles:
         if partition.retirement is not None:
             lead_anew(partition)
             seal(partition)
+        close_end_gap(partition)
         topic.role_changed(partition)
         partition.wake_readers()  # they came to a follower, or under another epoch
         self._changed(partition)
