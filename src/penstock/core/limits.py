@@ -118,6 +118,8 @@ RESPONSE_BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024
 GROUP_MEMBERS_RECORDS_MAX = 4
 # About what each takes besides: so there are some 7,000 of them at most, and all are described in some 10 ms.
 GROUP_MEMBER_BYTES = 500
+# And each protocol that a member names, however short its name: a string, a tuple, a count of its supporters.
+GROUP_PROTOCOL_BYTES = 200
 # The same of all groups of a broker; past it only members that say little are let in.
 GROUPS_MEMBERS_BYTES_MAX = 128 * 1024 * 1024
 MEMBER_BYTES_SMALL_MAX = 4 * 1024
