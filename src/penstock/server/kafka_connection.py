@@ -168,6 +168,8 @@ class KafkaConnection(Stream):
             logger.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
         self._busy = self._keeps_frame = False
+        if self._transport is None:
+            self._budget.release(self)  # nobody did when the connection was lost
         if callable(parts):
             parts(reply)
             if self._transport is None and reply.abandoned is not None:
