@@ -47,15 +47,15 @@ class Openings:
             pass  # and forgotten before the next step: it knows all that was unpacked
         return await self._run(work, WHOLE, self._large, is_lost)
 
-    async def look_up(self, work: Callable[[OpeningLimit], T]) -> T:
+    async def look_up(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = _never) -> T:
         """The same for who only reads."""
         try:
             async with self._small_lookups:
-                return await self._run(work, SMALL, self._small, _never)
+                return await self._run(work, SMALL, self._small, is_lost)
         except UnpacksToMore:
             pass
         async with self._large_lookups:
-            return await self._run(work, WHOLE, self._large, _never)
+            return await self._run(work, WHOLE, self._large, is_lost)
 
     async def _run(
         self,
