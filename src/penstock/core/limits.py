@@ -38,6 +38,9 @@ PLAIN_REQUESTS_BYTES_MAX = 32 * 1024 * 1024
 # Bytes of requests that wait for data on one connection, and of answers that wait for those before them, before we stop
 # reading from it: each such request is kept, taken apart.
 REQUESTS_HELD_BYTES_MAX = 256 * 1024
+# The same of all connections together: every record written looks at the fetches that wait for its partition, some
+# 20 ms of them then. Past it a client that waits for an answer asks for no more before it has come, as with Kafka.
+REQUESTS_HELD_BYTES_ALL_MAX = 16 * 1024 * 1024
 # A client that waits for so many requests, and nothing is answered nor read for so long, is closed: whether it is still
 # there cannot be seen, for its end stands behind what was not read.
 OWED_TOO_MUCH_SECONDS_MAX = 20.0
@@ -118,6 +121,8 @@ RESPONSE_BUFFER_KEPT_BYTES_MAX = 16 * 1024 * 1024
 GROUP_MEMBERS_RECORDS_MAX = 4
 # About what each takes besides: so there are some 7,000 of them at most, and all are described in some 10 ms.
 GROUP_MEMBER_BYTES = 500
+# And each protocol that a member names, however short its name: a string, a tuple, a count of its supporters.
+GROUP_PROTOCOL_BYTES = 200
 # The same of all groups of a broker; past it only members that say little are let in.
 GROUPS_MEMBERS_BYTES_MAX = 128 * 1024 * 1024
 MEMBER_BYTES_SMALL_MAX = 4 * 1024

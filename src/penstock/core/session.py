@@ -23,6 +23,7 @@ class Session:
         "client_id",
         "client_software_name",
         "client_software_version",
+        "is_lost",
         "listener",
         "muted_until",
         "peer",
@@ -34,6 +35,7 @@ class Session:
         self.listener = listener  # the name of the one it came in by
         self.principal = ANONYMOUS
         self.peer = peer  # the client's address
+        self.is_lost = False  # nobody reads an answer any more
         self.client_id: str | None = None  # as last told
         # As ApiVersions told, which most clients begin with.
         self.client_software_name = ""

@@ -48,6 +48,7 @@ class Connections:
         self.idle_ms_max = idle_ms_max
         self.bytes_in = 0
         self.bytes_out = 0
+        self.held_bytes = 0
         self.refused = 0
         self.descriptors = descriptors
         self.requests = RequestStats()

@@ -22,6 +22,7 @@ from penstock.core.limits import (
     ANSWER_GATHERED_BYTES_MAX,
     ANSWERS_GATHERED_MAX,
     FETCH_SLICES_MAX,
+    REQUESTS_HELD_BYTES_ALL_MAX,
     REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
@@ -131,6 +132,7 @@ class KafkaConnection(Stream):
         return (
             len(self._owed) < RESPONSES_OWED_MAX
             and self._held_bytes <= REQUESTS_HELD_BYTES_MAX
+            and (not self._held_bytes or self._host.held_bytes <= REQUESTS_HELD_BYTES_ALL_MAX)
             and self._lent < FETCH_SLICES_MAX
         )
 
@@ -168,6 +170,8 @@ class KafkaConnection(Stream):
             logger.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
         self._busy = self._keeps_frame = False
+        if self._transport is None:
+            self._budget.release(self)  # nobody did when the connection was lost
         if callable(parts):
             parts(reply)
             if self._transport is None and reply.abandoned is not None:
@@ -192,9 +196,13 @@ class KafkaConnection(Stream):
             held_bytes = ANSWER_ASSUMED_BYTES
         if held_bytes:
             reply.abandoned, reply.held_bytes = abandoned, held_bytes
-            self._held_bytes += held_bytes
+            self._add_held(held_bytes)
         self._owed.append(reply)
         return reply
+
+    def _add_held(self, size_bytes: int) -> None:
+        self._held_bytes += size_bytes
+        self._host.held_bytes += size_bytes
 
     def _answer_behind(self, parts: list[Part]) -> None:
         """Those that are owed go first."""
@@ -211,7 +219,7 @@ class KafkaConnection(Stream):
             logger.info("closing the connection of %s: an answer cannot be kept: %s", self.peer, error)
             self.abort()
         size = size_of([part for part in parts if not isinstance(part, Slice)])
-        self._held_bytes += size - reply.held_bytes
+        self._add_held(size - reply.held_bytes)
         reply.held_bytes = reply.kept_bytes = size
         reply.slices = slices_in(parts)
         self._held_answers_bytes += size
@@ -241,7 +249,7 @@ class KafkaConnection(Stream):
             return
         while owed and (parts := owed[0].parts) is not None:
             front = owed.popleft()
-            self._held_bytes -= front.held_bytes
+            self._add_held(-front.held_bytes)
             self._held_answers_bytes -= front.kept_bytes
             self._held_slices -= front.slices
             self._ready += parts
@@ -280,5 +288,6 @@ class KafkaConnection(Stream):
             if reply.abandoned is not None:
                 reply.abandoned()
         self._owed.clear()
+        self._add_held(-self._held_bytes)
         self._held_slices = self._held_answers_bytes = 0
         self._ready.clear()

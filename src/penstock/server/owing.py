@@ -37,6 +37,7 @@ class Host(Protocol):
     request_bytes_max: int
     bytes_in: int
     bytes_out: int
+    held_bytes: int  # of requests that wait, and of answers that wait for them, on all connections
     requests: RequestStats
     idle_poll: IdlePoll
     receive_budget: ReceiveBudget

@@ -134,9 +134,11 @@ class Stream(asyncio.BufferedProtocol):
             # It knows us, and would keep us until the next garbage collection.
             self._writer = None
         self._transport = None
+        self.session.is_lost = True
         self._start = self._end = 0
         self._use_buffer(bytearray())
-        self._budget.release(self)
+        if not self._keeps_frame:  # else what it received is still there, until the work on it ends
+            self._budget.release(self)
         self._gone()
         self._count_unsent()
         self._host.closed(self)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from penstock.core.errors import ClientGoneError
 from penstock.core.limits import BATCHES_OPENED_MAX, LOOKUPS_OPENED_MAX, OPENED_BYTES_MAX, OPENED_RECORDS_MAX
 from penstock.records.compression import WHOLE, OpeningLimit, UnpacksToMore
 
@@ -20,6 +21,10 @@ T = TypeVar("T")
 
 
 SMALL = OpeningLimit(OPENED_BYTES_MAX, OPENED_RECORDS_MAX)
+
+
+def _never() -> bool:
+    return False
 
 
 class Openings:
@@ -31,26 +36,35 @@ class Openings:
         self._small_lookups = asyncio.Semaphore(LOOKUPS_OPENED_MAX)
         self._large_lookups = asyncio.Semaphore(1)
 
-    async def run(self, work: Callable[[OpeningLimit], T]) -> T:
-        """Do `work`, which opens batches and changes nothing, in a thread; perhaps twice."""
+    async def run(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = _never) -> T:
+        """Do `work`, which opens batches and changes nothing, in a thread; perhaps twice.
+
+        ClientGoneError: when its turn came, whoever wanted it `is_lost`. They may be many, each with a request kept.
+        """
         try:
-            return await self._run(work, SMALL, self._small)
+            return await self._run(work, SMALL, self._small, is_lost)
         except UnpacksToMore:
             pass  # and forgotten before the next step: it knows all that was unpacked
-        return await self._run(work, WHOLE, self._large)
+        return await self._run(work, WHOLE, self._large, is_lost)
 
-    async def look_up(self, work: Callable[[OpeningLimit], T]) -> T:
+    async def look_up(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = _never) -> T:
         """The same for who only reads."""
         try:
             async with self._small_lookups:
-                return await self._run(work, SMALL, self._small)
+                return await self._run(work, SMALL, self._small, is_lost)
         except UnpacksToMore:
             pass
         async with self._large_lookups:
-            return await self._run(work, WHOLE, self._large)
+            return await self._run(work, WHOLE, self._large, is_lost)
 
     async def _run(
-        self, work: Callable[[OpeningLimit], T], limit: OpeningLimit, places: asyncio.Semaphore
+        self,
+        work: Callable[[OpeningLimit], T],
+        limit: OpeningLimit,
+        places: asyncio.Semaphore,
+        is_lost: Callable[[], bool],
     ) -> T:
         async with places:
+            if is_lost():
+                raise ClientGoneError("the client has left")
             return await self._loop.run_in_executor(self._executor, work, limit)

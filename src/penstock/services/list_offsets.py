@@ -4,6 +4,7 @@ What the loop knows (earliest, latest) is answered at once; a time is looked for
 in what the reader may see.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
@@ -49,8 +50,12 @@ class OffsetService:
         leader_epoch: int,
         timestamp: int,
         reader: Reader = Reader.READ_UNCOMMITTED,
+        is_lost: Callable[[], bool] = lambda: False,
     ) -> OffsetAnswer:
-        """One partition's answer; ApiError when it is not served here or the client's epoch is not ours."""
+        """One partition's answer; ApiError when it is not served here or the client's epoch is not ours.
+
+        ClientGoneError: a time was to be looked for, and when its turn came whoever asked `is_lost`.
+        """
         partition = self._led(topic, index, leader_epoch)
         log, limit = partition.log, partition.limits.for_reader(reader)
         known = knows_its_end(partition)
@@ -66,7 +71,8 @@ class OffsetService:
             return NOTHING  # nothing is ever tiered here
         search = log.lookup(limit)
         at_time = partial(search.first_at_or_after, timestamp)
-        found = await self._openings.look_up(search.latest if timestamp == Spec.MAX_TIMESTAMP else at_time)
+        work = search.latest if timestamp == Spec.MAX_TIMESTAMP else at_time
+        found = await self._openings.look_up(work, is_lost)
         if found is None and not known:
             # There may be something of that time in what it cannot show yet: told "nothing", a reader passes it over.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)

@@ -6,6 +6,7 @@ from tests.unit.storage.logs import a_batch
 
 from penstock.controller.retirer import LIMIT
 from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ClientGoneError
 from penstock.core.session import Session
 from penstock.frontends.kafka.handlers.list_offsets import handle
 from penstock.frontends.kafka.registry import Call
@@ -117,3 +118,17 @@ async def test_any_broker_tells_whether_a_number_was_retired(version: int) -> No
         assert await offsets(asked, LIMIT, version) == (0, 0, -1, -1)
         assert (await offsets(asked, LIMIT, version, index=1))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (await offsets(asked, LIMIT, version, topic="u"))[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_no_time_is_looked_for_when_its_client_is_gone() -> None:
+    async with Machine().broker() as asked:
+        await asked.create("t")
+        asked.append("t", a_batch([1000]))
+        session = Session("PLAINTEXT")
+        session.is_lost = True
+        partition = ListOffsetsPartition(partition_index=0, timestamp=1000)
+        request = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name="t", partitions=[partition])]
+        )
+        with pytest.raises(ClientGoneError):
+            await handle(asked.broker.services, request, Call(NEWEST, None, session))

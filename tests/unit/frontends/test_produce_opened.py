@@ -1,6 +1,7 @@
 """Produce to a topic whose batches are opened: its connection is held up until they are appended, and no longer."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from tests.unit.frontends.in_memory import Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.lease import Work
+from penstock.core.limits import BATCHES_OPENED_MAX
+from penstock.replication.table import Topic
 from penstock.services.produce import ProduceService
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
@@ -90,3 +93,35 @@ async def test_a_replica_that_is_moved_away_while_its_batch_is_opened_is_led_els
         topic.led, topic.partitions = partitions, partitions
         assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         client.close()
+
+
+async def test_what_a_client_sent_that_is_gone_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else anybody could leave any number of requests behind, each with its memory, that wait to be opened."""
+    may_go_on, opened = threading.Event(), []
+    open_batch = ProduceService.open_batch
+
+    def open_slowly(self: ProduceService, topic: Topic, index: int, batch: memoryview, *limit: Any) -> Any:
+        opened.append(len(batch))
+        assert may_go_on.wait(10)
+        return open_batch(self, topic, index, batch, *limit)
+
+    async with Machine().broker() as asked, asyncio.timeout(10):
+        await asked.create("t", {"cleanup.policy": "compact"})
+        monkeypatch.setattr(ProduceService, "open_batch", open_slowly)
+        connections = asked.broker.connections
+        clients = []
+        for _ in range(BATCHES_OPENED_MAX + 3):
+            clients.append(Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port)))
+            clients[-1].produce(1)
+        while len(connections._tasks) < len(clients) or len(opened) < BATCHES_OPENED_MAX:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for connection in list(connections._all):
+            connection.abort()
+        while connections.count:  # noqa: ASYNC110 - nobody says so
+            await asyncio.sleep(0.01)
+        may_go_on.set()
+        while connections._tasks:  # noqa: ASYNC110 - nobody says so
+            await asyncio.sleep(0.01)
+        assert len(opened) == BATCHES_OPENED_MAX
+        for client in clients:
+            client.close()

@@ -1,5 +1,7 @@
 """What members tell of themselves is bounded: by the group, and where it is read."""
 
+from time import process_time
+
 from tests.unit.groups.lab import RANGE, Lab
 
 from penstock.core.error_codes import ErrorCode
@@ -36,6 +38,35 @@ def test_one_member_alone_may_not_tell_too_much() -> None:
     lab = Lab(record_bytes_max=RECORD_BYTES)
     ticket = lab.ask(protocols=(("range", bytes(GROUP_MEMBERS_RECORDS_MAX * RECORD_BYTES)),))
     assert lab.joined(ticket).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_protocols_with_short_names_count_as_what_they_take() -> None:
+    lab = Lab(record_bytes_max=RECORD_BYTES)
+    ticket = lab.ask(protocols=tuple((f"{number:x}", b"") for number in range(1000)))
+    assert lab.joined(ticket).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_members_with_many_protocols_hold_up_nobody_when_they_are_chosen_from() -> None:
+    lab = Lab(record_bytes_max=100_000_000)
+    common = tuple((f"{number:x}", b"") for number in range(9000))
+    for member in range(2):
+        own = tuple((f"{member}-{number:x}", b"") for number in range(9000))
+        ticket = lab.ask(protocols=own + common)
+    began = process_time()
+    lab.pass_time(10)
+    assert lab.joined(ticket).protocol in dict(common)
+    assert process_time() - began < 0.5
+
+
+def test_many_members_that_leave_hold_up_nobody() -> None:
+    lab = Lab(record_bytes_max=100_000_000, members_max=10_000)
+    for member in range(2000):
+        lab.ask(protocols=(*RANGE, *((f"{member}-{number}", b"") for number in range(30))))
+    assert len(lab.group.members) == 2000
+    began = process_time()
+    lab.pass_time(120)
+    assert not lab.group.members
+    assert process_time() - began < 0.3
 
 
 def test_what_a_group_was_told_is_counted_and_forgotten() -> None:

@@ -29,7 +29,7 @@ class Server:
     """Host and dispatcher: every request gets an answer of one size."""
 
     request_bytes_max = 10 * BULK
-    bytes_in = bytes_out = 0
+    bytes_in = bytes_out = held_bytes = 0
 
     def __init__(self, loop: asyncio.AbstractEventLoop, answer_bytes: int) -> None:
         self.requests = RequestStats()

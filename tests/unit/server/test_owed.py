@@ -13,6 +13,7 @@ from tests.unit.server.unlistened import Unlistened, connections
 from penstock.core.limits import (
     ANSWER_ASSUMED_BYTES,
     FETCH_SLICES_MAX,
+    REQUESTS_HELD_BYTES_ALL_MAX,
     REQUESTS_HELD_BYTES_MAX,
     SLICE_BYTES_MIN,
 )
@@ -212,4 +213,29 @@ def test_whoever_will_answer_hears_that_the_client_is_gone(is_found_first: bool)
         assert dispatcher.abandoned == 1
 
     dispatcher = Follower()
+    told(dispatcher, story)
+
+
+def test_where_much_waits_on_all_connections_each_waits_for_one_answer_at_a_time() -> None:
+    """Every record written looks at all who wait for its partition, whichever connections they came by."""
+    dispatcher = Dispatcher([b"answer"], "later")
+
+    async def story(connection: KafkaConnection, wire: Wire, host: Connections) -> None:
+        host.held_bytes += REQUESTS_HELD_BYTES_ALL_MAX  # others
+        receive(connection, METADATA, 5)
+        await turns()
+        assert dispatcher.first is not None
+        dispatcher.first.send([b"answer"])  # a few bytes, and so taken in one turn with the next
+        await turns()
+        assert dispatcher.seen == 2
+        dispatcher.later[0].send([b"answer"])
+        await turns()
+        assert dispatcher.seen == 3, "it goes on when its answer has come"
+        host.held_bytes -= REQUESTS_HELD_BYTES_ALL_MAX
+        dispatcher.later[1].send([b"answer"])
+        await turns()
+        assert dispatcher.seen == 5
+        connection.connection_lost(None)
+        assert host.held_bytes == 0
+
     told(dispatcher, story)

@@ -66,7 +66,7 @@ class Server:
     """Host and dispatcher; request 0 may be of any size, as Produce."""
 
     request_bytes_max = 100 * MEGABYTE
-    bytes_in = bytes_out = 0
+    bytes_in = bytes_out = held_bytes = 0
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget_bytes: int = BUDGET_BYTES) -> None:
         self.requests = RequestStats()

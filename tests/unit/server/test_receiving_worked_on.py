@@ -37,6 +37,17 @@ class Working(Server):
         return None
 
 
+class Opening(Working):
+    """Produce is worked on, too, and leaves its batches where they were received."""
+
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part] | None:
+        async def answer() -> list[Part]:
+            return [b"answer" if frame else b""]
+
+        connection.run(answer())
+        return None
+
+
 @pytest.fixture
 def loop() -> Steps:
     return Steps()
@@ -67,6 +78,20 @@ def test_requests_that_are_worked_on_keep_nobody_from_sending(loop: Steps, serve
     assert server.receive_budget.used_bytes <= BUDGET_BYTES
     finish(server)
     assert not any(client.closed for client in slow)
+
+
+def test_a_request_counts_until_its_work_ends_also_if_its_client_is_gone(loop: Steps) -> None:
+    server = Opening(loop)
+    gone = [Client(loop, server, 3 * MEGABYTE) for _ in range(2)]
+    for client in gone:
+        while not client.is_done:
+            assert client.send(MEGABYTE), "a standstill"
+            loop.turn(0.1)
+        client.abort()
+    assert len(server.work) == 2
+    assert server.receive_budget.used_bytes >= 6 * MEGABYTE, "both are still in memory"
+    finish(server)
+    assert server.receive_budget.used_bytes == 0
 
 
 def test_what_a_client_sends_behind_a_request_that_takes_long_is_not_kept_while_others_wait(

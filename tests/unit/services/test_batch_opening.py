@@ -5,6 +5,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pytest
+
+from penstock.core.errors import ClientGoneError
 from penstock.core.limits import BATCHES_OPENED_MAX, LOOKUPS_OPENED_MAX
 from penstock.records.compression import WHOLE, OpeningLimit, UnpacksToMore
 from penstock.services.batch_opening import SMALL, Openings
@@ -128,3 +131,26 @@ def test_a_large_batch_does_not_wait_for_all_large_lookups() -> None:
 
     asyncio.run(story())
     assert done.index("produced") <= 3
+
+
+@pytest.mark.parametrize("kind", ["run", "look_up"])
+async def test_for_clients_that_are_gone_when_their_turn_comes_nothing_is_opened(kind: str) -> None:
+    """Each keeps a request, and anybody may come, ask and go any number of times."""
+    loop, may_go_on, opened = asyncio.get_running_loop(), threading.Event(), []
+    gone = False
+
+    def work(_: object) -> None:
+        opened.append(1)
+        assert may_go_on.wait(10)
+
+    with ThreadPoolExecutor(BATCHES_OPENED_MAX) as executor:
+        ask = getattr(Openings(loop, executor), kind)
+        asked = [loop.create_task(ask(work, lambda: gone)) for _ in range(20)]
+        places = BATCHES_OPENED_MAX if kind == "run" else LOOKUPS_OPENED_MAX
+        while len(opened) < places:  # noqa: ASYNC110 - nobody says so
+            await asyncio.sleep(0.01)
+        gone = True
+        may_go_on.set()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+    assert len(opened) == places
+    assert sum(isinstance(one, ClientGoneError) for one in found) == 20 - places

@@ -273,7 +273,8 @@ class HotPath:
                 ):
                     try:
                         batch = await self._openings.run(
-                            partial(self._produce.open_batch, topic, number, batch)
+                            partial(self._produce.open_batch, topic, number, batch),
+                            lambda: asker.session.is_lost,
                         )
                     except ApiError as error:
                         if number in topic.partitions:  # led or not; else it was moved away, and that is told

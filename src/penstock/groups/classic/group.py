@@ -1,11 +1,11 @@
 """A classic group and its members: the state, and what can be read off it. The rules are in the files beside it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import GROUP_MEMBER_BYTES
+from penstock.core.limits import GROUP_MEMBER_BYTES, GROUP_PROTOCOL_BYTES
 from penstock.groups.classic.states import EMPTY, GroupState, check_transition
 from penstock.groups.classic.subscription import subscribed_topics
 from penstock.groups.decision import NEVER, Now, Ticket
@@ -41,13 +41,13 @@ class Member:
                 return metadata
         return b""
 
-    def vote(self, candidates: Sequence[str]) -> str:
+    def vote(self, candidates: Container[str]) -> str:
         return next(name for name, _ in self.protocols if name in candidates)
 
 
 def told_bytes(member_id: str, client_id: str, instance_id: str | None, protocols: Protocols) -> int:
     names = len(member_id) + len(client_id) + len(instance_id or "")
-    return names + sum(len(name) + len(metadata) for name, metadata in protocols)
+    return names + sum(GROUP_PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in protocols)
 
 
 @dataclass(slots=True)
@@ -121,7 +121,8 @@ class ClassicGroup:
     def select_protocol(self) -> str:
         """The one most members like best, of those that all of them support."""
         count = len(self.members)
-        candidates = [name for name, supporters in self._supporters.items() if supporters == count]
+        # A set: members choose how many names there are, and each looks for the first of its own.
+        candidates = {name for name, supporters in self._supporters.items() if supporters == count}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
@@ -161,8 +162,7 @@ class ClassicGroup:
         if member is None:
             return None
         self.told_bytes -= member.size_bytes()
-        self._supporters.subtract(name for name, _ in member.protocols)
-        self._supporters += Counter()  # drops what nobody supports
+        self._forget_supporter(member)
         if member.awaiting_join is not None:
             self.awaiting_join -= 1
         if member.instance_id is not None and self.static_ids.get(member.instance_id) == member_id:
@@ -171,12 +171,19 @@ class ClassicGroup:
             self.leader_id = next(iter(self.members), None)
         return member
 
+    def _forget_supporter(self, member: Member) -> None:
+        """Its own names alone are looked at: thousands may leave in one turn, and the others name any number."""
+        supporters = self._supporters
+        for name, _ in member.protocols:
+            supporters[name] -= 1
+            if not supporters[name]:
+                del supporters[name]
+
     def replace_protocols(self, member: Member, protocols: Protocols) -> None:
         # As nearly always: counting anew would be most of what a rejoin costs.
         if protocols == member.protocols:
             return
-        self._supporters.subtract(name for name, _ in member.protocols)
-        self._supporters += Counter()
+        self._forget_supporter(member)
         self._supporters.update(name for name, _ in protocols)
         self.told_bytes -= member.size_bytes()
         member.protocols = protocols

@@ -59,7 +59,7 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
                 answer = _told_of_retired(services, topic.name, wanted)
             else:
                 reader = Reader(request.isolation_level)
-                answer = await _answer(services, topic.name, wanted, reader, call.version)
+                answer = await _answer(services, topic.name, wanted, reader, call)
             named.add((topic.name, index))
             partitions[index] = answer
     return ListOffsetsResponse(
@@ -71,13 +71,15 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
 
 
 async def _answer(
-    services: Services, topic: str, wanted: ListOffsetsPartition, reader: Reader, version: int
+    services: Services, topic: str, wanted: ListOffsetsPartition, reader: Reader, call: Call
 ) -> ListOffsetsPartitionResponse:
     index, timestamp = wanted.partition_index, wanted.timestamp
-    if timestamp < 0 and version < _NAMED_SINCE.get(timestamp, _NEVER):
+    if timestamp < 0 and call.version < _NAMED_SINCE.get(timestamp, _NEVER):
         return _refused(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        found = await services.offsets.find(topic, index, wanted.current_leader_epoch, timestamp, reader)
+        found = await services.offsets.find(
+            topic, index, wanted.current_leader_epoch, timestamp, reader, lambda: call.session.is_lost
+        )
     except ApiError as error:
         return _refused(index, error.code)
     except StorageError:
