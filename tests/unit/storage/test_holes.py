@@ -20,12 +20,14 @@ from tests.unit.storage.logs import (
 from penstock.core.errors import DiskFullError, StorageError
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.deletion import StartJob
+from penstock.storage.holes import damaged_segments
 from penstock.storage.layout import DAMAGED, LOG, RECOVERY_POINT_FILE, START, segment_name
 from penstock.storage.log import Log
 from penstock.storage.lost import Lost, forget_lost
 from penstock.storage.recovered import Recovered
 from penstock.storage.recovery import open_log
 from penstock.storage.retention import RetentionLimits
+from penstock.storage.segment import Segment
 from penstock.testing.mem_files import MemFiles
 
 END = 10
@@ -136,6 +138,15 @@ def test_a_point_of_an_earlier_version_says_nothing_of_holes() -> None:
     take(files, 0)
     found = start(files.kill(), only_copy=False)
     assert (found.lost, found.log.start_offset, found.log.end_offset) == (None, 3, END)
+
+
+def test_a_segment_ends_where_the_next_begins_also_if_that_is_empty_behind_a_gap() -> None:
+    """Retention took the first one, for the log starts in the gap behind the second's base."""
+    files = MemFiles(1)
+    point = RecoveryPoint(0, 15, 10, 0, 0, -1, 0, 0, sealed=((0, 100),))
+    left = [Segment(files, DIRECTORY, 10, 0)]
+    assert damaged_segments(point, 12, [], left) == []
+    assert damaged_segments(point, 9, [], left) == [0]
 
 
 @pytest.mark.parametrize("how", ["kill", "cut"])
