@@ -211,6 +211,7 @@ class CompactionModel(RuleBasedStateMachine):
     def reopen(self) -> None:
         recovered = opened(self.files, self.settings)
         assert not recovered.set_aside
+        assert recovered.lost is None
         self.log = recovered.log
         assert self.log.end_offset >= self.durable_end
         self.headers = [h for h in self.headers if h.next_offset <= self.log.end_offset]

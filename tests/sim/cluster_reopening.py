@@ -18,12 +18,13 @@ from tests.sim.messages import NETWORK_TROUBLE, PARTITIONS, TOPIC, batch_of, cre
 
 from penstock.coordination.memory import Fault
 from penstock.core.error_codes import ErrorCode
-from penstock.storage.layout import PARTITION_FILE, RECOVERY_POINT_FILE
+from penstock.storage.layout import LOG, PARTITION_FILE, RECOVERY_POINT_FILE
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 
+DAMAGES = ("directory", "owner", "rest", "point", "end", "front", "middle", "records")
 FAULTS = ("busy", "busy", "after", "after", "stays", "files", "files", "files", "other")
 _RETRY_SECONDS = 5.0  # between two attempts to open what is offline
 _HASTE_SECONDS = 0.01  # between two writes of somebody who must not miss the moment when a log is open again
@@ -92,6 +93,10 @@ class ReopeningStory(Story):
         for name in self._insisting:
             self.loop.crash(name)
         super().check_data()
+        for machine in self.machines:
+            for index in range(PARTITIONS):
+                if start := replica_of(machine, index).log.start_offset:
+                    raise Violation(f"{machine.name}: {index} starts at {start}, and nobody deleted anything")
 
     def misfortune(self) -> None:
         fault = self.rng.choice(FAULTS)
@@ -195,7 +200,7 @@ class ReopeningStory(Story):
         ):
             broker_info.stop()
         for index in rng.choice([[0], [1], [0, 1]]):
-            self._damage(machine, index, rng.choice(["directory", "owner", "rest", "point", "end"]))
+            self._damage(machine, index, rng.choice(DAMAGES))
             if rng.random() < 0.5:
                 machine.files.fail_next("open", f"*{TOPIC}/Partition-{index}/*.log")
         if rng.random() < 0.3:
@@ -220,8 +225,14 @@ class ReopeningStory(Story):
                 for name in files.list_dir(directory):
                     if name != PARTITION_FILE:
                         files.unlink(directory / name)
+            case "front" | "middle" | "records":
+                logs = [name for name in files.list_dir(directory) if name.endswith(LOG)]
+                middle = self.rng.randrange(len(logs))
+                parts = {"front": slice(middle), "middle": slice(middle, middle + 1), "records": slice(None)}
+                for name in logs[parts[what]]:
+                    files.unlink(directory / name)
             case "point" | "end":
-                last = [name for name in files.list_dir(directory) if name.endswith(".log")][-1]
+                last = [name for name in files.list_dir(directory) if name.endswith(LOG)][-1]
                 file = files.open(directory / last)
                 file.truncate(self.rng.randint(0, file.size()))
                 file.close()

@@ -12,6 +12,7 @@ from penstock.server.broker import Broker
 from penstock.server.membership import Membership
 from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.roles import Roles
+from penstock.storage import recovery
 from penstock.storage.log import Log
 
 
@@ -92,6 +93,11 @@ def tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "begin_anew", settled)
 
 
+def misses_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is gone from the front or the middle of a log is not noticed."""
+    monkeypatch.setattr(recovery, "damaged_segments", lambda *_, **__: [])
+
+
 # Found by seeds 18, 32, 3, 4, 7, 4 and 1.
 PLANTED: list[Plant] = [
     leads_on_with_another_log,
@@ -101,4 +107,5 @@ PLANTED: list[Plant] = [
     takes_what_is_not_open_for_whole,
     gives_back_as_clean_what_it_found_damaged,
     tells_nobody,
+    misses_no_segment,
 ]

@@ -6,10 +6,11 @@ import pytest
 from tests.sim.cluster_story import BROKERS, replica_of
 from tests.sim.messages import TOPIC, create_request
 from tests.sim.test_cluster_scenes import Scene
+from tests.unit.storage.logs import read_everything
 
 from penstock.coordination.memory import Fault
 from penstock.core.error_codes import ErrorCode
-from penstock.storage.layout import PARTITION_FILE, RECOVERY_POINT_FILE, segment_name
+from penstock.storage.layout import LOG, PARTITION_FILE, RECOVERY_POINT_FILE, segment_name
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
@@ -19,6 +20,31 @@ RECORDS = 4
 
 
 class FilesScene(Scene):
+    def begin_with_small_segments(self) -> None:
+        """One record in each."""
+        self.begin()
+        self.set_topic("internal.segment.bytes", "100")
+
+    def stop_one_by_one(self) -> SimBroker:
+        """The last one to stop is alone in sync; the others have everything, too, and nobody knows."""
+        self.set_topic("min.insync.replicas", "1")
+        for _ in range(RECORDS):
+            assert self.produce(-1) is ErrorCode.NONE
+        self.let_pass(1)
+        last = self.leader()
+        for machine in self.followers():
+            machine.stop()
+            self.let_pass(20)
+        assert len(self._state(0).isr) == 1
+        assert not self._state(0).suspects
+        last.stop()
+        return last
+
+    def kept(self, machine: SimBroker) -> tuple[int, list[int]]:
+        """Where its log starts, and the offsets that it has."""
+        log = replica_of(machine, 0).log
+        return log.start_offset, [batch.base_offset for batch in read_everything(log)]
+
     def stop_all(self) -> SimBroker:
         """The last one to stop has everything, and so has another one."""
         for _ in range(RECORDS):
@@ -75,6 +101,30 @@ def end_is_gone(machine: SimBroker) -> None:
     file.close()
 
 
+def take(machine: SimBroker, part: slice) -> None:
+    directory = machine.data / "topics" / TOPIC / "Partition-0"
+    logs = [name for name in machine.files.list_dir(directory) if name.endswith(LOG)]
+    for name in logs[part]:
+        machine.files.unlink(directory / name)
+
+
+def front_is_gone(machine: SimBroker) -> None:
+    take(machine, slice(1))
+
+
+def middle_is_gone(machine: SimBroker) -> None:
+    take(machine, slice(1, 2))
+
+
+def last_are_gone(machine: SimBroker) -> None:
+    take(machine, slice(-2, None))
+
+
+def all_records_are_gone(machine: SimBroker) -> None:
+    take(machine, slice(None))
+
+
+HOLES = [front_is_gone, middle_is_gone, all_records_are_gone]
 DAMAGES = [directory_is_gone, owner_is_damaged, all_but_the_owner_is_gone, recovery_point_and_end_are_gone]
 
 
@@ -133,3 +183,53 @@ def test_a_log_that_was_not_open_when_its_broker_stopped_is_looked_at_as_after_a
     last.stop()
     last.files.mend()
     assert not last.files.exists(last.data / "clean-shutdown")
+
+
+@pytest.fixture
+def rows() -> Iterator[FilesScene]:
+    """Logs of several segments."""
+    with SimLoop(2) as loop:
+        scene = FilesScene(loop, synced=True)
+        scene.begin_with_small_segments()
+        yield scene
+
+
+@pytest.mark.parametrize("damage", HOLES)
+def test_a_log_with_a_hole_gets_what_it_lacks_from_the_others_before_it_leads(
+    rows: FilesScene, damage: Callable[[SimBroker], None]
+) -> None:
+    for _ in range(RECORDS):
+        assert rows.produce(-1) is ErrorCode.NONE
+    rows.let_pass(1)
+    victim, others = rows.leader(), rows.followers()
+    victim.stop()
+    damage(victim)
+    victim.start()
+    rows.until_whole()
+    for machine in others:
+        machine.stop()
+        rows.let_pass(1)
+        machine.start()
+        rows.until_whole()
+    assert rows.leader() is victim
+    for machine in rows.machines:
+        assert rows.kept(machine) == (0, list(range(RECORDS)))
+
+
+@pytest.mark.parametrize("damage", [*HOLES, last_are_gone, *DAMAGES])
+def test_led_by_the_last_one_in_sync_whole_replicas_lose_nothing_that_it_has_lost(
+    rows: FilesScene, damage: Callable[[SimBroker], None]
+) -> None:
+    last = rows.stop_one_by_one()
+    damage(last)
+    last.start()
+    rows.let_pass(8)
+    others = [machine for machine in rows.machines if machine is not last]
+    for machine in others:
+        machine.start()
+    rows.until_whole()
+    assert rows.produce(-1) is ErrorCode.NONE  # its offset is new
+    rows.until_whole()
+    rows.let_pass(2)
+    for machine in others:
+        assert rows.kept(machine) == (0, list(range(RECORDS + 1)))

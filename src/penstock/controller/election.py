@@ -14,6 +14,7 @@ that has everything may be just the one that was stopped. When nobody in sync or
 or there is only one replica, the suspects decide: each may have lost its end, but hardly all the same one. When every
 one of them is back, the one with the most, by (last epoch, log end), leads: `needs_log_ends`. A suspect holds up no
 commit: what was committed since it left is in a later epoch or further on, so its log is not the longest.
+Where the log of the last one that was left is gone, every replica is a suspect: those that stopped before may be whole.
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible
@@ -37,6 +38,8 @@ class World:
     live: Collection[int]
     # Live or not: brokers whose crash is not yet dealt with.
     unsettled: Collection[int] = ()
+    # Of these: files are gone, and nothing tells what was in them.
+    lost_files: Collection[int] = ()
     # Live, but about to leave.
     stopping: Collection[int] = ()
 
@@ -63,6 +66,8 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < least else ()
     held = (*state.isr, *state.eligible)
     suspects = _joined(state.suspects, _without(held, (*isr, *eligible)))
+    if not isr and not eligible and suspects and all(broker in world.lost_files for broker in suspects):
+        suspects = state.replicas
     leader = _elect(state, isr, eligible, world)
     if leader == NOBODY and not isr and not eligible:
         leader = _lone_suspect(suspects, world)

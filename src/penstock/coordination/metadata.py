@@ -253,7 +253,9 @@ class MetadataStore:
 
     # -- brokers --
 
-    async def register_broker(self, broker: BrokerRegistration, *, clean: bool = True) -> BrokerRegistration:
+    async def register_broker(
+        self, broker: BrokerRegistration, *, clean: bool = True, lost_files: bool = False
+    ) -> BrokerRegistration:
         """Announce a broker for the length of this session; its epoch is in what is returned.
 
         The same data directory come back replaces its own stale registration; another one is refused. A process that
@@ -262,7 +264,7 @@ class MetadataStore:
         """
         async with self._turn:
             for _ in range(_REGISTRATIONS_MAX):
-                operations = await writes.registration(self._tree, broker, clean=clean)
+                operations = await writes.registration(self._tree, broker, clean=clean, lost_files=lost_files)
                 try:
                     change = await self._write(operations)
                 except ConflictError:

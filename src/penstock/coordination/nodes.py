@@ -180,10 +180,10 @@ class BrokerRegistration:
 @dataclass(frozen=True, slots=True)
 class Life:
     incarnation: str
-    # False: the process began without a clean shutdown before it, and the controller has not yet taken it out of the
-    # replicas that may lead.
+    # False: it began without a clean shutdown, and the controller has not yet taken it out of those that may lead.
     settled: bool
     version: int = 0
+    lost_files: bool = False  # while it is not settled: some are gone, and nothing tells what was in them
 
 
 def topic_path(name: str) -> str:
@@ -323,13 +323,15 @@ def life_path(broker: int) -> str:
 
 
 def encode_life(life: Life) -> bytes:
-    return _dump({"incarnation": life.incarnation, "settled": life.settled})
+    lost_files = {"lost_files": True} if life.lost_files else {}
+    return _dump({"incarnation": life.incarnation, "settled": life.settled, **lost_files})
 
 
 def decode_life(path: str, node: Node) -> Life:
     with _naming(path):
         fields = _fields(node.data)
-        return Life(str(fields["incarnation"]), bool(fields["settled"]), node.version)
+        settled, lost_files = bool(fields["settled"]), bool(fields.get("lost_files", False))
+        return Life(str(fields["incarnation"]), settled, node.version, lost_files)
 
 
 def encode_controller(broker: int) -> bytes:

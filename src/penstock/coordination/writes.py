@@ -44,7 +44,9 @@ async def lay_ground(tree: Tree, new_id: Callable[[], bytes]) -> None:
                 await tree.multi([Create(path, b"{}")])
 
 
-async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -> list[Operation]:
+async def registration(
+    tree: Tree, broker: BrokerRegistration, *, clean: bool, lost_files: bool = False
+) -> list[Operation]:
     """A broker and the life it leads, in place of what an earlier session or process of it left."""
     path = nodes.broker_path(broker.id)
     stale = await tree.get(path)
@@ -58,12 +60,14 @@ async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -
     life_path = nodes.life_path(broker.id)
     node = await tree.get(life_path)
     if node is None:
-        operations.append(Create(life_path, nodes.encode_life(Life(broker.incarnation, clean))))
+        life = Life(broker.incarnation, clean, lost_files=lost_files)
+        operations.append(Create(life_path, nodes.encode_life(life)))
     else:
         last = nodes.decode_life(life_path, node)
         settled = last.settled and (clean or last.incarnation == broker.incarnation)
-        life = nodes.encode_life(Life(broker.incarnation, settled))
-        operations.append(Set(life_path, life, node.version))
+        lost_files = not settled and (lost_files or last.lost_files)
+        life = Life(broker.incarnation, settled, lost_files=lost_files)
+        operations.append(Set(life_path, nodes.encode_life(life), node.version))
     return operations
 
 

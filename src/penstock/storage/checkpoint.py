@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -16,9 +17,11 @@ from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
     DRAFT,
     EPOCHS_FILE,
+    MERGED,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
     parse_segment_name,
+    range_name,
     segment_name,
 )
 from penstock.storage.producer_snapshot import dump_producers
@@ -51,6 +54,9 @@ class RecoveryPoint(NamedTuple):
     producers: int  # 0: no snapshot was needed
     epoch: int  # the latest that wrote anything below; -1: none, so no epoch file was needed
     owner: str = ""  # whose log it is of, see `owner_of`; earlier versions did not say
+    # (base offset, size) of each segment before that one. None: by an earlier version, which did not write down where
+    # the log starts before retention took files, either.
+    sealed: tuple[tuple[int, int], ...] | None = None
 
     def dump(self) -> bytes:
         body = json.dumps({"version": _POINT_VERSION, **self._asdict()}).encode()
@@ -64,8 +70,11 @@ class RecoveryPoint(NamedTuple):
                 raise ValueError("wrong checksum")
             fields = json.loads(body)
             check_version("the recovery point", int(fields.get("version", 0)), _POINT_VERSION)
-            numbers = {name: int(fields[name]) for name in cls._fields if name != "owner"}
-            return cls(**numbers, owner=str(fields.get("owner", "")))
+            numbers = {name: int(fields[name]) for name in cls._fields if name not in ("owner", "sealed")}
+            sealed = fields.get("sealed")
+            if sealed is not None:
+                sealed = tuple((int(base), int(size)) for base, size in sealed)
+            return cls(**numbers, owner=str(fields.get("owner", "")), sealed=sealed)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StorageError(f"unreadable recovery point: {error}") from error
 
@@ -86,6 +95,10 @@ def owner_of(topic_id: bytes, partition: int) -> str:
     return f"{topic_id.hex()}-{partition}"
 
 
+class Row(Protocol):
+    merged: list[tuple[int, int]]
+
+
 class Checkpointed(Protocol):
     """A log, as far as its checkpoint looks at it."""
 
@@ -95,6 +108,8 @@ class Checkpointed(Protocol):
     def files(self) -> Files: ...
     @property
     def directory(self) -> Path: ...
+    @property
+    def row(self) -> Row: ...
     @property
     def segments(self) -> list[Segment]: ...
     @property
@@ -116,7 +131,8 @@ class Checkpoint(NamedTuple):
     unsaved: list[tuple[Path, SegmentIndex]]
     producers: list[ProducerCopy]
     epochs: bytes | None  # None: the file holds them already
-    start_moved: bool  # since the last checkpoint
+    start_moved: bool  # since the last checkpoint; or it was not written down yet, and is to be from now on
+    merged: list[tuple[int, int]]  # segments that this recovery point does not name any more
 
     @classmethod
     def of(
@@ -136,6 +152,7 @@ class Checkpoint(NamedTuple):
             producers=len(producers),
             epoch=log.epochs.latest,
             owner=log.owner,
+            sealed=tuple((segment.base_offset, segment.size) for segment in log.segments[:-1]),
         )
         unsaved = [
             (segment.stem, rest)
@@ -145,8 +162,11 @@ class Checkpoint(NamedTuple):
             and (rest := segment.index.unsaved()) is not None
         ]
         unsaved_epochs = epochs if epochs != epochs_saved else None
-        start_moved = last is None or last.start_offset != log.start_offset
-        return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs, start_moved)
+        start_moved = (
+            last is None or last.start_offset != log.start_offset or bool(point.sealed and not last.sealed)
+        )
+        merged = list(log.row.merged)
+        return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs, start_moved, merged)
 
     def write(self) -> None:
         """The recovery point goes last: it vouches for the rest."""
@@ -157,6 +177,7 @@ class Checkpoint(NamedTuple):
         for path, data in self._small_files():
             self.files.write_atomically(path, data)
         self._drop_old_snapshots()
+        self.drop_merged()
 
     def draft(self) -> None:
         """The same for many logs at once: everything written, nothing synced, nothing in force yet."""
@@ -191,6 +212,12 @@ class Checkpoint(NamedTuple):
         if self.epochs is not None:
             yield self.directory / EPOCHS_FILE, self.epochs
         yield self.directory / RECOVERY_POINT_FILE, self.point.dump()
+
+    def drop_merged(self) -> None:
+        """Last, when the point is durable and nothing brings the one before it back. One that stays does no harm."""
+        for merged in self.merged:
+            with suppress(StorageError):
+                self.files.unlink(self.directory / range_name(*merged, MERGED))
 
     def _drop_old_snapshots(self) -> None:
         if not self.producers:
@@ -257,5 +284,7 @@ def checkpoint_all(files: Files, data_dir: Path, jobs: list[SyncJob]) -> None:
         for checkpoint in checkpoints:
             checkpoint.publish(point=point)
         files.sync_all(data_dir)
+    for checkpoint in checkpoints:
+        checkpoint.drop_merged()
     for job in jobs:
         job.checkpointed = job.checkpoint is not None

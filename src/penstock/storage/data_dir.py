@@ -123,13 +123,14 @@ class DataDir:
         first_epoch: int = 0,
         after_failure: bool = False,
         only_copy: bool = False,
+        has_laggards: bool = False,
     ) -> Recovered:
         """The partition's log, recovered, or made new from `first_offset` on. Blocks.
 
         No record of it has a leader epoch below `first_epoch`: what is here of an earlier partition of the same number,
         which is gone, goes first. If it cannot go, nothing is opened.
         `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`, also for
-        `only_copy`.
+        `only_copy` and `has_laggards`.
         """
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
@@ -150,6 +151,7 @@ class DataDir:
             first_offset=first_offset,
             owner=owner_of(topic_id, index),
             only_copy=only_copy,
+            has_laggards=has_laggards,
         )
         if owner is not None:
             recovered = opened()

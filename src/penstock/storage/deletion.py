@@ -2,13 +2,16 @@
 
 Records go in two ways. DeleteRecords moves the log's start to any offset; that must be durable before it is
 answered, so the offset becomes the name of an empty file: atomic, cheap, and several threads cannot undo each other.
-Retention takes whole segments; the log then starts with the first that is left, so their names must go in order.
+Retention takes whole segments, from the oldest on, and writes down in the same way where the log starts then: what is
+missing in front of that has been taken by somebody else (`storage.holes`).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.core.errors import DiskFullError
 from penstock.core.files import Files
 from penstock.core.lease import Lease
 from penstock.storage.layout import START, parse_segment_name, segment_name
@@ -21,12 +24,31 @@ class StartJob(NamedTuple):
     start_offset: int
 
     def run(self) -> None:
-        self.files.open(self.directory / segment_name(self.start_offset, START), create=True).close()
+        try:
+            self.files.open(self._path(self.start_offset), create=True).close()
+        except DiskFullError:
+            if not self._rename_another():
+                raise
         self.files.sync_dir(self.directory)
-        for name in self.files.list_dir(self.directory):
-            older = parse_segment_name(name, START)
-            if older is not None and older < self.start_offset:
-                self.files.unlink(self.directory / name)
+        for older in self._marks():
+            if older < self.start_offset:
+                self.files.unlink(self._path(older))
+
+    def _rename_another(self) -> bool:
+        """Which takes no space. There is one wherever a recovery point names segments."""
+        while marks := self._marks():
+            if marks[-1] >= self.start_offset:
+                return True
+            with suppress(FileNotFoundError):  # another thread has just done the same
+                self.files.rename(self._path(marks[-1]), self._path(self.start_offset))
+        return False
+
+    def _marks(self) -> list[int]:
+        names = self.files.list_dir(self.directory)
+        return sorted(mark for name in names if (mark := parse_segment_name(name, START)) is not None)
+
+    def _path(self, offset: int) -> Path:
+        return self.directory / segment_name(offset, START)
 
 
 @dataclass(slots=True)
@@ -36,6 +58,7 @@ class Deletion:
     files: Files
     directory: Path
     segments: list[Segment]
+    start_offset: int | None = None  # of the log without them; None: others have taken their place in it
     hidden: list[Segment] = field(default_factory=list)  # those of them that are, durably
 
     @property
@@ -45,9 +68,14 @@ class Deletion:
     def hide(self, lease: Lease | None = None) -> bool:
         """Rename the files, oldest first and each durably: a power cut must not leave a hole in the row.
 
-        This takes no space, so it works on a full disk, where it is needed most. Whoever waits to remove the whole log
-        does not wait for each of many segments: False, then.
+        Renaming takes no space, so it works on a full disk, where it is needed most. Whoever waits to remove the whole
+        log does not wait for each of many segments: False, then.
         """
+        if self.start_offset is not None:
+            with suppress(
+                DiskFullError
+            ):  # no name to be had: then there is no recovery point that misses them
+                StartJob(self.files, self.directory, self.start_offset).run()
         for segment in self.segments:
             if lease is not None and lease.ended:
                 return False

@@ -6,19 +6,21 @@
     00000000000000000000.index      sparse: relative offset -> position of a batch
     00000000000000000000.timeindex  the same entries: largest timestamp so far
     00000000000000000000.snapshot   producer state up to that offset
-    00000000000000000000.start      empty; its name says that records below that offset were deleted
+    00000000000000000000.start      empty; its name says that records below that offset were deleted, also by retention
     *.deleted, *.tmp                on their way out: removed when the log is opened
     *.cleaned.log, .index, …        being written by compaction: removed when the log is opened
     <base>-<end>.swap               a compacted segment about to take the place of those from base to end; a start
                                     that finds it finishes the exchange
+    <base>-<end>.merged             empty; the segments from base to end were exchanged for one since the recovery point
+                                    that is there, or may have been
     <end>-<base>.gap                empty; its name says that the segment at base comes next behind the records that end
                                     there: a gap that is too wide for one segment
     <first>-<end>.lost              empty; its name says which offsets were durable and are gone, until that was told
     00000000000000000000.anew       its name says that nothing here is of use, and the log begins at that offset: a
                                     start that finds it throws away what is left; it holds the producer state by then
-    *.damaged                       set aside by a recovery that could not tell what is right; never served
+    *.damaged                       set aside by a recovery that could not tell what is right, or found a hole before it
     leader-epoch-checkpoint         leader epoch -> first offset written under it
-    recovery-point                  up to where everything above is durable, and where the log starts
+    recovery-point                  up to where everything above is durable, in which segments, and where the log starts
     cleaner-offset-checkpoint       up to where a compacted log is clean, and below which tombstones went
 <data>/trash/                       deleted partitions, on their way out
 <data>/quarantine/                  partition directories that the metadata does not know; never served
@@ -36,6 +38,7 @@ DRAFT = ".tmp"
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+MERGED = ".merged"
 GAP = ".gap"
 LOST = ".lost"
 ANEW = ".anew"
@@ -62,7 +65,7 @@ def range_name(first: int, end: int, suffix: str) -> str:
 
 
 def parse_range_name(name: str, suffix: str) -> tuple[int, int] | None:
-    """The offsets in the name of a swap file, a gap or a loss, the second excluded; None for any other name."""
+    """The offsets in such a name as that of a swap file, the second excluded; None for any other name."""
     stem = name.removesuffix(suffix)
     first, _, end = stem.partition("-")
     if stem == name or not (len(first) == len(end) == 20 and first.isdigit() and end.isdigit()):

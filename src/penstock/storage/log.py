@@ -71,17 +71,14 @@ class Log:
         self.start_offset, self.end_offset = start_offset, end_offset
         self.epochs, self.producers = epochs, producers
         self.synced_end = self.end()
-        self.unsynced = Unsynced(files.descriptors)
-        self.unsynced_bytes = 0
+        self.unsynced, self.unsynced_bytes = Unsynced(files.descriptors), 0
         self._point = point  # the last that is known to be durable
         self._point_in_doubt = False  # whether a later one may be, of a checkpoint that was not finished
         self._cost_since_checkpoint, self._checkpoint_due = unscanned_cost, False
         self._epochs_saved: bytes | None = None
         self._active_since_ms: int | None = None
-        self._index_is_full = False
-        self._held = bytearray()  # batches that were appended but not written yet, and where they go
-        self._held_at = 0
-        self.failed = False
+        self._held, self._held_at = bytearray(), 0  # batches that are appended and not written yet
+        self.failed = self._index_is_full = False
         self.cleaned, self.cleaned_in_doubt = Cleaned(), False  # whether the file may say something else
         self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
         self.cuts = 0  # of its end: what was read of it before one may be another record's by now
@@ -241,13 +238,14 @@ class Log:
 
     @property
     def needs_checkpoint(self) -> bool:
-        return self._checkpoint_due or self._cost_since_checkpoint >= CHECKPOINT_EVERY_BYTES
+        due = self._checkpoint_due or bool(self.row.merged)
+        return due or self._cost_since_checkpoint >= CHECKPOINT_EVERY_BYTES
 
     @property
     def is_checkpointed(self) -> bool:
         """Whether a restart would find everything in place already, so that a clean stop has nothing to write."""
         point = self._point
-        if point is None or self._checkpoint_due:
+        if point is None or point.sealed is None or self._checkpoint_due or self.row.merged:
             return False
         place = point.offset, point.segment, point.position
         return place == self.end() and point.start_offset == self.start_offset
@@ -291,6 +289,7 @@ class Log:
         if checkpoint.epochs is not None:
             self._epochs_saved = checkpoint.epochs
         self.row.indexes_saved({index.base_offset: len(index) for _, index in checkpoint.unsaved})
+        self.row.merged = [merged for merged in self.row.merged if merged not in checkpoint.merged]
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -344,7 +343,8 @@ class Log:
                 count -= 1  # a full disk: what lies before it goes first, and makes room
         self._leaving += self.remove_segments(min(count, self.checkpointed_count(wanted=count)))
         # What could not be hidden before comes first: behind a hole in the row it would be in the log again.
-        return Deletion(self.files, self.directory, list(self._leaving)) if self._leaving else None
+        start = self.segments[0].base_offset
+        return Deletion(self.files, self.directory, list(self._leaving), start) if self._leaving else None
 
     def hidden(self, done: Deletion) -> None:
         """As far as it came; what is left goes with the next `expire`."""

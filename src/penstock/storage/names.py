@@ -13,6 +13,7 @@ from penstock.storage.layout import (
     GAP,
     LOG,
     LOST,
+    MERGED,
     OFFSET_INDEX,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
@@ -35,6 +36,7 @@ class DirectoryNames:
         self.starts: list[int] = []
         # Before a segment: where the records before it end, and it begins.
         self.gaps: list[tuple[int, int]] = []
+        self.merged: list[tuple[int, int]] = []  # what the recovery point may name, and is not missed
         self.lost: list[tuple[int, int]] = []  # by a start that came to nothing, or could not be told
         self._snapshots: list[int] = []
         self._has_point = False
@@ -56,6 +58,8 @@ class DirectoryNames:
                 self._snapshots.append(base)
             elif (gap := parse_range_name(name, GAP)) is not None:
                 self.gaps.append(gap)
+            elif (merged := parse_range_name(name, MERGED)) is not None:
+                self.merged.append(merged)
             elif (lost := parse_range_name(name, LOST)) is not None:
                 self.lost.append(lost)
             elif name.endswith((OFFSET_INDEX, TIME_INDEX)):

@@ -21,10 +21,15 @@ def made_new(
     start: int,
     owner: str,
     producers: ProducerState | None = None,
+    *,
+    start_offset: int | None = None,
 ) -> Recovered:
+    """`start_offset`: where it starts for readers, if that is before what it lost."""
     segments = [Segment.create(files, directory, start)]
     producers = producers or ProducerState()
     point = _new_point(start, owner, producers=len(known := producers.copy()))
+    if start_offset is not None:
+        point = point._replace(start_offset=start_offset)
     if known:
         files.write_atomically(directory / segment_name(start, SNAPSHOT), dump_producers(known))
     # Makes the segment's name durable, too.
@@ -34,7 +39,7 @@ def made_new(
         directory,
         settings,
         segments,
-        start_offset=start,
+        start_offset=point.start_offset,
         end_offset=start,
         epochs=EpochHistory(),
         producers=producers,
@@ -53,4 +58,4 @@ def lay_out(files: Files, directory: Path, owner: str) -> None:
 
 
 def _new_point(start: int, owner: str, *, producers: int = 0) -> RecoveryPoint:
-    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, producers, UNKNOWN_EPOCH, owner)
+    return RecoveryPoint(start, start, start, 0, 0, NO_TIMESTAMP, producers, UNKNOWN_EPOCH, owner, ())

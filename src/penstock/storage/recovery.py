@@ -17,6 +17,7 @@ from penstock.core.files import Files
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
 from penstock.storage.compaction.swap import finish_swaps
+from penstock.storage.holes import damaged_segments, without_holes
 from penstock.storage.layout import (
     ANEW,
     CLEANER_FILE,
@@ -49,10 +50,12 @@ def open_log(
     first_offset: int = 0,
     owner: str = "",
     only_copy: bool = False,
+    has_laggards: bool = False,
 ) -> Recovered:
     """Open a log, or make a new one that begins at `first_offset`; a recovery point of another `owner` is not trusted.
 
     What is lost of an `only_copy` comes back from nobody: the log goes on behind it, and never gives its offsets anew.
+    If it `has_laggards`, they may have it after all: it starts where it started, or they would delete that.
 
     `rewrite_tail` is for a log that failed in this process: after an fsync that did not work, the kernel takes pages
     for clean that never reached the disk, so they are written once more. `names_last`: whoever had the log before
@@ -76,6 +79,7 @@ def open_log(
         rewrite_tail=rewrite_tail,
         names_last=names_last,
         only_copy=only_copy,
+        has_laggards=has_laggards,
     )
     if cleaned is not None:
         recovered.log.may_have_gaps = True
@@ -95,42 +99,43 @@ def _open(
     rewrite_tail: bool,
     names_last: bool,
     only_copy: bool,
+    has_laggards: bool,
 ) -> Recovered:
     start = max(names.starts, default=0)
     if point is not None:
         start = max(start, point.start_offset)
-    if not names.bases:
-        begin = max(start, point.offset if point else 0, first_offset)
-        lost = _noted_loss(files, directory, names, point, first_offset)
-        return made_new(files, directory, settings, begin, owner)._replace(lost=lost)
     segments = [_opened(files, directory, base) for base in names.bases]
     unneeded = min(start, point.segment) if point else start
     while len(segments) > 1 and segments[1].base_offset <= unneeded:
         remove(files, segments.pop(0))  # deleted before, but a power cut kept its name
-    start = max(start, segments[0].base_offset)
+    if segments and (point is None or point.sealed is None):
+        start = max(start, segments[0].base_offset)  # retention did not say so in any other way
+    may_skip = names.has_cleaned or settings.compacts
+    damaged = damaged_segments(point, start, names.merged, segments)
+    segments, holes, aside = without_holes(segments, damaged, start, only_copy=only_copy)
+    if aside:
+        files.sync_dir(directory)  # before a recovery point in front of them, by which they would be deleted
+    if not segments:
+        lost = _noted_loss(files, directory, names, point, 0)
+        # Others know offsets up to where it ended, and nobody else would keep from giving them anew.
+        begin = max(start, first_offset, point.offset if point is not None and only_copy else 0)
+        starts_at = start if only_copy and has_laggards else begin
+        made = made_new(files, directory, settings, begin, owner, start_offset=starts_at)
+        names.drop_snapshots()
+        return made._replace(lost=lost, set_aside=aside)
+    trusted, has_epochs, gaps = None if aside else point, not names.is_foreign, dict(names.gaps)
     scan = Scan(
-        files,
-        directory,
-        settings,
-        segments,
-        point,
-        may_skip=names.has_cleaned or settings.compacts,
-        has_epochs=not names.is_foreign,
-        gaps=dict(names.gaps),
+        files, directory, settings, segments, trusted, may_skip=may_skip, has_epochs=has_epochs, gaps=gaps
     )
     scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
-    lost = _noted_loss(files, directory, names, point, scan.end_offset)
+    lost = _noted_loss(files, directory, names, point, scan.end_offset, holes)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
         # Producers may have written more than is known of them, and would be refused for ever.
         scan.producers.forget_clients()
         begin = max(start, point.offset) if only_copy and point is not None else start
-        made = made_new(files, directory, settings, begin, owner, scan.producers)
-        for segment in scan.segments:
-            remove(files, segment)
-        names.drop_snapshots(but=begin if made.log.producers.copy() else None)
-        return made._replace(lost=lost)
+        return _emptied(names, scan, begin, owner)._replace(lost=lost)
     scan.epochs.advance_start(start)
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
@@ -148,19 +153,36 @@ def _open(
         unscanned_cost=scan.cost,
         owner=owner,
     )
-    if scan.point is None or leaves_out:  # one that ends before the gap would have what comes behind it cut
+    log.row.merged = names.merged
+    if scan.point is None or holes is not None or leaves_out:  # or what follows the gap would be cut
         _replace_point(log)
-    return Recovered(log, scan.scanned_bytes, scan.cut_bytes, scan.set_aside, lost)
+    return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
+
+
+def _emptied(names: DirectoryNames, scan: Scan, begin: int, owner: str) -> Recovered:
+    """Nothing that the scan found lies behind the log's start."""
+    made = made_new(scan.files, scan.directory, scan.settings, begin, owner, scan.producers)
+    for segment in scan.segments:
+        remove(scan.files, segment)
+    names.drop_snapshots(but=begin if made.log.producers.copy() else None)
+    return made
 
 
 def _noted_loss(
-    files: Files, directory: Path, names: DirectoryNames, point: RecoveryPoint | None, end_offset: int
+    files: Files,
+    directory: Path,
+    names: DirectoryNames,
+    point: RecoveryPoint | None,
+    end_offset: int,
+    holes: Lost | None = None,
 ) -> Lost | None:
     """What is lost of a log that ends there, with what a start before this one has found, and not told."""
-    lost = lost_below(point, names.starts, end_offset) if point is not None else None
-    if lost is not None and lost not in names.lost:
-        note_lost(files, directory, lost)
-    found = [*names.lost, *([lost] if lost else [])]
+    behind = lost_below(point, names.starts, end_offset) if point is not None else None
+    found = [lost for lost in (holes, behind) if lost is not None]
+    for lost in found:
+        if lost not in names.lost:
+            note_lost(files, directory, lost)
+    found += names.lost
     return (min(found)[0], max(end for _, end in found)) if found else None
 
 

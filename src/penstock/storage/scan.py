@@ -12,7 +12,7 @@ from penstock.storage import index as index_files
 from penstock.storage.checkpoint import RecoveryPoint, epochs_below
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.index import SegmentIndex
-from penstock.storage.layout import DAMAGED, EPOCHS_FILE, SNAPSHOT, segment_name
+from penstock.storage.layout import EPOCHS_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import SCAN_COST_PER_BATCH
 from penstock.storage.producer_snapshot import load_producers
 from penstock.storage.producers import ProducerState
@@ -132,12 +132,7 @@ class Scan:
             self.cut_bytes += segment.size
             remove(self.files, segment)
             return
-        segment.close()
-        path, *indexes = segment.paths()
-        self.files.rename(path, path.with_name(path.name + DAMAGED))
-        self.set_aside.append(path.name + DAMAGED)
-        for index in indexes:
-            self.files.unlink(index)
+        self.set_aside.append(segment.set_aside())
 
     def _scan_segment(self, segment: Segment, position: int, *, rewrite: bool) -> bool:
         """Take over every good batch; False when the segment ends in anything else, which is then cut off.

@@ -18,6 +18,7 @@ from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, Bat
 from penstock.storage import index as index_files
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
+    DAMAGED,
     DELETED,
     DRAFT,
     GAP,
@@ -233,6 +234,16 @@ class Segment:
             if self._files.exists(path):
                 self._files.rename(path, path.with_name(path.name + hidden))
         self._suffixes = (hidden,)
+
+    def set_aside(self) -> str:
+        """Nobody serves it under its new name, which is returned."""
+        self.close()
+        path, *indexes = self.paths()
+        damaged = path.with_name(path.name + DAMAGED)
+        self._files.rename(path, damaged)
+        for index in indexes:
+            self._files.unlink(index)
+        return damaged.name
 
     def unlink_deleted(self) -> None:
         self.shut()

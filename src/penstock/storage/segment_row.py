@@ -13,10 +13,12 @@ _SEALED_INDEXES_KEPT = 4
 class SegmentRow:
     """All but the last, `active`, are sealed."""
 
-    __slots__ = ("_bases", "_recent", "_sealed_bytes", "active", "segments")
+    __slots__ = ("_bases", "_recent", "_sealed_bytes", "active", "merged", "segments")
 
     def __init__(self, segments: list[Segment]) -> None:
         self._recent: list[Segment] = []  # sealed ones whose index is kept, the last used at the end
+        # From where to where one took the place of others since the last checkpoint.
+        self.merged: list[tuple[int, int]] = []
         self.replace(segments)
 
     def replace(self, segments: list[Segment]) -> None:
@@ -57,8 +59,9 @@ class SegmentRow:
         fills = behind < len(self._bases) and self._bases[behind] == end_offset and first < behind
         return self.segments[first:behind] if fills and self._bases[first] == base_offset else []
 
-    def exchange(self, old: list[Segment], new: Segment) -> None:
-        """One segment takes the place of neighbours."""
+    def exchange(self, old: list[Segment], new: Segment, end_offset: int) -> None:
+        """One segment takes the place of neighbours, up to `end_offset`."""
+        self.merged.append((new.base_offset, end_offset))
         at = self.segments.index(old[0])
         self.replace([*self.segments[:at], new, *self.segments[at + len(old) :]])
 

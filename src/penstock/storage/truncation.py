@@ -19,7 +19,6 @@ from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint, epochs_below
 from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
-from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
@@ -216,8 +215,9 @@ class Truncation:
         """
         starts = self._names_behind_end(START)
         if starts:
-            StartJob(self._files, self._directory, self.end.offset).run()
-            for name in starts:
+            lowered = self._directory / segment_name(self.end.offset, START)
+            self._files.rename(self._directory / starts[0], lowered)
+            for name in starts[1:]:
                 self._files.unlink(self._directory / name)
             self._files.sync_dir(self._directory)
 

@@ -128,6 +128,17 @@ def test_the_only_replica_leads_again_after_its_crash_in_a_new_epoch() -> None:
     assert react(after, World(live=(1,)), Rules()) is after
 
 
+def test_where_the_log_of_the_last_in_sync_is_gone_all_replicas_are_asked_what_they_have() -> None:
+    """2 and 3 stopped before 1, and may be whole: led by an empty log they would be cut."""
+    state = replace(THREE, isr=(1,))
+    after = react(state, World(live=(1,), unsettled=(1,), lost_files=(1,)), Rules())
+    assert (after.leader, after.isr, after.suspects) == (NOBODY, (), (1, 2, 3))
+    assert react(after, World(live=(1,)), Rules()) is after  # also when it is settled
+    assert needs_log_ends(after, ALL)
+    alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
+    assert react(alone, World(live=(1,), unsettled=(1,), lost_files=(1,)), Rules()).leader == 1
+
+
 def test_of_the_only_replica_nothing_changes_after_a_clean_restart() -> None:
     alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
     assert react(alone, World(live=(1,)), Rules()) is alone

@@ -112,7 +112,7 @@ def goes_on(found: Recovered) -> None:
     assert append(found.log, batch) == END
 
 
-@pytest.mark.parametrize("taken", TAKEN[:2])
+@pytest.mark.parametrize("taken", TAKEN)
 @pytest.mark.parametrize("limit", [8, END])
 def test_nor_are_they_refused_where_the_partition_is_retired_and_would_begin_at_its_limit(
     taken: Callable[[MemFiles], None], limit: int

@@ -231,13 +231,36 @@ def test_nor_are_those_of_an_only_copy_that_lost_all_that_was_not_deleted() -> N
     assert (recovered.lost, recovered.log.end_offset) == ((22, 24), 24)
 
 
-def test_a_log_without_its_segments_goes_on_behind_them_and_tells_what_it_lost() -> None:
+def test_an_only_copy_without_its_segments_goes_on_behind_them_and_tells_what_it_lost() -> None:
+    files = MemFiles(1)
+    log = filled(files, 12, checkpoint_after=12)
+    for segment in log.segments:
+        files.unlink(segment.paths()[0])
+    recovered = open_log(files.kill(), DIRECTORY, SETTINGS, only_copy=True)
+    assert (recovered.log.start_offset, recovered.log.end_offset) == (24, 24)
+    assert recovered.lost == (0, 24)
+
+
+def test_nor_does_it_start_behind_them_where_laggards_may_be_whole() -> None:
+    files = MemFiles(1)
+    log = filled(files, 12, checkpoint_after=12)
+    for segment in log.segments:
+        files.unlink(segment.paths()[0])
+    files = files.kill()
+    for _ in range(2):
+        recovered = open_log(files, DIRECTORY, SETTINGS, only_copy=True, has_laggards=True)
+        assert (recovered.log.start_offset, recovered.log.end_offset) == (0, 24)
+        files = files.kill()
+
+
+def test_where_others_have_its_records_a_log_without_its_segments_begins_where_it_began() -> None:
+    """Led by one that begins behind them, the others would delete them."""
     files = MemFiles(1)
     log = filled(files, 12, checkpoint_after=12)
     for segment in log.segments:
         files.unlink(segment.paths()[0])
     recovered = opened(files.kill(), SETTINGS)
-    assert (recovered.log.start_offset, recovered.log.end_offset) == (24, 24)
+    assert (recovered.log.start_offset, recovered.log.end_offset) == (0, 0)
     assert recovered.lost == (0, 24)
 
 
@@ -284,12 +307,12 @@ def test_a_segment_that_overlaps_another_is_not_served(with_point: bool) -> None
     assert bool(recovered.set_aside) is not with_point
 
 
-def test_a_directory_that_lost_its_segments_never_gives_an_offset_out_twice() -> None:
+def test_an_only_copy_that_lost_its_segments_never_gives_an_offset_out_twice() -> None:
     files = MemFiles(1)
     log = filled(files, checkpoint_after=12)
     for segment in log.segments:
         files.unlink(segment.file.path)
-    recovered = opened(files.kill(), SETTINGS)
+    recovered = open_log(files.kill(), DIRECTORY, SETTINGS, only_copy=True)
     assert (recovered.log.start_offset, recovered.log.end_offset) == (24, 24)
     assert append(recovered.log, a_batch(), epoch=2) == 24
 

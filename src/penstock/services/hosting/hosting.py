@@ -65,6 +65,7 @@ class Hosting:
         self.shortened = 0  # logs that lack what was durable in them
         # False: some log may lack what others take it to have. A replica that is whole must not follow it.
         self.is_whole = True
+        self.lost_files = False  # whether some log is not there that others take for whole
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
@@ -223,7 +224,7 @@ class Hosting:
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         vouched = self._data_dir.was_clean and not self._roles.may_play()
-        job = partial(open_all, self._data_dir, image, config, indexes, vouched=vouched)
+        job = partial(open_all, self._data_dir, image, config, indexes, node=self._node, vouched=vouched)
         partitions = {}
         for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
             await give_way(number)
@@ -239,7 +240,7 @@ class Hosting:
                 self.shortened += 1
                 self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
             elif recovered.unvouched and self._counts_as_whole(image, index):
-                self.is_whole = False
+                self.is_whole, self.lost_files = False, True
                 if self._data_dir.was_clean:
                     tell_unvouched(image.name, index)
             try:
@@ -360,7 +361,8 @@ class Hosting:
                 await self._open_again(topic, partition, image, hold)
 
     async def _open_again(self, topic: Topic, partition: Partition, image: TopicImage, hold: Hold) -> None:
-        job = partial(open_one, self._data_dir, image, topic.config, partition.index, after_failure=True)
+        index, node = partition.index, self._node
+        job = partial(open_one, self._data_dir, image, topic.config, index, node=node, after_failure=True)
         try:
             recovered = await self._jobs.run(job, hold=hold)
         except (StorageError, FileNotFoundError) as error:

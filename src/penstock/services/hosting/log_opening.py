@@ -6,6 +6,7 @@ import logging
 from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
+from penstock.coordination.nodes import PartitionState
 from penstock.core.errors import StorageError
 from penstock.replication.table import PartitionTable
 from penstock.storage.data_dir import DataDir
@@ -19,7 +20,13 @@ OPENED_AT_ONCE = 256
 
 
 def open_all(
-    data_dir: DataDir, image: TopicImage, config: TopicConfig, indexes: list[int], *, vouched: bool
+    data_dir: DataDir,
+    image: TopicImage,
+    config: TopicConfig,
+    indexes: list[int],
+    *,
+    node: int,
+    vouched: bool,
 ) -> dict[int, Recovered | StorageError]:
     """These partitions' logs, or why they cannot be opened. Blocks.
 
@@ -41,7 +48,7 @@ def open_all(
             # A process that ended uncleanly may have had a failed fsync, which the page cache does not show, and names
             # that are not durable; so may this one, in an earlier try to open the log.
             after_failure = not vouched and (begun or index not in absent)
-            recovered = open_one(data_dir, image, config, index, after_failure=after_failure)
+            recovered = open_one(data_dir, image, config, index, node=node, after_failure=after_failure)
             # Laying out has left a recovery point.
             opened[index] = recovered._replace(unvouched=recovered.unvouched or index in absent)
         except StorageError as error:
@@ -57,7 +64,7 @@ def open_all(
 
 
 def open_one(
-    data_dir: DataDir, image: TopicImage, config: TopicConfig, index: int, *, after_failure: bool
+    data_dir: DataDir, image: TopicImage, config: TopicConfig, index: int, *, node: int, after_failure: bool
 ) -> Recovered:
     """See `DataDir.open_partition`. Blocks."""
     recovered = data_dir.open_partition(
@@ -68,7 +75,8 @@ def open_one(
         first_offset=first_offset(image, index),
         first_epoch=first_epoch(image, index),
         after_failure=after_failure,
-        only_copy=(only_copy := len(image.partitions[index].replicas) == 1),
+        only_copy=(only_copy := is_only_copy(image.partitions[index], node)),
+        has_laggards=len(image.partitions[index].replicas) > 1,
     )
     if recovered.lost is not None:
         _tell_lost(image.name, index, recovered.lost, only_copy=only_copy)
@@ -77,6 +85,15 @@ def open_one(
         except StorageError as error:
             logger.warning("partition %s-%d: the next start tells that again: %s", image.name, index, error)
     return recovered
+
+
+def is_only_copy(state: PartitionState, node: int) -> bool:
+    """Whether nobody else need have what is committed: then this log leads, whatever it lost.
+
+    So it goes on behind that, also where there are other replicas: those that stopped before it may well be whole, and
+    are not cut so.
+    """
+    return set(state.replicas) == {node} or {*state.isr, *state.eligible, *state.suspects} == {node}
 
 
 def first_offset(image: TopicImage, index: int) -> int:
@@ -124,8 +141,8 @@ def _tell_lost(topic: str, index: int, lost: Lost, *, only_copy: bool) -> None:
         index,
         lost[0],
         lost[1] - 1,
-        "No other replica has them, and no other records get these offsets: a copy of the files can be put back "
-        "while the broker is stopped"
+        "No other replica is known to have them, and no other records get these offsets: a copy of the files can be "
+        "put back while the broker is stopped"
         if only_copy
-        else "Another replica may have them",
+        else "They are copied from another replica; what is left behind a hole is set aside as *.damaged",
     )

@@ -2,6 +2,7 @@
 
     1. the new segment is durable as `<base>.cleaned.log`          a restart removes it: nothing has happened
     2. it is renamed to `<base>-<end>.swap`, durably               from here on a restart finishes the exchange
+       and `<base>-<end>.merged` is there, until the next checkpoint: nobody misses the old ones (`storage.holes`)
     3. the old segments are renamed to `*.deleted`, durably
     4. the swap file is renamed to `<base>.log`, durably; then its index follows
 
@@ -20,7 +21,7 @@ from penstock.core.files import Files
 from penstock.storage import index as index_files
 from penstock.storage.compaction.cleaning import CleanedSegment, cleaned_stem
 from penstock.storage.deletion import Deletion
-from penstock.storage.layout import CLEANED, LOG, SWAP, parse_range_name, range_name, segment_name
+from penstock.storage.layout import CLEANED, LOG, MERGED, SWAP, parse_range_name, range_name, segment_name
 from penstock.storage.log import Log
 from penstock.storage.segment import Segment
 
@@ -60,9 +61,10 @@ class SegmentSwap:
                 segment.load_index(replacing=True)
         stem = cleaned_stem(directory, cleaned.base_offset)
         swap = directory / range_name(cleaned.base_offset, cleaned.end_offset, SWAP)
+        mark_merged(files, directory, cleaned.base_offset, cleaned.end_offset)
         files.rename(stem.with_name(stem.name + LOG), swap)
         self.committed = True
-        files.sync_dir(directory)
+        files.sync_dir(directory)  # both names
         for segment in self._old:
             segment.rename_deleted()
         files.sync_dir(directory)
@@ -80,13 +82,18 @@ class SegmentSwap:
     def finish(self) -> Deletion:
         """The log goes on with the new segment; the answer's files are hidden already, and to be unlinked."""
         assert self._segment is not None
-        self._log.row.exchange(self._old, self._segment)
+        self._log.row.exchange(self._old, self._segment, self._cleaned.end_offset)
         return Deletion(self._files, self._directory, self._old, hidden=self._old)
 
     def undo(self) -> None:
         """After a failure before it was committed: the old segments stay."""
         for segment in self._old:
             segment.pinned = False
+
+
+def mark_merged(files: Files, directory: Path, base_offset: int, end_offset: int) -> None:
+    """Sync the directory behind it, before the old segments go."""
+    files.open(directory / range_name(base_offset, end_offset, MERGED), create=True).close()
 
 
 def discard_cleaned(files: Files, directory: Path) -> None:
@@ -105,7 +112,8 @@ def finish_swaps(files: Files, directory: Path) -> None:
         if swap is None:
             continue
         base_offset, end_offset = swap
-        # Its name must last before theirs go: it may be known to the page cache alone.
+        # Its name must last before theirs go: it may be known to the page cache alone, and the mark not even to that.
+        mark_merged(files, directory, base_offset, end_offset)
         files.sync_dir(directory)
         for old in names:
             stem, dot, suffix = old.partition(".")

@@ -28,7 +28,7 @@ def test_a_log_begins_behind_what_its_number_had_however_many_are_made_with_it(p
     states = (*[PLAIN] * (partitions - 1), RETIRED)
     image = Topic("t", b"\1" * 16, states, {}, 0, removed={0: Removed(5, 7, 2)})
     config = TopicConfig.resolve({}, BrokerConfig.resolve({}))
-    opened = open_all(data_dir, image, config, list(range(partitions)), vouched=False)
+    opened = open_all(data_dir, image, config, list(range(partitions)), node=1, vouched=False)
     begins = {}
     for index, one in opened.items():
         assert isinstance(one, Recovered)
@@ -49,13 +49,13 @@ def test_what_is_written_to_a_log_that_was_opened_at_the_second_try_survives_a_p
         data_dir = _opened(files)
         assert data_dir.was_clean
         fail_once(files, operation)
-        open_all(data_dir, image, config, [0], vouched=False)
+        open_all(data_dir, image, config, [0], node=1, vouched=False)
         del files.enter
-        log = _log(open_all(data_dir, image, config, [0], vouched=False))
+        log = _log(open_all(data_dir, image, config, [0], node=1, vouched=False))
         append(log, a_batch())
         sync(log)
         data_dir = _opened(files.crash(random.Random(seed)))
-        assert _log(open_all(data_dir, image, config, [0], vouched=False)).end_offset == 1
+        assert _log(open_all(data_dir, image, config, [0], node=1, vouched=False)).end_offset == 1
 
 
 def _log(opened: dict[int, Recovered | StorageError]) -> Log:

@@ -1,0 +1,80 @@
+"""Files that somebody took from the front or the middle of a log, by the segments that its recovery point names.
+
+Where other replicas have the records, what is left behind the first hole is set aside, and the log is one that lost its
+end: it leads nobody who has more, and copies the rest anew. Led by a log with a hole, they would delete the same
+records, or their readers would pass over them. An only copy goes on with its holes, and starts where it started:
+replicas that come back later lose nothing by it.
+
+A replica that tells of a hole must not lead, so one that is none is never told. Whatever takes segments that a recovery
+point names says so first, durably, in a name that stays as long as that point may be found:
+
+    retention, DeleteRecords   `<offset>.start`, below which nothing is missed
+    compaction                 `<base>-<end>.merged`, until the next checkpoint has named what is there now
+    a cut, a log made anew     a recovery point in front of what goes
+"""
+
+from collections.abc import Sequence
+
+from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.lost import Lost
+from penstock.storage.segment import Segment
+
+
+def damaged_segments(
+    point: RecoveryPoint | None, start: int, merged: Sequence[tuple[int, int]], segments: Sequence[Segment]
+) -> list[int]:
+    """The base offsets of those that are missing or too short, of a log that starts at `start`."""
+    if point is None or point.sealed is None or not segments:
+        return []
+    # A point that was moved back still names what lay behind it.
+    vouched = [
+        *((base, size) for base, size in point.sealed if base < point.segment),
+        (point.segment, point.position),
+    ]
+    ends = [*(base for base, _ in vouched[1:]), point.offset]
+    sizes = {segment.base_offset: segment.size for segment in segments}
+    return [
+        base
+        for (base, size), end in zip(vouched, ends, strict=True)
+        if size
+        and end > start
+        and not any(base < merged_end and end > merged_base for merged_base, merged_end in merged)
+        and sizes.get(base, -1) < size
+    ]
+
+
+def without_holes(
+    segments: list[Segment], damaged: Sequence[int], start: int, *, only_copy: bool
+) -> tuple[list[Segment], Lost | None, list[str]]:
+    """The segments that stay; from where to where something is missing between them; names of what was set aside."""
+    if not damaged:
+        return segments, None, []
+    if only_copy:
+        return segments, _left_holes(segments, damaged, start), []
+    left = [segment for segment in segments if segment.base_offset <= damaged[0]]
+    # Not deleted: all other replicas might have less.
+    return left, None, [segment.set_aside() for segment in segments[len(left) :]]
+
+
+def _left_holes(segments: Sequence[Segment], damaged: Sequence[int], start: int) -> Lost | None:
+    """From where to where something is missing before the last segment; what is torn is cut off."""
+    holes = []
+    for base in damaged:
+        behind = min((s.base_offset for s in segments if s.base_offset > base), default=None)
+        if behind is not None:  # else it is the end, which a scan finds
+            torn = next((s for s in segments if s.base_offset == base), None)
+            holes.append((max(start, base if torn is None else _cut(torn)), behind))
+    return (holes[0][0], holes[-1][1]) if holes else None
+
+
+def _cut(segment: Segment) -> int:
+    """Its end, without the batch that is not whole."""
+    position, end_offset = 0, segment.base_offset
+    for at, header in segment.walk(0, segment.size, wait=True):
+        if at + header.size_bytes > segment.size:
+            break
+        position, end_offset = at + header.size_bytes, header.next_offset
+    segment.file.truncate(position)
+    segment.file.sync()
+    segment.size = position
+    return end_offset
