@@ -54,13 +54,13 @@ from penstock.services.maintenance.cleaner import Cleaner
 from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.services.maintenance.disk_watch import DiskWatch
 from penstock.services.maintenance.upkeep import Upkeep
-from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics.headroom import Headroom, partitions_max
 from penstock.services.topics.service import TopicService
+from penstock.services.writer import Writer
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
@@ -142,6 +142,7 @@ class Broker:
         headroom = Headroom(self._jobs, self._data_dir, self.table, config.node_id, image, ask_disk)
         controller = cluster.controller_client
         topics = TopicService(self.metadata, hosting.reconcile, config.node_id, controller, headroom.check)
+        writer = Writer(seams.clock, self._openings)
         coordinator = CoordinatorRuntime(
             GroupKind(),
             loop,
@@ -149,6 +150,7 @@ class Broker:
             seams.clock,
             seams.rng,
             self.table,
+            writer,
             topics,
             self.metadata.image,
             partial(catch_up, self.metadata),
@@ -164,7 +166,7 @@ class Broker:
             metadata=self.metadata,
             table=self.table,
             hosting=hosting,
-            produce=ProduceService(seams.clock),
+            writer=writer,
             fetch=self._fetch_service(),
             topics=topics,
             offsets=OffsetService(self._openings, self.table),
@@ -227,9 +229,8 @@ class Broker:
         load_handlers()
         hot = HotPath(
             self._loop,
-            self._openings,
             self.table,
-            services.produce,
+            services.writer,
             services.fetch,
             services.relays.inbox,
         )

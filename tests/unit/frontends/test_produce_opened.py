@@ -10,7 +10,7 @@ from tests.unit.frontends.in_memory import Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.lease import Work
-from penstock.services.produce import ProduceService
+from penstock.services.writer import Writer
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
 
@@ -82,7 +82,7 @@ async def test_a_replica_that_is_moved_away_while_its_batch_is_opened_is_led_els
             topic.led, topic.partitions = {}, {}
             raise ApiError(ErrorCode.INVALID_RECORD)  # which its leader will find out
 
-        monkeypatch.setattr(ProduceService, "open_batch", move_away)
+        monkeypatch.setattr(Writer, "open_batch", move_away)
         partitions = topic.partitions
         client = Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port))
         client.produce(1)
