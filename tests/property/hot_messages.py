@@ -120,7 +120,7 @@ def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
     flexible = version >= fetch.FLEXIBLE_SINCE
     return fetch.PartitionAnswer(
         draw(int32),
-        draw(int16),
+        draw(st.sampled_from([0, 6, 74]) | int16),
         draw(int64),
         draw(int64),
         draw(int64),
@@ -129,5 +129,4 @@ def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
         draw(st.none() | st.lists(st.tuples(int64, int64), max_size=3)),
         draw(int32) if version >= 11 else -1,
         draw(st.none() | pair) if flexible else None,
-        draw(st.none() | leaders) if flexible else None,
     )

@@ -22,7 +22,10 @@ from penstock.core.jobs import Jobs
 from penstock.core.tasks import Tasks
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
+from penstock.frontends.kafka.fetch_sessions import FetchSessions
 from penstock.frontends.kafka.hot import HotPath
+from penstock.frontends.kafka.hot_fetch import KafkaFetches
+from penstock.frontends.kafka.leader_hints import LeaderHints
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.cluster import ClusterMember
@@ -44,10 +47,8 @@ from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.certainty import Certainty
 from penstock.services.fetching.replica_selector import selector
 from penstock.services.fetching.service import FetchService
-from penstock.services.fetching.sessions import FetchSessions
 from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.log_opening import all_are_open
-from penstock.services.leader_hints import LeaderHints
 from penstock.services.list_offsets import OffsetService
 from penstock.services.maintenance.archive_progress import ArchiveProgressStore
 from penstock.services.maintenance.cleaner import Cleaner
@@ -195,18 +196,15 @@ class Broker:
 
     def _fetch_service(self) -> FetchService:
         config, image = self._config, self.metadata.image
-        hints = LeaderHints(image)
         return FetchService(
             self._loop,
             self._seams.executor,
             self.table,
-            FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
             config.fetch_max_bytes,
             self._seams.files.descriptors,
             self._send_budget,
             self.cluster.follower_reads,
-            hints,
-            Certainty(config.node_id, hints, partial(catch_up, self.metadata)),
+            Certainty(config.node_id, image, partial(catch_up, self.metadata)),
             selector(config.replica_selector_class, config.node_id, image),
         )
 
@@ -227,11 +225,14 @@ class Broker:
     def _listeners(self) -> Listeners:
         services, config = self.services, self._config
         load_handlers()
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng)
+        hints = LeaderHints(self.metadata.image, self.table)
+        self.fetches = KafkaFetches(self._loop, services.fetch, sessions, hints)
         hot = HotPath(
             self._loop,
             self.table,
             services.writer,
-            services.fetch,
+            self.fetches,
             services.relays.inbox,
         )
         dispatcher = KafkaDispatcher(services, hot)

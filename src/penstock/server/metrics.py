@@ -139,7 +139,7 @@ class BrokerCollector:
             ["produce"], sum(p.waiting_producers for p in list(self._broker.table.partitions()))
         )
         yield family
-        sessions = len(self._broker.services.fetch.sessions)
+        sessions = len(self._broker.fetches.sessions)
         yield _gauge("penstock_fetch_sessions", "Incremental fetch sessions.", sessions)
 
 

@@ -12,14 +12,13 @@ from typing import Any, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.session import Session
-from penstock.frontends.kafka.hot_fetch import FetchOutcome, refused_fetch, taken_apart
+from penstock.frontends.kafka.hot_fetch import FetchOutcome, KafkaFetches, refused_fetch, taken_apart
 from penstock.frontends.kafka.hot_relayed import take_relayed
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import ALL, PendingBatches, is_acknowledged
-from penstock.services.fetching.service import FetchService
 from penstock.services.relay.inbox import RELAYED, RelayInbox
 from penstock.services.writer import RefusedRecords, Writer
 from penstock.wire.kafka import fetch as fetch_codec
@@ -60,15 +59,15 @@ class HotPath:
         loop: asyncio.AbstractEventLoop,
         table: PartitionTable,
         writer: Writer,
-        fetch: FetchService,
+        fetches: KafkaFetches,
         inbox: RelayInbox,
     ) -> None:
         self._inbox = inbox
         self._loop = loop
         self._table = table
         self._writer = writer
-        self._fetch = fetch
-        self._endpoint_of = fetch.hints.endpoint_of
+        self._fetches = fetches
+        self._hints = fetches.hints
         self.write_held = writer.write_held
 
     # -- Produce ---------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ class HotPath:
         self, session: Session, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
     ) -> list[object]:
         """The answer, with the leaders of what is led elsewhere, where the client finds them."""
-        leader_of, endpoint_of = self._fetch.leader_of, self._endpoint_of(session.listener)
+        leader_of, endpoint_of = self._hints.leader_of, self._hints.endpoint_of(session.listener)
         return [
             produce_codec.encode_response(
                 correlation_id, version, answered, leader_of=leader_of, endpoint_of=endpoint_of
@@ -266,9 +265,9 @@ class HotPath:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
             return refused_fetch(request, version, correlation_id)
-        outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
+        outcome = FetchOutcome(asker, self._fetches, correlation_id, version)
         try:
-            give_up = self._fetch.fetch(request, version, outcome.answered)
+            give_up = self._fetches.fetch(request, version, outcome)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
         return outcome.result(give_up, len(frame), request.session_id)
@@ -287,9 +286,9 @@ class HotPath:
         if request.isolation_level not in _ISOLATION_LEVELS:
             refused: list[object] = await in_thread(refused_fetch, request, version, correlation_id)
             return refused
-        outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
+        outcome = FetchOutcome(asker, self._fetches, correlation_id, version)
         try:
-            give_up = self._fetch.fetch(request, version, outcome.answered, remembered)
+            give_up = self._fetches.fetch(request, version, outcome, remembered)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
         return outcome.result_behind(give_up)

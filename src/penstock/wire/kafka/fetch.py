@@ -12,12 +12,23 @@
 
 The answer's records are not bytes but a place in a file, so a response is a list of parts: bytes, and whatever
 object the caller put in for the records. Only its size is needed here.
+
+Where another broker leads, the answer says who and where since version 16 (KIP-951).
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.wire.kafka.leaders import EndpointOf, Leader, Named, append_endpoints, append_leader
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka.leaders import (
+    EndpointOf,
+    Leader,
+    LeaderOf,
+    Named,
+    append_endpoints,
+    append_leader,
+)
 from penstock.wire.kafka.primitives import (
     MALFORMED,
     Buffer,
@@ -47,6 +58,7 @@ _ANSWER_V4 = Struct(">ihqq")  # partition, error, high watermark, last stable of
 _ANSWER_V5 = Struct(">ihqqq")  # …, log start offset
 _ABORTED = Struct(">qq")
 _COPIED_BYTES_MAX = 4096
+_ELSEWHERE = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 # Of requests and answers with one partition, in flexible versions. A count is stored plus one.
 _HEAD_SINGLE = Struct(">iiibiib")  # as above, session id, session epoch, topic count
 _END_SINGLE = b"\0\0\1\1\0"  # no tags of partition and topic, nothing forgotten, no rack, no tags
@@ -90,10 +102,22 @@ class PartitionAnswer(NamedTuple):
     aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
     preferred_replica: int = -1
     diverging: tuple[int, int] | None = None  # (epoch, end offset)
-    current_leader: Leader | None = None
 
 
-TopicAnswer = tuple[bytes, list[PartitionAnswer]]
+# The same as a plain tuple: whoever reads has a type of its own.
+Answer = tuple[
+    int,
+    int,
+    int,
+    int,
+    int,
+    object | None,
+    int,
+    list[tuple[int, int]] | None,
+    int,
+    tuple[int, int] | None,
+]
+TopicAnswer = tuple[bytes, Sequence[Answer]]
 
 
 def decode_request(buffer: memoryview, position: int, version: int) -> FetchRequest:
@@ -262,23 +286,28 @@ def _replica_state(buffer: Buffer, position: int) -> tuple[int, int]:
 def encode_response(
     correlation_id: int,
     version: int,
-    topics: list[TopicAnswer],
+    topics: Sequence[TopicAnswer],
     *,
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
+    leader_of: LeaderOf | None = None,
     endpoint_of: EndpointOf | None = None,
 ) -> list[object]:
-    """A whole response frame as parts: bytes, and the answers' own `records` objects in their places."""
+    """A whole response frame as parts: bytes, and the answers' own `records` objects in their places.
+
+    Where another broker leads, `leader_of` and `endpoint_of` are asked for it.
+    """
     flexible = version >= FLEXIBLE_SINCE
     if flexible and len(topics) == 1 and len(topics[0][1]) == 1:
         topic, (answer,) = topics[0]
-        if answer.diverging is None and answer.current_leader is None and not answer.aborted:
+        if answer[1] not in _ELSEWHERE and answer[9] is None and not answer[7]:
             return _encode_single(correlation_id, version, topic, answer, error, session_id, throttle_ms)
     parts: list[object] = []
     out = bytearray(4)
     total = 0
     named: Named = {}
+    by_id = version >= TOPIC_IDS_SINCE
     out += _INT32.pack(correlation_id)
     if flexible:
         out.append(0)
@@ -289,23 +318,26 @@ def encode_response(
     first = out
     _append_count(out, len(topics), flexible=flexible)
     for topic, partitions in topics:
-        if version < TOPIC_IDS_SINCE:
+        if not by_id:
             _append_length(out, len(topic), flexible=flexible)
         out += topic
         _append_count(out, len(partitions), flexible=flexible)
         for answer in partitions:
             _append_answer(out, answer, version)
-            size = answer.size
+            size = answer[6]
             if flexible:
                 write_uvarint(out, size + 1)
             else:
                 out += _INT32.pack(size)
             if size:
                 total += len(out) + size
-                parts += (out, answer.records)
+                parts += (out, answer[5])
                 out = bytearray()
             if flexible:
-                _append_tags(out, answer, named)
+                leader = None
+                if answer[1] in _ELSEWHERE and leader_of is not None and version >= ENDPOINTS_SINCE:
+                    leader = leader_of(topic, answer[0], by_id)
+                _append_tags(out, answer[9], leader, named)
         if flexible:
             out.append(0)
     if named and version >= ENDPOINTS_SINCE:
@@ -322,7 +354,7 @@ def _encode_single(
     correlation_id: int,
     version: int,
     topic: bytes,
-    answer: PartitionAnswer,
+    answer: Answer,
     error: int,
     session_id: int,
     throttle_ms: int,
@@ -344,13 +376,12 @@ def _encode_single(
     return [out]
 
 
-def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> None:
-    number, error, high_watermark, stable, log_start = answer[:5]
+def _append_answer(out: bytearray, answer: Answer, version: int) -> None:
+    number, error, high_watermark, stable, log_start, _, _, aborted, preferred, _ = answer
     if version >= 5:
         out += _ANSWER_V5.pack(number, error, high_watermark, stable, log_start)
     else:
         out += _ANSWER_V4.pack(number, error, high_watermark, stable)
-    aborted = answer.aborted
     if version >= FLEXIBLE_SINCE:
         write_uvarint(out, 0 if aborted is None else len(aborted) + 1)
     else:
@@ -360,11 +391,12 @@ def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> Non
         if version >= FLEXIBLE_SINCE:
             out.append(0)
     if version >= 11:
-        out += _INT32.pack(answer.preferred_replica)
+        out += _INT32.pack(preferred)
 
 
-def _append_tags(out: bytearray, answer: PartitionAnswer, named: Named) -> None:
-    diverging, leader = answer.diverging, answer.current_leader
+def _append_tags(
+    out: bytearray, diverging: tuple[int, int] | None, leader: Leader | None, named: Named
+) -> None:
     if diverging is None and leader is None:
         out.append(0)
         return
