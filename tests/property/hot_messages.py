@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from penstock.services.fetching.found import Found
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.generated import fetch as generated_fetch
 from penstock.wire.kafka.generated import produce as generated_produce
@@ -114,11 +115,11 @@ def fetch_requests(draw: st.DrawFn, version: int) -> generated_fetch.FetchReques
 
 
 @st.composite
-def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
+def fetch_answers(draw: st.DrawFn, version: int) -> Found:
     data = draw(blobs)
     pair = st.tuples(int32, int64)
     flexible = version >= fetch.FLEXIBLE_SINCE
-    return fetch.PartitionAnswer(
+    return Found(
         draw(int32),
         draw(st.sampled_from([0, 6, 74]) | int16),
         draw(int64),

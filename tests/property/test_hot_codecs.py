@@ -21,6 +21,7 @@ from tests.property.hot_messages import (
     single_fetches,
 )
 
+from penstock.services.fetching.found import Found
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.generated import fetch as generated_fetch
 from penstock.wire.kafka.generated import produce as generated_produce
@@ -337,7 +338,7 @@ def test_a_fetch_of_one_partition_takes_the_short_cuts(version: int, monkeypatch
     request = generated_fetch.FetchRequest(max_wait_ms=500, min_bytes=1, topics=[wanted])
     told = fetch.decode_request(memoryview(generated_fetch.encode_request(request, version)), 0, version)
     assert [(topic.partition, topic.offset) for topic in told.topics[0][1]] == [(3, 7)]
-    answer = fetch.PartitionAnswer(3, 0, 8, 8, 0, Blob(b"x" * 300), 300)
+    answer = Found(3, 0, 8, 8, 0, Blob(b"x" * 300), 300)
     assert len(fetch.encode_response(7, version, [(b"orders", [answer])])) == 3
 
 

@@ -19,7 +19,7 @@ from penstock.frontends.kafka.fetch_sessions import (
 from penstock.frontends.kafka.leader_hints import LeaderHints
 from penstock.services.fetching.consumer import consumer_fetch
 from penstock.services.fetching.follower import FollowerFetch
-from penstock.services.fetching.found import FoundInTopic
+from penstock.services.fetching.found import Found, FoundInTopic
 from penstock.services.fetching.long_fetch import is_long
 from penstock.services.fetching.service import FetchService
 from penstock.wire.kafka import fetch as fetch_codec
@@ -174,13 +174,7 @@ def refused_fetch(request: FetchRequest, version: int, correlation_id: int) -> l
     """Every partition named, each with the error of the whole."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     topics = [
-        (
-            topic,
-            [
-                fetch_codec.PartitionAnswer(partition.partition, error, -1, -1, -1, None, 0, [])
-                for partition in wanted
-            ],
-        )
+        (topic, [Found(place.partition, error, -1, -1, -1, None, 0, []) for place in wanted])
         for topic, wanted in request.topics
     ]
     return fetch_codec.encode_response(correlation_id, version, topics, error=error)

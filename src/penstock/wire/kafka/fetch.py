@@ -91,32 +91,10 @@ class FetchRequest(NamedTuple):
     rack: bytes
 
 
-class PartitionAnswer(NamedTuple):
-    partition: int
-    error: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    records: object | None  # with a `size` attribute: bytes in the file; None: empty
-    size: int = 0
-    aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
-    preferred_replica: int = -1
-    diverging: tuple[int, int] | None = None  # (epoch, end offset)
-
-
-# The same as a plain tuple: whoever reads has a type of its own.
-Answer = tuple[
-    int,
-    int,
-    int,
-    int,
-    int,
-    object | None,
-    int,
-    list[tuple[int, int]] | None,
-    int,
-    tuple[int, int] | None,
-]
+# Partition, error, high watermark, last stable offset, log start, records (None: none) and their size, aborted
+# (producer id, first offset), preferred replica, diverging (epoch, end offset). Whoever reads has its own type for it.
+_Aborted = list[tuple[int, int]] | None
+Answer = tuple[int, int, int, int, int, object | None, int, _Aborted, int, tuple[int, int] | None]
 TopicAnswer = tuple[bytes, Sequence[Answer]]
 
 
