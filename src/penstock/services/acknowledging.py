@@ -43,10 +43,11 @@ def is_acknowledged(partition: Partition, acks: int, last_offset: int) -> bool:
 
 def tell_committed(partition: Partition, last_offset: int, waiter: AckWaiter) -> None:
     """At once, where nothing is missing."""
-    if partition.is_committed(last_offset):
+    limits = partition.limits
+    if last_offset < limits.high_watermark.offset:
         waiter.committed()
     else:
-        partition.limits.wait_for_commit(last_offset, waiter)
+        limits.wait_for_commit(last_offset, waiter)
 
 
 async def until_committed(partition: Partition, last_offset: int, timeout_s: float) -> None:

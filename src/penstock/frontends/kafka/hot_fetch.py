@@ -54,6 +54,7 @@ class KafkaFetches:
         self.reader = reader
         self.sessions = sessions
         self.hints = hints
+        self.leader_of = hints.leader_of  # at hand: every answer has it
 
     def fetch(
         self, request: FetchRequest, version: int, outcome: Outcome, remembered: Remembered | None = None
@@ -119,7 +120,7 @@ class FetchOutcome:
             self._version,
             topics,
             session_id=session_id,
-            leader_of=self._fetches.hints.leader_of,
+            leader_of=self._fetches.leader_of,
             endpoint_of=self._endpoint,
         )
 

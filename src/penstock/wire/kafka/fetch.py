@@ -21,14 +21,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
-from penstock.wire.kafka.leaders import (
-    EndpointOf,
-    Leader,
-    LeaderOf,
-    Named,
-    append_endpoints,
-    append_leader,
-)
+from penstock.wire.kafka import leaders
 from penstock.wire.kafka.primitives import (
     MALFORMED,
     Buffer,
@@ -269,8 +262,8 @@ def encode_response(
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
-    leader_of: LeaderOf | None = None,
-    endpoint_of: EndpointOf | None = None,
+    leader_of: leaders.LeaderOf | None = None,
+    endpoint_of: leaders.EndpointOf | None = None,
 ) -> list[object]:
     """A whole response frame as parts: bytes, and the answers' own `records` objects in their places.
 
@@ -279,12 +272,13 @@ def encode_response(
     flexible = version >= FLEXIBLE_SINCE
     if flexible and len(topics) == 1 and len(topics[0][1]) == 1:
         topic, (answer,) = topics[0]
-        if answer[1] not in _ELSEWHERE and answer[9] is None and not answer[7]:
-            return _encode_single(correlation_id, version, topic, answer, error, session_id, throttle_ms)
+        single = _encode_single(correlation_id, version, topic, answer, error, session_id, throttle_ms)
+        if single is not None:
+            return single
     parts: list[object] = []
     out = bytearray(4)
     total = 0
-    named: Named = {}
+    named: leaders.Named = {}
     by_id = version >= TOPIC_IDS_SINCE
     out += _INT32.pack(correlation_id)
     if flexible:
@@ -319,7 +313,7 @@ def encode_response(
         if flexible:
             out.append(0)
     if named and version >= ENDPOINTS_SINCE:
-        append_endpoints(out, named, endpoint_of)
+        leaders.append_endpoints(out, named, endpoint_of)
     elif flexible:
         out.append(0)
     if out:
@@ -336,9 +330,15 @@ def _encode_single(
     error: int,
     session_id: int,
     throttle_ms: int,
-) -> list[object]:
-    """The common kind of flexible answer: one partition without tagged fields. Two `pack`, not a dozen appends."""
-    number, code, high_watermark, stable, log_start, records, size, aborted, preferred = answer[:9]
+) -> list[object] | None:
+    """The common kind of flexible answer: one partition without tagged fields. Two `pack`, not a dozen appends.
+
+    None: it is of another kind.
+    """
+    # As a plain tuple, which is taken apart quicker than one with names.
+    number, code, high_watermark, stable, log_start, records, size, aborted, preferred, diverging = answer[:]
+    if diverging is not None or aborted or code in _ELSEWHERE:
+        return None
     out = bytearray(_FRAME_SINGLE.pack(0, correlation_id, 0, throttle_ms, error, session_id, 2))
     if version < TOPIC_IDS_SINCE:
         write_uvarint(out, len(topic) + 1)
@@ -373,7 +373,7 @@ def _append_answer(out: bytearray, answer: Answer, version: int) -> None:
 
 
 def _append_tags(
-    out: bytearray, diverging: tuple[int, int] | None, leader: Leader | None, named: Named
+    out: bytearray, diverging: tuple[int, int] | None, leader: leaders.Leader | None, named: leaders.Named
 ) -> None:
     if diverging is None and leader is None:
         out.append(0)
@@ -382,7 +382,7 @@ def _append_tags(
     if diverging is not None:
         out += b"\x00\x0d" + _INT32_INT64.pack(*diverging) + b"\0"
     if leader is not None:
-        append_leader(out, 1, leader, named)
+        leaders.append_leader(out, 1, leader, named)
 
 
 def _append_count(out: bytearray, count: int, *, flexible: bool) -> None:
