@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from penstock.services.fetching.found import Found
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.generated import fetch as generated_fetch
 from penstock.wire.kafka.generated import produce as generated_produce
@@ -114,13 +115,13 @@ def fetch_requests(draw: st.DrawFn, version: int) -> generated_fetch.FetchReques
 
 
 @st.composite
-def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
+def fetch_answers(draw: st.DrawFn, version: int) -> Found:
     data = draw(blobs)
     pair = st.tuples(int32, int64)
     flexible = version >= fetch.FLEXIBLE_SINCE
-    return fetch.PartitionAnswer(
+    return Found(
         draw(int32),
-        draw(int16),
+        draw(st.sampled_from([0, 6, 74]) | int16),
         draw(int64),
         draw(int64),
         draw(int64),
@@ -129,5 +130,4 @@ def fetch_answers(draw: st.DrawFn, version: int) -> fetch.PartitionAnswer:
         draw(st.none() | st.lists(st.tuples(int64, int64), max_size=3)),
         draw(int32) if version >= 11 else -1,
         draw(st.none() | pair) if flexible else None,
-        draw(st.none() | leaders) if flexible else None,
     )

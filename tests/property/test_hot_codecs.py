@@ -21,6 +21,7 @@ from tests.property.hot_messages import (
     single_fetches,
 )
 
+from penstock.services.fetching.found import Found
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.generated import fetch as generated_fetch
 from penstock.wire.kafka.generated import produce as generated_produce
@@ -29,7 +30,7 @@ from penstock.wire.kafka.primitives import DecodeError
 
 PRODUCE_VERSIONS = range(produce.MIN_VERSION, produce.MAX_VERSION + 1)
 FETCH_VERSIONS = range(fetch.MIN_VERSION, fetch.MAX_VERSION + 1)
-NOT_LEADER = 6
+NOT_LEADER, FENCED = 6, 74
 HUGE = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x80\0\0\0"]
 
 
@@ -191,8 +192,21 @@ def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.D
     single = st.tuples(key, st.tuples(fetch_answers(version)).map(list)).map(lambda topic: [topic])
     topics = data.draw(some | single)
     where = data.draw(places())
+    known = {(name, answer.partition): data.draw(leaders) for name, answers in topics for answer in answers}
+
+    def leader_of(name: bytes, number: int, is_id: bool) -> Leader:
+        assert is_id == (version >= fetch.TOPIC_IDS_SINCE)
+        return known[name, number]
+
     parts = fetch.encode_response(
-        77, version, topics, error=3, session_id=9, throttle_ms=5, endpoint_of=where.get
+        77,
+        version,
+        topics,
+        error=3,
+        session_id=9,
+        throttle_ms=5,
+        leader_of=leader_of,
+        endpoint_of=where.get,
     )
     frame = b"".join(part.data if isinstance(part, Blob) else bytes(part) for part in parts)  # type: ignore[call-overload]
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -201,6 +215,7 @@ def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.D
     assert end == len(frame)
     assert response.throttle_time_ms == 5
     assert (response.error_code, response.session_id) == ((3, 9) if version >= 7 else (0, 0))
+    named = []
     for (name, answers), topic in zip(topics, response.responses, strict=True):
         assert topic_key(topic, version, fetch.TOPIC_IDS_SINCE) == name
         for answer, told in zip(answers, topic.partitions, strict=True):
@@ -218,11 +233,12 @@ def test_fetch_responses_are_what_generated_codecs_read(version: int, data: st.D
             assert (told.diverging_epoch.epoch, told.diverging_epoch.end_offset) == (
                 answer.diverging or (-1, -1)
             )
-            assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == (
-                answer.current_leader or Leader(-1, -1)
-            )[:2]
-    named = [answer.current_leader for _, answers in topics for answer in answers if answer.current_leader]
-    check_endpoints(response.node_endpoints, named if version >= fetch.ENDPOINTS_SINCE else [], where)
+            leader = Leader(-1, -1)
+            if answer.error in (NOT_LEADER, FENCED) and version >= fetch.ENDPOINTS_SINCE:
+                leader = known[name, answer.partition]
+                named.append(leader)
+            assert (told.current_leader.leader_id, told.current_leader.leader_epoch) == leader
+    check_endpoints(response.node_endpoints, named, where)
 
 
 @pytest.mark.parametrize("version", [3, 8, 9, 13])
@@ -322,7 +338,7 @@ def test_a_fetch_of_one_partition_takes_the_short_cuts(version: int, monkeypatch
     request = generated_fetch.FetchRequest(max_wait_ms=500, min_bytes=1, topics=[wanted])
     told = fetch.decode_request(memoryview(generated_fetch.encode_request(request, version)), 0, version)
     assert [(topic.partition, topic.offset) for topic in told.topics[0][1]] == [(3, 7)]
-    answer = fetch.PartitionAnswer(3, 0, 8, 8, 0, Blob(b"x" * 300), 300)
+    answer = Found(3, 0, 8, 8, 0, Blob(b"x" * 300), 300)
     assert len(fetch.encode_response(7, version, [(b"orders", [answer])])) == 3
 
 

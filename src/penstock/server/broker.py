@@ -22,7 +22,10 @@ from penstock.core.jobs import Jobs
 from penstock.core.tasks import Tasks
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
+from penstock.frontends.kafka.fetch_sessions import FetchSessions
 from penstock.frontends.kafka.hot import HotPath
+from penstock.frontends.kafka.hot_fetch import KafkaFetches
+from penstock.frontends.kafka.leader_hints import LeaderHints
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.table import PartitionTable
 from penstock.server.cluster import ClusterMember
@@ -44,23 +47,21 @@ from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.certainty import Certainty
 from penstock.services.fetching.replica_selector import selector
 from penstock.services.fetching.service import FetchService
-from penstock.services.fetching.sessions import FetchSessions
 from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.log_opening import all_are_open
-from penstock.services.leader_hints import LeaderHints
 from penstock.services.list_offsets import OffsetService
 from penstock.services.maintenance.archive_progress import ArchiveProgressStore
 from penstock.services.maintenance.cleaner import Cleaner
 from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.services.maintenance.disk_watch import DiskWatch
 from penstock.services.maintenance.upkeep import Upkeep
-from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
 from penstock.services.services import Node, Services
 from penstock.services.topics.headroom import Headroom, partitions_max
 from penstock.services.topics.service import TopicService
+from penstock.services.writer import Writer
 from penstock.storage.checkpoint import checkpoint_all
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
@@ -142,6 +143,7 @@ class Broker:
         headroom = Headroom(self._jobs, self._data_dir, self.table, config.node_id, image, ask_disk)
         controller = cluster.controller_client
         topics = TopicService(self.metadata, hosting.reconcile, config.node_id, controller, headroom.check)
+        writer = Writer(seams.clock, self._openings)
         coordinator = CoordinatorRuntime(
             GroupKind(),
             loop,
@@ -149,6 +151,7 @@ class Broker:
             seams.clock,
             seams.rng,
             self.table,
+            writer,
             topics,
             self.metadata.image,
             partial(catch_up, self.metadata),
@@ -164,7 +167,7 @@ class Broker:
             metadata=self.metadata,
             table=self.table,
             hosting=hosting,
-            produce=ProduceService(seams.clock),
+            writer=writer,
             fetch=self._fetch_service(),
             topics=topics,
             offsets=OffsetService(self._openings, self.table),
@@ -193,18 +196,15 @@ class Broker:
 
     def _fetch_service(self) -> FetchService:
         config, image = self._config, self.metadata.image
-        hints = LeaderHints(image)
         return FetchService(
             self._loop,
             self._seams.executor,
             self.table,
-            FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng),
             config.fetch_max_bytes,
             self._seams.files.descriptors,
             self._send_budget,
             self.cluster.follower_reads,
-            hints,
-            Certainty(config.node_id, hints, partial(catch_up, self.metadata)),
+            Certainty(config.node_id, image, partial(catch_up, self.metadata)),
             selector(config.replica_selector_class, config.node_id, image),
         )
 
@@ -225,12 +225,14 @@ class Broker:
     def _listeners(self) -> Listeners:
         services, config = self.services, self._config
         load_handlers()
+        sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng)
+        hints = LeaderHints(self.metadata.image, self.table)
+        self.fetches = KafkaFetches(self._loop, services.fetch, sessions, hints)
         hot = HotPath(
             self._loop,
-            self._openings,
             self.table,
-            services.produce,
-            services.fetch,
+            services.writer,
+            self.fetches,
             services.relays.inbox,
         )
         dispatcher = KafkaDispatcher(services, hot)

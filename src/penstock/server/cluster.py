@@ -94,7 +94,7 @@ class ClusterMember:
             tells_at_once=bool(config.replica_selector_class),
         )
         self.retiring = RetiringService(seams.clock, table)
-        inbox = RelayInbox(loop, seams.clock, table, image)
+        inbox = RelayInbox(seams.clock, table, image)
         self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox, self._broker_epoch)
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None

@@ -59,7 +59,7 @@ class BrokerCollector:
         yield family
 
     def _connections(self) -> Iterator[Metric]:
-        connections, produce = self._broker.connections, self._broker.services.produce
+        connections, produce = self._broker.connections, self._broker.services.writer
         yield _counter("penstock_received_bytes", "Bytes received from clients.", connections.bytes_in)
         yield _counter("penstock_sent_bytes", "Bytes sent to clients.", connections.bytes_out)
         yield _counter("penstock_messages_in", "Records stored.", produce.records)
@@ -139,7 +139,7 @@ class BrokerCollector:
             ["produce"], sum(p.waiting_producers for p in list(self._broker.table.partitions()))
         )
         yield family
-        sessions = len(self._broker.services.fetch.sessions)
+        sessions = len(self._broker.fetches.sessions)
         yield _gauge("penstock_fetch_sessions", "Incremental fetch sessions.", sessions)
 
 

@@ -1,20 +1,23 @@
-"""When a producer is answered: acks=all at the high watermark, acks=k when k in-sync replicas have it, or not in time.
+"""When a writer is told: acks=all at the high watermark, acks=k when k in-sync replicas have it, or not in time.
 
 Only the high watermark is a promise that outlives the leader. What k of more replicas have is lost when another one is
 elected, and a leader that was replaced and has not heard of it may still count who has not either.
+
+Whoever waits is an `AckWaiter`: one of its own for a single batch, `PendingBatches` for what is answered together, or
+`until_committed` where somebody awaits it.
 """
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.replication.limits import AckWaiter
 from penstock.replication.partition import Partition
 
 ALL = -1
 
-AnswerSender = Callable[[], None]
+Refused = Callable[[ErrorCode, str], None]
 
 
 def check_acks(partition: Partition, acks: int) -> None:
@@ -38,79 +41,102 @@ def is_acknowledged(partition: Partition, acks: int, last_offset: int) -> bool:
     return partition.has_copies(acks, last_offset)
 
 
-def wait_for_acks(
-    partition: Partition,
-    acks: int,
-    last_offset: int,
-    request: "PendingProduce",
-    answers: list[tuple[int, int, int, int, int, Any]],
-) -> None:
-    """Hold the request back until the batch of its latest answer is acknowledged as it asks for."""
-    waiter = PendingBatch(request, answers, len(answers) - 1, is_replicated=partition.leading is not None)
-    if acks == ALL or partition.leading is None:
-        partition.limits.wait_for_commit(last_offset, waiter)
+def tell_committed(partition: Partition, last_offset: int, waiter: AckWaiter) -> None:
+    """At once, where nothing is missing."""
+    limits = partition.limits
+    if last_offset < limits.high_watermark.offset:
+        waiter.committed()
     else:
-        partition.wait_for_copies(acks, last_offset, waiter)
+        limits.wait_for_commit(last_offset, waiter)
 
 
-class PendingProduce:
-    """A produce request that is answered when the last of its batches is committed, or its time is up."""
+async def until_committed(partition: Partition, last_offset: int, timeout_s: float) -> None:
+    """ApiError: it is not, or not in time."""
+    waiter = Committed(asyncio.get_running_loop())
+    tell_committed(partition, last_offset, waiter)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await waiter.done
+    except TimeoutError as error:
+        raise not_in_time() from error
 
-    __slots__ = ("_batches", "_send", "_timer", "waiting")
 
-    def __init__(self, send: AnswerSender) -> None:
-        self._send = send
-        self._batches: list[PendingBatch] = []  # of which other replicas must hear, who may never come
+def not_in_time() -> ApiError:
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, "too few replicas have it in time")
+
+
+class Committed:
+    """An `AckWaiter` that somebody awaits."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.done = loop.create_future()
+
+    def committed(self) -> None:
+        if not self.done.done():
+            self.done.set_result(None)
+
+    def failed(self, code: ErrorCode, message: str) -> None:
+        if not self.done.done():
+            self.done.set_exception(ApiError(code, message))
+
+
+class PendingBatches:
+    """Batches that are answered together: when the last of them is acknowledged, or their time is up."""
+
+    __slots__ = ("_done", "_replicated", "_timer", "waiting")
+
+    def __init__(self, done: Callable[[], None]) -> None:
+        self._done = done
+        self._replicated: list[_PendingBatch] = []  # of which other replicas must hear, who may never come
         self._timer: asyncio.TimerHandle | None = None
         self.waiting = 0
 
-    def add(self, batch: "PendingBatch") -> None:
+    def wait_for(self, partition: Partition, acks: int, last_offset: int, refused: Refused) -> None:
+        """Until this one, too, is acknowledged as it asks for; `refused` is called when it will not be."""
+        waiter = _PendingBatch(self, refused)
         self.waiting += 1
-        if batch.is_replicated:
-            self._batches.append(batch)
+        if partition.leading is not None:
+            self._replicated.append(waiter)
+        if acks == ALL or partition.leading is None:
+            partition.limits.wait_for_commit(last_offset, waiter)
+        else:
+            partition.wait_for_copies(acks, last_offset, waiter)
 
     def one_done(self) -> None:
         self.waiting -= 1
         if self.waiting == 0:
             if self._timer is not None:
                 self._timer.cancel()
-            self._send()
+            self._done()
 
     def expire_after(self, loop: asyncio.AbstractEventLoop, timeout_ms: int) -> None:
-        if self.waiting and self._batches:
+        if self.waiting and self._replicated:
             self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
-        for batch in self._batches:
-            batch.failed(ErrorCode.REQUEST_TIMED_OUT, "too few replicas have it in time")
+        late = not_in_time()
+        for batch in self._replicated:
+            batch.failed(late.code, str(late))
 
 
-class PendingBatch:
-    """One batch of it: an `AckWaiter`, which knows where in the answer a failure belongs."""
+class _PendingBatch:
+    """One of them: an `AckWaiter`."""
 
-    __slots__ = ("_answers", "_at", "_request", "is_replicated")
+    __slots__ = ("_batches", "_refused")
 
-    def __init__(
-        self,
-        request: PendingProduce,
-        answers: list[tuple[int, int, int, int, int, Any]],
-        at: int,
-        *,
-        is_replicated: bool = False,
-    ) -> None:
-        self._request: PendingProduce | None = request
-        self._answers = answers
-        self._at = at
-        self.is_replicated = is_replicated
-        request.add(self)
+    def __init__(self, batches: PendingBatches, refused: Refused) -> None:
+        self._batches: PendingBatches | None = batches
+        self._refused = refused
 
     def committed(self) -> None:
-        request, self._request = self._request, None
-        if request is not None:  # not given up before
-            request.one_done()
+        batches, self._batches = self._batches, None
+        if batches is not None:  # not given up before
+            batches.one_done()
 
     def failed(self, code: ErrorCode, message: str) -> None:
-        if self._request is not None:
-            self._answers[self._at] = (self._answers[self._at][0], code, -1, -1, -1, message)
+        if self._batches is not None:
+            self._refused(code, message)
             self.committed()

@@ -23,7 +23,7 @@ T = TypeVar("T")
 SMALL = OpeningLimit(OPENED_BYTES_MAX, OPENED_RECORDS_MAX)
 
 
-def _never() -> bool:
+def never() -> bool:
     return False
 
 
@@ -36,7 +36,7 @@ class Openings:
         self._small_lookups = asyncio.Semaphore(LOOKUPS_OPENED_MAX)
         self._large_lookups = asyncio.Semaphore(1)
 
-    async def run(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = _never) -> T:
+    async def run(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = never) -> T:
         """Do `work`, which opens batches and changes nothing, in a thread; perhaps twice.
 
         ClientGoneError: when its turn came, whoever wanted it `is_lost`. They may be many, each with a request kept.
@@ -47,7 +47,7 @@ class Openings:
             pass  # and forgotten before the next step: it knows all that was unpacked
         return await self._run(work, WHOLE, self._large, is_lost)
 
-    async def look_up(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = _never) -> T:
+    async def look_up(self, work: Callable[[OpeningLimit], T], is_lost: Callable[[], bool] = never) -> T:
         """The same for who only reads."""
         try:
             async with self._small_lookups:

@@ -16,7 +16,7 @@ from penstock.core.lease import Work
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.relay.inbox import Committed
+from penstock.services.acknowledging import Committed
 from penstock.services.relay.positions import is_said, oldest_word, say_again
 from penstock.storage.log import Log
 

@@ -22,13 +22,13 @@ from penstock.services.hosting.hosting import Hosting
 from penstock.services.list_offsets import OffsetService
 from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.services.peers.controller_client import ControllerClient
-from penstock.services.produce import ProduceService
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics.service import TopicService
+from penstock.services.writer import Writer
 from penstock.storage.data_dir import DataDir
 
 
@@ -54,7 +54,7 @@ class Services:
     metadata: MetadataStore
     table: PartitionTable
     hosting: Hosting
-    produce: ProduceService
+    writer: Writer
     fetch: FetchService
     topics: TopicService
     offsets: OffsetService

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
@@ -13,15 +13,29 @@ from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
 from penstock.core.lease import Work
 from penstock.core.session import Session
+from penstock.frontends.kafka.fetch_sessions import FetchSession
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
 from penstock.replication.partition import Partition
 from penstock.server.broker import Broker
 from penstock.server.seams import Seams
 from penstock.services.coordinator.pending_reply import PendingReply
+from penstock.services.fetching.found import FoundInTopic
 from penstock.testing.mem_files import MemFiles
+from penstock.wire.kafka.fetch import FetchRequest
 
 NOW_MS = 1_700_000_000_000
+
+Answered = Callable[[list[FoundInTopic], FetchSession | None], None]
+
+
+class _Outcome:
+    def __init__(self, answered: Answered) -> None:
+        self._answered = answered
+        self.session: FetchSession | None = None
+
+    def answered(self, topics: list[FoundInTopic]) -> None:
+        self._answered(topics, self.session)
 
 
 class StandingClock:
@@ -82,6 +96,10 @@ class Asked:
         state = PartitionState(replicas=(1,), isr=(1,), leader=1)
         await self.services.metadata.create_topics([NewTopic(name, [state] * partitions, configs or {})])
         await self.services.hosting.reconcile()
+
+    def fetch(self, request: FetchRequest, version: int, answered: "Answered") -> Callable[[], None]:
+        """What Fetch does between its decoding and its encoding; what is returned gives it up."""
+        return self.broker.fetches.fetch(request, version, _Outcome(answered))
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         return self.services.table.find(topic, index)

@@ -13,7 +13,7 @@ from penstock.core.errors import ApiError
 from penstock.core.lease import Work
 from penstock.core.limits import BATCHES_OPENED_MAX
 from penstock.replication.table import Topic
-from penstock.services.produce import ProduceService
+from penstock.services.writer import Writer
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.connection import ClientConnection
 
@@ -85,7 +85,7 @@ async def test_a_replica_that_is_moved_away_while_its_batch_is_opened_is_led_els
             topic.led, topic.partitions = {}, {}
             raise ApiError(ErrorCode.INVALID_RECORD)  # which its leader will find out
 
-        monkeypatch.setattr(ProduceService, "open_batch", move_away)
+        monkeypatch.setattr(Writer, "open_batch", move_away)
         partitions = topic.partitions
         client = Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port))
         client.produce(1)
@@ -98,16 +98,16 @@ async def test_a_replica_that_is_moved_away_while_its_batch_is_opened_is_led_els
 async def test_what_a_client_sent_that_is_gone_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else anybody could leave any number of requests behind, each with its memory, that wait to be opened."""
     may_go_on, opened = threading.Event(), []
-    open_batch = ProduceService.open_batch
+    open_batch = Writer.open_batch
 
-    def open_slowly(self: ProduceService, topic: Topic, index: int, batch: memoryview, *limit: Any) -> Any:
+    def open_slowly(self: Writer, topic: Topic, index: int, batch: memoryview, *limit: Any) -> Any:
         opened.append(len(batch))
         assert may_go_on.wait(10)
         return open_batch(self, topic, index, batch, *limit)
 
     async with Machine().broker() as asked, asyncio.timeout(10):
         await asked.create("t", {"cleanup.policy": "compact"})
-        monkeypatch.setattr(ProduceService, "open_batch", open_slowly)
+        monkeypatch.setattr(Writer, "open_batch", open_slowly)
         connections = asked.broker.connections
         clients = []
         for _ in range(BATCHES_OPENED_MAX + 3):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.errors import ApiError
+from penstock.frontends.kafka.fetch_sessions import FetchSession, FetchSessions
 from penstock.replication.fetch_session import SESSION_ERRORS, FetchPosition, Key, LeaderSession
-from penstock.services.fetching.sessions import FetchSession, FetchSessions
+from penstock.services.fetching.found import Found
 from penstock.wire.kafka import fetch
-from penstock.wire.kafka.fetch import PartitionAnswer
 from penstock.wire.kafka.generated.fetch import FetchRequest, ReplicaState, encode_request
 
 VERSION = 17
@@ -131,7 +131,7 @@ def test_what_could_not_be_noted_is_told_again() -> None:
         assert session is not None
         assert covered(session) == wanted
         follower.answered(session.id)
-        answers = [PartitionAnswer(index, 0, 5, 5, 0, None) for index in range(2)]
+        answers = [Found(index, 0, 5, 5, 0, None) for index in range(2)]
         return [one.partition for one in answers if session.changed(TOPICS[0], one)]
 
     assert told() == [0, 1]
@@ -184,8 +184,8 @@ def test_followers_come_first_where_sessions_are_few(
         assert len(sessions) == len(replicas)
 
 
-def answer(high_watermark: int, diverging: tuple[int, int] | None = None) -> PartitionAnswer:
-    return PartitionAnswer(0, 0, high_watermark, high_watermark, 0, None, diverging=diverging)
+def answer(high_watermark: int, diverging: tuple[int, int] | None = None) -> Found:
+    return Found(0, 0, high_watermark, high_watermark, 0, None, diverging=diverging)
 
 
 def test_a_high_watermark_beside_a_divergence_is_told_again() -> None:

@@ -124,6 +124,7 @@ async def coordinating(machine: Machine) -> AsyncIterator[tuple[Asked, "Coordina
             services.clock,
             services.coordinator.rng,
             services.table,
+            services.writer,
             services.topics,
             services.metadata.image,
             caught_up,

@@ -8,9 +8,10 @@ from tests.unit.services.maintenance.test_upkeep import filled
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import LENT_FILES_SHARE, SLICE_BYTES_MIN
-from penstock.services.fetching.sessions import FetchSession
+from penstock.frontends.kafka.fetch_sessions import FetchSession
+from penstock.services.fetching.found import FoundInTopic
 from penstock.storage.segment import Slice
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
 
 
 async def test_a_file_that_cannot_be_opened_is_in_the_way_of_no_other() -> None:
@@ -21,13 +22,13 @@ async def test_a_file_that_cannot_be_opened_is_in_the_way_of_no_other() -> None:
         while machine.files.descriptors.close_some():
             pass
         machine.files.fail_next("open", "*/bad/*", count=100)
-        done: asyncio.Future[list[TopicAnswer]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[list[FoundInTopic]] = asyncio.get_running_loop().create_future()
 
-        def answered(topics: list[TopicAnswer], session: FetchSession | None) -> None:
+        def answered(topics: list[FoundInTopic], session: FetchSession | None) -> None:
             done.set_result(topics)
 
         wanted = [(name, [FetchPartition(0, -1, 0, -1, -1, 1000)]) for name in (b"bad", b"good")]
-        asked.services.fetch.fetch(FetchRequest(-1, -1, 0, 1, 1000, 0, 0, -1, wanted, [], b""), 11, answered)
+        asked.fetch(FetchRequest(-1, -1, 0, 1, 1000, 0, 0, -1, wanted, [], b""), 11, answered)
         async with asyncio.timeout(5):
             (_, (bad,)), (_, (good,)) = await done
         assert bad.error == ErrorCode.KAFKA_STORAGE_ERROR
@@ -45,9 +46,9 @@ async def test_where_answers_hold_too_many_files_one_batch_is_copied() -> None:
         wanted = [(name, [FetchPartition(0, -1, 0, -1, -1, 1 << 20)]) for name in (b"large", b"small")]
 
         def fetched(wanted: list[tuple[bytes, list[FetchPartition]]]) -> list[object]:
-            found: list[list[TopicAnswer]] = []
+            found: list[list[FoundInTopic]] = []
             request = FetchRequest(-1, -1, 0, 1, 1 << 20, 0, 0, -1, wanted, [], b"")
-            asked.services.fetch.fetch(request, 11, lambda topics, _: found.append(topics))
+            asked.fetch(request, 11, lambda topics, _: found.append(topics))
             return [partition.records for _, partitions in found[0] for partition in partitions]
 
         descriptors = machine.files.descriptors

@@ -16,8 +16,9 @@ from penstock.replication.partition import Partition
 from penstock.replication.retirement import freeze
 from penstock.services.fetching.consumer import ConsumerFetch, consumer_fetch
 from penstock.services.fetching.follower import FollowerFetch, FollowerReads
+from penstock.services.fetching.found import Found
 from penstock.storage.segment import Slice
-from penstock.wire.kafka.fetch import MAX_VERSION, FetchPartition, FetchRequest, PartitionAnswer
+from penstock.wire.kafka.fetch import FetchPartition
 
 FOLLOWER, STRANGER, EPOCH = 2, 9, 7
 SIZE = len(a_batch())
@@ -37,10 +38,6 @@ def replicated(committed: int, appended: int) -> Partition:
     return partition
 
 
-def a_request(replica: int = -1, isolation: int = 0, rack: bytes = b"") -> FetchRequest:
-    return FetchRequest(replica, EPOCH, 0, 0, 1 << 20, isolation, 0, -1, [], [], rack)
-
-
 def at(offset: int, *, last_epoch: int = -1) -> FetchPartition:
     return FetchPartition(2, -1, offset, last_epoch, 0, 1 << 20)
 
@@ -49,13 +46,13 @@ def read(reads: ConsumerFetch | FollowerFetch, partition: Partition, wanted: Fet
     return reads.read(partition, wanted, 1 << 20, at_least_one=True)
 
 
-def count(found: Slice | PartitionAnswer) -> int:
+def count(found: Slice | Found) -> int:
     """Batches."""
     return found.size // SIZE
 
 
 def consumer(isolation: int = 0) -> ConsumerFetch:
-    return consumer_fetch(a_request(isolation=isolation), MAX_VERSION, None)
+    return consumer_fetch(isolation, b"", None, led=False)
 
 
 class Heard:
@@ -69,7 +66,7 @@ class Heard:
         self.reads = FollowerReads(image, keeper, throttle, lambda: 1.0)  # type: ignore[arg-type]
 
     def fetch(self, replica: int = FOLLOWER) -> FollowerFetch:
-        return FollowerFetch(a_request(replica), self.reads, hears_at_once=False)
+        return FollowerFetch(replica, EPOCH, self.reads)
 
 
 def test_a_consumer_sees_what_is_committed_and_a_follower_all_there_is() -> None:
@@ -141,7 +138,7 @@ def test_who_is_no_replica_gets_nothing_and_counts_for_nothing() -> None:
 def test_a_consumer_is_sent_to_a_replica_near_it(rack: bytes, preferred: int | None) -> None:
     partition = replicated(committed=2, appended=2)
     nearest: Any = SimpleNamespace(choose=lambda partition, rack, offset: FOLLOWER)
-    found = read(consumer_fetch(a_request(rack=rack), MAX_VERSION, nearest), partition, at(0))
+    found = read(consumer_fetch(0, rack, nearest, led=False), partition, at(0))
     assert getattr(found, "preferred_replica", None) == preferred
 
 
@@ -149,8 +146,6 @@ def test_each_waits_on_its_own_limit() -> None:
     assert consumer(0).reader is Reader.READ_UNCOMMITTED
     assert consumer(1).reader is Reader.READ_COMMITTED
     assert Heard().fetch().reader is Reader.FOLLOWER
-    assert consumer_fetch(a_request(), 10, None).led  # too old to know of other replicas
-    assert not consumer().led
 
 
 @pytest.mark.parametrize("reads", [consumer(), Heard().fetch()], ids=["consumer", "follower"])

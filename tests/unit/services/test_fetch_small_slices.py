@@ -4,8 +4,9 @@ from tests.integration.raw import make_batch
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.limits import FETCH_COPIED_BYTES_MAX, SLICE_BYTES_MIN, UNSENT_BYTES_MAX
-from penstock.services.fetching.sessions import FetchSession
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
+from penstock.frontends.kafka.fetch_sessions import FetchSession
+from penstock.services.fetching.found import FoundInTopic
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
 
 PARTITIONS = 80
 BATCH = make_batch([bytes(SLICE_BYTES_MIN - 1000)])
@@ -33,15 +34,15 @@ class Consumer:
     """Of a fetch session: it names a partition again when it has read some of it."""
 
     def __init__(self, asked: Asked) -> None:
-        self._fetch = asked.services.fetch.fetch
+        self._fetch = asked.fetch
         self._session_id = self._epoch = 0
         self._changed = dict.fromkeys(range(PARTITIONS), 0)
 
     def fetch(self, min_bytes: int = 1) -> dict[int, int]:
         """The sizes of what it gets at once, by partition."""
-        found: list[list[TopicAnswer]] = []
+        found: list[list[FoundInTopic]] = []
 
-        def answered(topics: list[TopicAnswer], session: FetchSession | None) -> None:
+        def answered(topics: list[FoundInTopic], session: FetchSession | None) -> None:
             found.append(topics)
             self._session_id = 0 if session is None else session.id
 

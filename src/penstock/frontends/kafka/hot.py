@@ -12,21 +12,18 @@ from typing import Any, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.session import Session
-from penstock.frontends.kafka.hot_fetch import FetchOutcome, refused_fetch, taken_apart
+from penstock.frontends.kafka.hot_fetch import FetchOutcome, KafkaFetches, refused_fetch, taken_apart
 from penstock.frontends.kafka.hot_relayed import take_relayed
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.acknowledging import PendingProduce, check_acks, is_acknowledged, wait_for_acks
-from penstock.services.batch_opening import Openings
-from penstock.services.fetching.service import FetchService
-from penstock.services.produce import ProduceService, RefusedRecords
+from penstock.services.acknowledging import ALL, PendingBatches, is_acknowledged
 from penstock.services.relay.inbox import RELAYED, RelayInbox
+from penstock.services.writer import RefusedRecords, Writer
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
 
-_ALL = -1  # acks: every replica in sync
 _ANSWERED_ACKS = (1, -1)
 # What a handler returns when its request was taken care of but has no answer yet.
 _ANSWER_FOLLOWS: list[object] = []
@@ -60,20 +57,18 @@ class HotPath:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        openings: Openings,
         table: PartitionTable,
-        produce: ProduceService,
-        fetch: FetchService,
+        writer: Writer,
+        fetches: KafkaFetches,
         inbox: RelayInbox,
     ) -> None:
         self._inbox = inbox
         self._loop = loop
-        self._openings = openings
         self._table = table
-        self._produce = produce
-        self._fetch = fetch
-        self._endpoint_of = fetch.hints.endpoint_of
-        self._held: dict[Partition, None] = {}  # partitions with batches that `write_held` has still to write
+        self._writer = writer
+        self._fetches = fetches
+        self._hints = fetches.hints
+        self.write_held = writer.write_held
 
     # -- Produce ---------------------------------------------------------------------------------------------
 
@@ -95,7 +90,7 @@ class HotPath:
         if opens and not _is_cheap_to_open(frame, topics):
             asker.run(self._produce_opened(asker, frame, topics, acks, timeout_ms, version, correlation_id))
             return None
-        pending: PendingProduce | None = None
+        pending: PendingBatches | None = None
         answered: list[produce_codec.TopicAnswer] = []
         for name, partitions in topics:
             answers: list[produce_codec.PartitionAnswer] = []
@@ -109,10 +104,10 @@ class HotPath:
                 alone = partition.leading is None
                 if not (partition.is_committed(last) if alone else is_acknowledged(partition, acks, last)):
                     if pending is None:
-                        pending = PendingProduce(
+                        pending = PendingBatches(
                             partial(self._send_produced, asker.defer(), correlation_id, version, answered)
                         )
-                    wait_for_acks(partition, acks, last, pending, answers)
+                    pending.wait_for(partition, acks, last, partial(_refused, answers, len(answers) - 1))
             answered.append((name, answers))
         if acks == 0:
             _close_on_error(answered)
@@ -126,7 +121,7 @@ class HotPath:
         self, session: Session, correlation_id: int, version: int, answered: list[produce_codec.TopicAnswer]
     ) -> list[object]:
         """The answer, with the leaders of what is led elsewhere, where the client finds them."""
-        leader_of, endpoint_of = self._fetch.leader_of, self._endpoint_of(session.listener)
+        leader_of, endpoint_of = self._hints.leader_of, self._hints.endpoint_of(session.listener)
         return [
             produce_codec.encode_response(
                 correlation_id, version, answered, leader_of=leader_of, endpoint_of=endpoint_of
@@ -154,12 +149,11 @@ class HotPath:
         if partition.leading is not None:
             return None  # other replicas are waited for, and not for ever
         try:
-            first, last, append_time = self._produce.append(topic, partition, frame[start:end], hold=True)
+            first, last, append_time = self._writer.append(topic, partition, frame[start:end], hold=True)
         except ApiError as error:
             # Said here, and not found out again the long way: the log may have stamped the batch before it failed.
             refusal = (number, error.code, -1, -1, _log_start_for(error, partition), _why(error))
             return self.produced(asker.session, correlation_id, version, [(name, [refusal])])
-        self._held[partition] = None
         log_start = partition.log.start_offset
         if partition.sync_before_ack and last >= partition.limits.high_watermark.offset:
             answer = (correlation_id, version, name, number, first, append_time, log_start)
@@ -168,22 +162,6 @@ class HotPath:
         return [
             produce_codec.encode_single(correlation_id, version, name, number, first, append_time, log_start)
         ]
-
-    def write_held(self) -> None:
-        """Write the batches that were held back while requests came in one after the other.
-
-        Called before any answer leaves. ApiError: some could not be written, so no answer may.
-        """
-        if self._held:
-            held, self._held = self._held, {}
-            failure: ApiError | None = None
-            for partition in held:
-                try:
-                    partition.write_held()
-                except ApiError as error:
-                    failure = error
-            if failure is not None:
-                raise failure
 
     def _opens_batches(self, topics: list[produce_codec.TopicRecords], version: int) -> bool:
         for name, _ in topics:
@@ -211,28 +189,20 @@ class HotPath:
         """Store one batch and note the answer; returns its last offset, or -1 when it was refused."""
         log_start = -1
         try:
-            if acks < _ALL:
+            if acks < ALL:
                 raise ApiError(ErrorCode.INVALID_REQUIRED_ACKS)
             if topic is None:
                 by_id = version >= produce_codec.TOPIC_IDS_SINCE
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            partition = topic.led.get(number)
-            if topic.is_internal:
-                raise ApiError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}"
-                )
-            if partition is None:
-                raise ApiError(topic.missing(number))
-            if partition.leading is not None or acks > 1:
-                check_acks(partition, acks)
+            partition = self._writer.led(topic, number, acks)
             if batch is None:
                 raise ApiError(ErrorCode.INVALID_RECORD, "the records are null")
             if version < _ZSTD_SINCE:
                 _refuse_zstd(batch)
             log_start = partition.log.start_offset
             if opens and topic.opens_batches:
-                batch = self._produce.open_batch(topic, number, batch)
-            first, last, append_time = self._produce.append(topic, partition, batch, hold=False)
+                batch = self._writer.open_batch(topic, number, batch)
+            first, last, append_time = self._writer.append(topic, partition, batch, hold=False)
         except ApiError as error:
             if isinstance(error, UnreadableBatch):
                 log_start = -1  # as in Kafka: the log was never asked
@@ -256,7 +226,7 @@ class HotPath:
         Its connection leaves the frame where it is until all are appended; others may wait for that memory.
         """
         committed = self._loop.create_future()
-        pending = PendingProduce(partial(committed.set_result, None))
+        pending = PendingBatches(partial(committed.set_result, None))
         pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended
         answered: list[produce_codec.TopicAnswer] = []
         for name, partitions in topics:
@@ -264,18 +234,9 @@ class HotPath:
             topic = self._topic(name, version)
             for number, start, end in partitions:
                 batch = frame[start:end] if start >= 0 else None
-                if (
-                    topic is not None
-                    and topic.opens_batches
-                    and not topic.is_internal
-                    and batch is not None
-                    and number in topic.led
-                ):
+                if topic is not None and batch is not None:
                     try:
-                        batch = await self._openings.run(
-                            partial(self._produce.open_batch, topic, number, batch),
-                            lambda: asker.session.is_lost,
-                        )
+                        batch = await self._writer.opened(topic, number, batch, lambda: asker.session.is_lost)
                     except ApiError as error:
                         if number in topic.partitions:  # led or not; else it was moved away, and that is told
                             start_offset = _log_start_for(error, topic.partitions[number])
@@ -283,7 +244,8 @@ class HotPath:
                             continue
                 last = self._append(answers, topic, number, batch, acks, version)
                 if topic is not None and last >= 0 and not is_acknowledged(topic.led[number], acks, last):
-                    wait_for_acks(topic.led[number], acks, last, pending, answers)
+                    refused = partial(_refused, answers, len(answers) - 1)
+                    pending.wait_for(topic.led[number], acks, last, refused)
             answered.append((name, answers))
         pending.one_done()
         if acks == 0:
@@ -303,9 +265,9 @@ class HotPath:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
             return refused_fetch(request, version, correlation_id)
-        outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
+        outcome = FetchOutcome(asker, self._fetches, correlation_id, version)
         try:
-            give_up = self._fetch.fetch(request, version, outcome.answered)
+            give_up = self._fetches.fetch(request, version, outcome)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
         return outcome.result(give_up, len(frame), request.session_id)
@@ -324,9 +286,9 @@ class HotPath:
         if request.isolation_level not in _ISOLATION_LEVELS:
             refused: list[object] = await in_thread(refused_fetch, request, version, correlation_id)
             return refused
-        outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
+        outcome = FetchOutcome(asker, self._fetches, correlation_id, version)
         try:
-            give_up = self._fetch.fetch(request, version, outcome.answered, remembered)
+            give_up = self._fetches.fetch(request, version, outcome, remembered)
         except ApiError as error:
             return fetch_codec.encode_response(correlation_id, version, [], error=error.code)
         return outcome.result_behind(give_up)
@@ -357,6 +319,11 @@ def _distinct(topics: list[produce_codec.TopicRecords]) -> list[produce_codec.To
     for name, partitions in topics:
         merged.setdefault(name, {}).update((partition[0], partition) for partition in partitions)
     return [(name, list(partitions.values())) for name, partitions in merged.items()]
+
+
+def _refused(answers: list[produce_codec.PartitionAnswer], at: int, code: ErrorCode, message: str) -> None:
+    """A batch that was stored is not acknowledged after all."""
+    answers[at] = (answers[at][0], code, -1, -1, -1, message)
 
 
 def _is_cheap_to_open(frame: memoryview, topics: list[produce_codec.TopicRecords]) -> bool:

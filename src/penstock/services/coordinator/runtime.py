@@ -25,6 +25,7 @@ from penstock.services.coordinator.loading import load
 from penstock.services.coordinator.machine import CoordinatorKind, SettingsT
 from penstock.services.coordinator.shard import MachineT, Shard, Status
 from penstock.services.topics.service import TopicService
+from penstock.services.writer import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         clock: Clock,
         rng: random.Random,
         table: PartitionTable,
+        writer: Writer,
         topics: TopicService,
         image: ClusterImage,
         catch_up: CatchUp,
@@ -58,6 +60,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         self._clock = clock
         self.rng = rng
         self._table = table
+        self._writer = writer
         self._topics = topics
         self._image = image
         self._catch_up = catch_up
@@ -121,7 +124,13 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
             if shard is not None:
                 shard.go_offline("the topic was deleted", planned=True)
             shard = self._shards[partition.index] = Shard(
-                self._kind, partition, self._loop, self._clock, self._settings(partition), self._work.set
+                self._kind,
+                partition,
+                self._writer,
+                self._loop,
+                self._clock,
+                self._settings(partition),
+                self._work.set,
             )
             if partition.log.start_offset == partition.high_watermark == partition.log.end_offset:
                 shard.go_active()  # nothing to read

@@ -20,11 +20,12 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
-from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.replication.partition import Partition
+from penstock.services.acknowledging import tell_committed
 from penstock.services.coordinator.machine import CoordinatorKind, Machine, SettingsT, Subject
 from penstock.services.coordinator.pending_reply import PendingReply
+from penstock.services.writer import Writer
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self,
         kind: CoordinatorKind[MachineT, SettingsT],
         partition: Partition,
+        writer: Writer,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         settings: SettingsT,
@@ -73,6 +75,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self._kind = kind
         self._went_offline = went_offline
         self.partition = partition
+        self._writer = writer
         self.epoch = partition.leader_epoch  # under which it was begun
         self.settings = settings
         self.status = Status.LOADING
@@ -210,18 +213,14 @@ class Shard(Generic[MachineT, SettingsT]):
         self._under_way[batch] = None
         partition = self.partition
         try:
-            data = build()
-            _, last = partition.append(memoryview(data), read_header(data), self._clock.now_ms())
+            last = self._writer.append_own(partition, build())
         except ApiError as error:
             self.go_offline(str(error))
             return
         except Exception as error:
             self.fail(error)
             return
-        if partition.is_committed(last):
-            self.batch_committed(batch)
-        else:
-            partition.limits.wait_for_commit(last, batch)
+        tell_committed(partition, last, batch)
 
     def batch_committed(self, batch: _Batch) -> None:
         if batch in self._under_way:

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 
 from penstock.coordination.catching_up import CatchUp
+from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.partition import Partition
-from penstock.services.leader_hints import LeaderHints
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +26,9 @@ class InDoubt(Exception):  # noqa: N818 - a question, not an error
 
 
 class Certainty:
-    def __init__(self, node: int, hints: LeaderHints, catch_up: CatchUp) -> None:
+    def __init__(self, node: int, image: ClusterImage, catch_up: CatchUp) -> None:
         self._node = node
-        self._hints = hints
+        self._image = image
         self._catch_up = catch_up
         self._asking: list[Callable[[bool], None]] = []
         self._work = asyncio.Event()
@@ -46,8 +46,11 @@ class Certainty:
 
     def leads(self, partition: Partition) -> bool:
         """As the metadata says that is known here."""
-        leader = self._hints.leader_of(partition.topic_id, partition.index)
-        return leader is not None and (leader.id, leader.epoch) == (self._node, partition.leader_epoch)
+        topic, index = self._image.topics_by_id.get(partition.topic_id), partition.index
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return False
+        state = topic.partitions[index]
+        return (state.leader, state.leader_epoch) == (self._node, partition.leader_epoch)
 
     def no_place(self, partition: Partition, is_current: bool | None) -> ErrorCode:
         """What a reader is told whose place is none here; `is_current`: what `ask` told since it came, if anything."""

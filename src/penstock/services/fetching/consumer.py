@@ -2,10 +2,9 @@
 
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
-from penstock.services.fetching.answers import empty, negative_size, parted
+from penstock.services.fetching.found import Found, Place, empty, negative_size, parted
 from penstock.services.fetching.replica_selector import LEADER, RackAwareSelector
 from penstock.storage.segment import Slice
-from penstock.wire.kafka.fetch import FOLLOWERS_SINCE, FetchPartition, FetchRequest, PartitionAnswer
 
 
 class ConsumerFetch:
@@ -13,7 +12,7 @@ class ConsumerFetch:
 
     __slots__ = ("_near", "aborted", "led", "reader")
 
-    hears_at_once = False
+    is_news = None  # more than records it does not wait for
 
     def __init__(
         self, reader: Reader, near: tuple[RackAwareSelector, bytes] | None = None, *, led: bool
@@ -24,25 +23,23 @@ class ConsumerFetch:
         self.aborted: list[tuple[int, int]] | None = [] if reader is Reader.READ_COMMITTED else None
         self._near = near
 
-    def read(
-        self, partition: Partition, one: FetchPartition, size_max: int, *, at_least_one: bool
-    ) -> Slice | PartitionAnswer:
-        partition.check_leader_epoch(one.leader_epoch)
+    def read(self, partition: Partition, place: Place, size_max: int, *, at_least_one: bool) -> Slice | Found:
+        partition.check_leader_epoch(place.leader_epoch)
         if self._near is not None:
             selector, rack = self._near
-            elsewhere = selector.choose(partition, rack, one.offset)
+            elsewhere = selector.choose(partition, rack, place.offset)
             if elsewhere != LEADER:
-                return empty(one, partition, self.aborted, preferred_replica=elsewhere)
+                return empty(place, partition, self.aborted, preferred_replica=elsewhere)
         if partition.is_following:
-            partition.check_behind(one.offset)
-            if one.offset > partition.limits.for_reader(self.reader).offset:
-                return empty(one, partition, self.aborted)
-        if one.last_fetched_epoch >= 0 and (answer := parted(one, partition, self.aborted)) is not None:
+            partition.check_behind(place.offset)
+            if place.offset > partition.limits.for_reader(self.reader).offset:
+                return empty(place, partition, self.aborted)
+        if place.last_fetched_epoch >= 0 and (answer := parted(place, partition, self.aborted)) is not None:
             return answer
         if size_max < 0:
             raise negative_size()
-        found = partition.read(one.offset, size_max, at_least_one=at_least_one, reader=self.reader)
-        return empty(one, partition, self.aborted) if found is None else found
+        found = partition.read(place.offset, size_max, at_least_one=at_least_one, reader=self.reader)
+        return empty(place, partition, self.aborted) if found is None else found
 
 
 _READERS = (Reader.READ_UNCOMMITTED, Reader.READ_COMMITTED)  # by isolation level
@@ -50,9 +47,10 @@ _ANYWHERE = [ConsumerFetch(reader, led=False) for reader in _READERS]
 _FROM_LEADERS = [ConsumerFetch(reader, led=True) for reader in _READERS]
 
 
-def consumer_fetch(request: FetchRequest, version: int, selector: RackAwareSelector | None) -> ConsumerFetch:
-    """`selector` sends consumers to replicas near them; None serves all who come."""
-    isolation, led = request.isolation_level, version < FOLLOWERS_SINCE
-    if selector is not None and request.rack:
-        return ConsumerFetch(_READERS[isolation], (selector, request.rack), led=led)
+def consumer_fetch(
+    isolation: int, rack: bytes, selector: RackAwareSelector | None, *, led: bool
+) -> ConsumerFetch:
+    """`selector` sends consumers to replicas near them; None serves all who come. `led`: from leaders only."""
+    if selector is not None and rack:
+        return ConsumerFetch(_READERS[isolation], (selector, rack), led=led)
     return _FROM_LEADERS[isolation] if led else _ANYWHERE[isolation]

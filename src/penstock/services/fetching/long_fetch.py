@@ -12,18 +12,18 @@ Whoever joined is told what is added (`advanced`). What was added during a look 
 where that could be enough there is another look.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from penstock.core.errors import ApiError
 from penstock.core.limits import FETCH_PARTITIONS_AT_ONCE, FETCH_SLICES_MAX, TURN_ITEMS_MAX
 from penstock.replication.limits import PLENTY
 from penstock.services.fetching.follower import FollowerFetch
+from penstock.services.fetching.found import FoundInTopic
 from penstock.services.fetching.request import Cold, Fetch
-from penstock.wire.kafka.fetch import TopicAnswer
 
 _Entry = TypeVar("_Entry")
-_Topics = list[tuple[bytes, list[_Entry]]]
+_Topics = Sequence[tuple[bytes, Sequence[_Entry]]]
 
 
 def is_long(topics: _Topics[Any]) -> bool:
@@ -64,12 +64,12 @@ class LongFetch(Fetch):
             self._service.in_turns(self._look_at_all())
 
     def _look_at_all(self) -> Iterator[None]:
-        found: list[TopicAnswer] = []
+        found: list[FoundInTopic] = []
         cold: list[Cold] = []
         total, small, urgent, in_doubt = 0, 0, False, False
         for portion in _portions(self._topics, self._portion_max):
             # Others have read meanwhile, too.
-            size_max, slices_max, small_max = self._service.budget(self._request)
+            size_max, slices_max, small_max = self._service.budget(self._terms.max_bytes, self._reads.reader)
             slices_max = min(slices_max, FETCH_SLICES_MAX - self._lent)
             is_full = self._lent >= FETCH_SLICES_MAX or small >= small_max
             left = 0 if is_full else max(0, size_max - total)
@@ -103,9 +103,9 @@ class LongFetch(Fetch):
         known = set(self._joined)
         for portion in _portions(self._topics, self._portion_max):
             for topic, wanted in portion:
-                for one in wanted:
+                for place in wanted:
                     try:
-                        partition = self._find(topic, one.partition)
+                        partition = self._find(topic, place.partition)
                     except ApiError:  # gone since it was looked at, which the next look will tell
                         continue
                     if partition not in known:
@@ -130,24 +130,24 @@ class LongFetch(Fetch):
         super().give_up()
         self._give_back()
 
-    def _answer(self, topics: list[TopicAnswer]) -> None:
+    def _answer(self, topics: list[FoundInTopic]) -> None:
         self._is_answering = True
         if self._end_wait():
             self._service.in_turns(self._leaving())
         self._service.in_turns(self._answering(topics))
 
-    def _answering(self, topics: list[TopicAnswer]) -> Iterator[None]:
-        told: list[TopicAnswer] = []
+    def _answering(self, topics: list[FoundInTopic]) -> Iterator[None]:
+        told: list[FoundInTopic] = []
         for portion in _portions(topics, self._portion_max):
             if isinstance(self._reads, FollowerFetch):
                 self._reads.sent(portion, self._find)
-            if self._session is not None:
-                portion = self._session.told(portion, incremental=self._incremental)
-            for topic, answers in portion:
+            if self._told is not None:
+                portion = self._told(portion)
+            for topic, found in portion:
                 if told and told[-1][0] == topic:
-                    told[-1][1].extend(answers)
+                    told[-1][1].extend(found)
                 else:
-                    told.append((topic, answers))
+                    told.append((topic, found))
             yield
             if self._given_up:
                 return
@@ -163,13 +163,13 @@ class LongFetch(Fetch):
         self._lend(-self._lent)
 
 
-def _portions(topics: _Topics[_Entry], portion_max: int) -> Iterator[_Topics[_Entry]]:
+def _portions(topics: _Topics[_Entry], portion_max: int) -> Iterator[list[tuple[bytes, list[_Entry]]]]:
     """So many entries or so at a time."""
-    portion: _Topics[_Entry] = []
+    portion: list[tuple[bytes, list[_Entry]]] = []
     size = 0
     for topic, entries in topics:
         for start in range(0, len(entries) or 1, portion_max):
-            piece = entries[start : start + portion_max]
+            piece = list(entries[start : start + portion_max])
             portion.append((topic, piece))
             size += len(piece) + 1
             if size >= portion_max:

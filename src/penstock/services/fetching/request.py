@@ -1,4 +1,4 @@
-"""One fetch request on its way: it reads what there is, and answers, waits, or has the disk read first."""
+"""One fetch on its way: it reads what there is, and answers, waits, or has the disk read first."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,21 +9,20 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
-from penstock.services.fetching.answers import copied, empty
 from penstock.services.fetching.certainty import InDoubt
-from penstock.services.fetching.consumer import consumer_fetch
+from penstock.services.fetching.consumer import ConsumerFetch
 from penstock.services.fetching.follower import FollowerFetch
-from penstock.services.fetching.sessions import FetchSession
-from penstock.storage.segment import ColdRead
-from penstock.wire.kafka.fetch import (
-    ENDPOINTS_SINCE,
-    TOPIC_IDS_SINCE,
-    FetchPartition,
-    FetchRequest,
-    PartitionAnswer,
-    TopicAnswer,
+from penstock.services.fetching.found import (
+    Found,
+    FoundInTopic,
+    Place,
+    Terms,
+    Wanted,
+    copied,
+    empty,
+    unreadable,
 )
-from penstock.wire.kafka.leaders import Leader
+from penstock.storage.segment import ColdRead
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,63 +30,56 @@ if TYPE_CHECKING:
     from penstock.services.fetching.service import FetchService
 
 _NOT_FOUND = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
-Wanted = list[tuple[bytes, list[FetchPartition]]]
-Answered = Callable[[list[TopicAnswer], FetchSession | None], None]
-# How to read it, and the answers that it is missing from.
-Cold = tuple[Callable[[], object], list[PartitionAnswer], bytes, FetchPartition]
-# Answers, their bytes, large slices and bytes in small ones, whether they cannot wait, what has to be read, whether
-# some are in doubt.
-Look = tuple[list[TopicAnswer], int, int, int, bool, list[Cold], bool]
+Reads = ConsumerFetch | FollowerFetch
+Answered = Callable[[list[FoundInTopic]], None]
+# What of an answer, or of a part of it, is told; the rest whoever asked knows already.
+Told = Callable[[list[FoundInTopic]], list[FoundInTopic]]
+# How to read it, and what was found of its topic, where it is missing.
+Cold = tuple[Callable[[], object], list[Found], bytes, Place]
+# What was found, its bytes, large slices and bytes in small ones, whether it cannot wait, what has to be read, whether
+# some is in doubt.
+Look = tuple[list[FoundInTopic], int, int, int, bool, list[Cold], bool]
 
 
 class Fetch:
-    """One fetch request on its way; a `DataWaiter` while it waits."""
+    """One fetch on its way; a `DataWaiter` while it waits."""
 
     __slots__ = (
         "_answered",
         "_by_id",
         "_given_up",
-        "_incremental",
         "_is_current",
         "_joined",
         "_missing_bytes",
         "_reads",
-        "_request",
         "_rounds",
         "_service",
-        "_session",
+        "_terms",
         "_timer",
+        "_told",
         "_topics",
         "_unreadable",
-        "_version",
     )
 
     def __init__(
         self,
         service: "FetchService",
-        request: FetchRequest,
-        version: int,
+        terms: Terms,
         topics: Wanted,
-        session: FetchSession | None,
+        reads: Reads,
         answered: Answered,
+        told: Told | None,
         *,
-        incremental: bool,
+        by_id: bool,
     ) -> None:
         self._service = service
-        self._request = request
+        self._terms = terms
         self._topics = topics
-        self._session = session
+        self._reads = reads
         self._answered = answered
-        self._version = version
-        self._by_id = version >= TOPIC_IDS_SINCE
-        self._reads = (
-            consumer_fetch(request, version, service.selector)
-            if request.replica_id < 0
-            else FollowerFetch(request, service.followers, hears_at_once=service.selector is not None)
-        )
-        self._incremental = incremental
+        self._told = told
+        self._by_id = by_id
         self._timer: asyncio.TimerHandle | None = None
         self._joined: list[Partition] = []
         self._missing_bytes = 0
@@ -100,7 +92,7 @@ class Fetch:
         """Read what there is, and answer, wait for more, or have the disk read first."""
         if self._given_up:
             return
-        left, slices_max, small_max = self._service.budget(self._request)
+        left, slices_max, small_max = self._service.budget(self._terms.max_bytes, self._reads.reader)
         self._conclude(self._look(self._topics, left, slices_max, small_max, at_least_one=True), last=last)
 
     def _look(
@@ -110,42 +102,40 @@ class Fetch:
         total = slices = small = 0
         urgent = in_doubt = False
         cold: list[Cold] = []
-        topics: list[TopicAnswer] = []
+        topics: list[FoundInTopic] = []
         for topic, wanted in wanted_topics:
-            answers: list[PartitionAnswer] = []
-            for partition in wanted:
+            found_here: list[Found] = []
+            for place in wanted:
                 try:
-                    answer = self._read(topic, partition, left, at_least_one=at_least_one)
+                    found = self._read(topic, place, left, at_least_one=at_least_one)
                 except ColdRead as read:
                     if not self._unreadable and self._rounds < bounds.FETCH_COLD_ROUNDS_MAX:
-                        cold.append((read.warm, answers, topic, partition))
+                        cold.append((read.warm, found_here, topic, place))
                         continue
-                    answer = PartitionAnswer(
-                        partition.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None
-                    )
+                    found = unreadable(place.partition)
                 except InDoubt:
                     in_doubt = True
                     continue
-                if answer.size:
+                if found.size:
                     at_least_one = False
-                    left = max(0, left - answer.size)
-                    total += answer.size
-                    if answer.size >= bounds.SLICE_BYTES_MIN:
-                        answer = answer if slices_max else copied(answer)
+                    left = max(0, left - found.size)
+                    total += found.size
+                    if found.size >= bounds.SLICE_BYTES_MIN:
+                        found = found if slices_max else copied(found)
                         slices += 1
                         left = left if slices < slices_max else 0
                     else:
-                        small += answer.size
+                        small += found.size
                         if small >= small_max:  # more is never taken, however long it waits
                             left, urgent = 0, True
-                elif answer.error or self._is_urgent(topic, answer):
+                elif found.error or self._is_urgent(topic, found):
                     urgent = True
-                answers.append(answer)
-            topics.append((topic, answers))
+                found_here.append(found)
+            topics.append((topic, found_here))
         return topics, total, slices, small, urgent, cold, in_doubt
 
     def _conclude(self, look: Look, *, last: bool) -> None:
-        request = self._request
+        terms = self._terms
         topics, total, _, _, urgent, cold, in_doubt = look
         if cold and total and self._rounds >= bounds.FETCH_WARM_ROUNDS_MAX:
             self._put_off(cold)
@@ -156,30 +146,29 @@ class Fetch:
         elif in_doubt:
             self._leave()
             self._service.certainty.ask(partial(self._certain, last=last))
-        elif urgent or last or total >= request.min_bytes or request.max_wait_ms <= 0 or not self._topics:
+        elif urgent or last or total >= terms.min_bytes or terms.max_wait_ms <= 0 or not self._topics:
             self._leave()
             self._answer(topics)
         else:
-            self._missing_bytes = request.min_bytes - total
+            self._missing_bytes = terms.min_bytes - total
             self._wait()
 
-    def _is_urgent(self, topic: bytes, answer: PartitionAnswer) -> bool:
+    def _is_urgent(self, topic: bytes, found: Found) -> bool:
         """Whether it says something that cannot wait, although there is nothing to read."""
-        if answer.diverging is not None or answer.preferred_replica >= 0:
+        if found.diverging is not None or found.preferred_replica >= 0:
             return True
-        if not self._reads.hears_at_once or self._session is None:
-            return False
-        return self._session.is_news(topic, answer)
+        is_news = self._reads.is_news
+        return is_news is not None and is_news(topic, found)
 
     def _put_off(self, cold: list[Cold]) -> None:
         """Others have been read: their turn comes with the next fetch."""
-        for _, answers, topic, one in cold:
+        for _, found_here, topic, place in cold:
             try:
-                partition = self._find(topic, one.partition)
+                partition = self._find(topic, place.partition)
             except ApiError as error:  # gone since a long fetch looked at it
-                answers.append(self._refused(topic, one, error.code))
+                found_here.append(self._refused(place, error.code))
             else:
-                answers.append(empty(one, partition, self._reads.aborted))
+                found_here.append(empty(place, partition, self._reads.aborted))
 
     def _find(self, topic: bytes, number: int) -> Partition:
         return self._service.find(topic, number, by_id=self._by_id, led=self._reads.led)
@@ -193,14 +182,14 @@ class Fetch:
         self._is_current = is_current
         self.attempt(last=last)
 
-    def _read(self, topic: bytes, one: FetchPartition, left: int, *, at_least_one: bool) -> PartitionAnswer:
+    def _read(self, topic: bytes, place: Place, left: int, *, at_least_one: bool) -> Found:
         reads = self._reads
         try:
             partition = self._service.find(
-                topic, one.partition, by_id=self._by_id, led=reads.led, epoch=one.leader_epoch
+                topic, place.partition, by_id=self._by_id, led=reads.led, epoch=place.leader_epoch
             )
-            found = reads.read(partition, one, min(one.max_bytes, left), at_least_one=at_least_one)
-            if isinstance(found, PartitionAnswer):
+            found = reads.read(partition, place, min(place.max_bytes, left), at_least_one=at_least_one)
+            if isinstance(found, Found):
                 return found
             file, position, size = found
             # Smaller ones are read by `pread`, and were as good as read when their place was looked up.
@@ -210,46 +199,38 @@ class Fetch:
         except ApiError as error:
             code = error.code
             if code is ErrorCode.OFFSET_OUT_OF_RANGE and reads.reader is not Reader.FOLLOWER:
-                code = self._no_place(topic, one)
-            return self._refused(topic, one, code)
+                code = self._no_place(topic, place)
+            return self._refused(place, code)
         except StorageError:
-            return PartitionAnswer(one.partition, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, -1, None)
+            return unreadable(place.partition)
         # A follower, too, is told of no more than consumers may see: those who read there may hear of a limit late.
         limits, start = partition.limits, partition.log.start_offset
         high_watermark, stable = limits.readable.offset, limits.stable.offset
-        return PartitionAnswer(one.partition, 0, high_watermark, stable, start, found, size, reads.aborted)
+        return Found(place.partition, 0, high_watermark, stable, start, found, size, reads.aborted)
 
-    def _no_place(self, topic: bytes, one: FetchPartition) -> ErrorCode:
+    def _no_place(self, topic: bytes, place: Place) -> ErrorCode:
         """To a reader, which may know of a later leader than we do: the epoch that it names may be what we told it."""
-        partition = self._find(topic, one.partition)
+        partition = self._find(topic, place.partition)
         return self._service.certainty.no_place(partition, self._is_current)
 
-    def _refused(self, topic: bytes, partition: FetchPartition, code: ErrorCode) -> PartitionAnswer:
-        number = partition.partition
+    def _refused(self, place: Place, code: ErrorCode) -> Found:
         aborted = [] if code in _NOT_FOUND else self._reads.aborted
-        leader = self._hint(topic, number, code)
-        return PartitionAnswer(number, code, -1, -1, -1, None, 0, aborted, current_leader=leader)
-
-    def _hint(self, topic: bytes, number: int, code: ErrorCode) -> Leader | None:
-        """Who leads, for a client that thought we do (KIP-951)."""
-        if code not in _ELSEWHERE or self._version < ENDPOINTS_SINCE:
-            return None
-        return self._service.leader_of(topic, number, self._by_id)
+        return Found(place.partition, code, -1, -1, -1, None, 0, aborted)
 
     def _wait(self) -> None:
         if self._timer is not None:
             return
         service = self._service
         for topic, wanted in self._topics:
-            for one in wanted:
-                partition = self._find(topic, one.partition)
+            for place in wanted:
+                partition = self._find(topic, place.partition)
                 partition.limits.wait(self._reads.reader, self)
                 self._joined.append(partition)
         service.waiting += 1
         self._timer = service.call_later(self._wait_seconds(), self._expired)
 
     def _wait_seconds(self) -> float:
-        return min(self._request.max_wait_ms / 1000, bounds.FETCH_WAIT_SECONDS_MAX)
+        return min(self._terms.max_wait_ms / 1000, bounds.FETCH_WAIT_SECONDS_MAX)
 
     def _expired(self) -> None:
         self._service.wake(self, last=True)  # in its turn: the time of many may end at the same moment
@@ -290,14 +271,14 @@ class Fetch:
             del self._joined[-bounds.TURN_ITEMS_MAX :]
             yield
 
-    def _answer(self, topics: list[TopicAnswer]) -> None:
+    def _answer(self, topics: list[FoundInTopic]) -> None:
         if isinstance(self._reads, FollowerFetch):
             self._reads.sent(topics, self._find)
-        if self._session is not None:
-            topics = self._session.told(topics, incremental=self._incremental)
+        if self._told is not None:
+            topics = self._told(topics)
         self._tell(topics)
 
-    def _tell(self, topics: list[TopicAnswer]) -> None:
+    def _tell(self, topics: list[FoundInTopic]) -> None:
         answered = self._answered
         del self._answered  # the reply knows us: as a cycle, both would keep the files open
-        answered(topics, self._session)
+        answered(topics)

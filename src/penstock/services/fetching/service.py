@@ -1,8 +1,12 @@
-"""Serving reads: whole batches by their place in the file, long polls, and reads that must wait for the disk.
+"""The one way out of partitions: whole batches by their place in the file, long polls, reads that wait for the disk.
 
 A fetch is answered at once when it has enough bytes, an error, or no time to wait. Otherwise it becomes a
 `WaitingFetch`: one entry with each of its partitions and one timer. Partitions tell it how much was added; only when
 that could be enough is the log looked at again.
+
+Who asks, and how, is not known here: Kafka's Fetch with its sessions and versions is in `frontends.kafka`, and anybody
+in this process reads in the same way. `Terms` and `Place` (`found`) say what is wanted, `consumer` and `follower` for
+whom; told it is what was `Found`, once.
 
 Consumers read from the leader, or from a follower (KIP-392): up to the high watermark that it knows, which a waiting
 fetch waits for there. What a follower does not have, or will have late because it is out of sync, is answered with
@@ -18,22 +22,20 @@ from penstock.core import limits as bounds
 from penstock.core.descriptors import Descriptors
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
-from penstock.services.fetching.answers import distinct, warm_all
 from penstock.services.fetching.certainty import Certainty
 from penstock.services.fetching.follower import FollowerReads
+from penstock.services.fetching.found import Terms, Wanted, warm_all
 from penstock.services.fetching.long_fetch import LongFetch, is_long
 from penstock.services.fetching.replica_selector import RackAwareSelector
-from penstock.services.fetching.request import Answered, Fetch
-from penstock.services.fetching.sessions import FINAL_EPOCH, NO_SESSION, FetchSessions, Remembered
-from penstock.services.leader_hints import LeaderHints
+from penstock.services.fetching.request import Answered, Fetch, Reads, Told
 from penstock.services.turns import Turns
 from penstock.services.waking import Waking
-from penstock.wire.kafka.fetch import TOPIC_IDS_SINCE, FetchRequest
-from penstock.wire.kafka.leaders import Leader
 
 _Made = TypeVar("_Made")
+_FOLLOWER = Reader.FOLLOWER  # at hand for the hot path
 
 
 class Unsent(Protocol):
@@ -48,12 +50,10 @@ class FetchService:
         loop: asyncio.AbstractEventLoop,
         executor: Executor | None,
         table: PartitionTable,
-        sessions: FetchSessions,
         response_bytes_max: int,
         descriptors: Descriptors,
         unsent: Unsent,
         followers: FollowerReads,
-        hints: LeaderHints,
         certainty: Certainty,
         selector: RackAwareSelector | None = None,
     ) -> None:
@@ -61,12 +61,10 @@ class FetchService:
         self._loop = loop
         self._executor = executor
         self._table = table
-        self.sessions = sessions
         self._response_bytes_max = response_bytes_max
         self._descriptors = descriptors
         self._unsent = unsent
         self.followers = followers
-        self.hints = hints
         self.certainty = certainty
         self.selector = selector
         self.waiting = 0
@@ -75,29 +73,20 @@ class FetchService:
 
     def fetch(
         self,
-        request: FetchRequest,
-        version: int,
+        terms: Terms,
+        topics: Wanted,
+        reads: Reads,
         answered: Answered,
-        remembered: Remembered | None = None,
+        told: Told | None = None,
+        *,
+        by_id: bool,
     ) -> Callable[[], None]:
-        """Calls `answered` now or later, once. Raises ApiError for a request that is wrong as a whole.
+        """Calls `answered` now or later, once. No partition is named twice; topics by id, or by name.
 
-        What is returned gives the fetch up: for a client that is gone and would be waited for in vain. `remembered`
-        comes with a large request, which names nothing twice: what a session that it begins would remember.
+        What is returned gives the fetch up: for a client that is gone and would be waited for in vain.
         """
-        session = None
-        if request.session_id != NO_SESSION or request.session_epoch != FINAL_EPOCH:
-            session = self.sessions.find(
-                request, self._loop.time(), by_id=version >= TOPIC_IDS_SINCE, remembered=remembered
-            )
-        # Only a request that carries on a session leaves out what did not change.
-        incremental = session is not None and request.session_epoch > 0
-        if session is not None:
-            topics = session.topics()
-        else:
-            topics = distinct(request.topics) if remembered is None else request.topics
         kind = LongFetch if is_long(topics) else Fetch
-        work = kind(self, request, version, topics, session, answered, incremental=incremental)
+        work = kind(self, terms, topics, reads, answered, told, by_id=by_id)
         work.attempt()
         return work.give_up
 
@@ -117,20 +106,15 @@ class FetchService:
                 raise ApiError(found.missing(number))
         return partition
 
-    def leader_of(self, topic: bytes, number: int, by_id: bool) -> Leader | None:
-        """For who asks in the wrong place, with the topic as on the wire."""
-        found = (self._table.by_id if by_id else self._table.by_name).get(topic)
-        return None if found is None else self.hints.leader_of(found.id, number)
-
-    def budget(self, request: FetchRequest) -> tuple[int, int, int]:
+    def budget(self, size_max: int, reader: Reader) -> tuple[int, int, int]:
         """How many bytes an answer may have, how many large slices of files, and how many bytes in small ones.
 
         Followers are never slow to read.
         """
         slices = bounds.FETCH_SLICES_MAX
-        if request.replica_id < 0:
+        if reader is not _FOLLOWER:
             slices = min(slices, self._descriptors.lendable)
-        size = min(request.max_bytes, self._response_bytes_max)
+        size = min(size_max, self._response_bytes_max)
         small = bounds.SLICE_BYTES_MIN if self._unsent.is_short else bounds.FETCH_COPIED_BYTES_MAX
         return (size if slices else min(size, bounds.SLICE_BYTES_MIN - 1)), slices, small
 

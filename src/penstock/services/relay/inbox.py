@@ -4,8 +4,6 @@ What was good enough for the source is taken as it is: neither size nor time nor
 setting that was changed in between would keep acknowledged records from ever arriving.
 """
 
-import asyncio
-
 from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -14,7 +12,7 @@ from penstock.records.batch import check_batch, read_header, stamp_append_time
 from penstock.records.relay import RELAY_IDS, Relayed, RelayPlace, relayed_by
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.acknowledging import ALL, check_acks
+from penstock.services.acknowledging import ALL, check_acks, until_committed
 
 # In place of a transactional id: the records of this Produce request are moved by a relay, of which broker and epoch.
 RELAYED = "penstock-relay"
@@ -25,10 +23,7 @@ def sender_id(broker: int, broker_epoch: int) -> str:
 
 
 class RelayInbox:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, table: PartitionTable, image: ClusterImage
-    ) -> None:
-        self._loop = loop
+    def __init__(self, clock: Clock, table: PartitionTable, image: ClusterImage) -> None:
         self._clock = clock
         self._table = table
         self._image = image
@@ -77,7 +72,7 @@ class RelayInbox:
             offset, last = partition.append_relayed(batch, header, now_ms)
             first = offset if first < 0 else first
         if last >= 0 and not partition.is_committed(last):
-            await self._committed(partition, last, timeout_s)
+            await until_committed(partition, last, timeout_s)
         return first
 
     def _check_epoch(self, topic_id: bytes, moved: Relayed) -> None:
@@ -98,33 +93,7 @@ class RelayInbox:
             raise ApiError(topic.missing(index))
         return topic, partition
 
-    async def _committed(self, partition: Partition, last: int, timeout_s: float) -> None:
-        waiter = Committed(self._loop)
-        partition.limits.wait_for_commit(last, waiter)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await waiter.done
-        except TimeoutError as error:
-            raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "too few replicas have it in time") from error
-
 
 def not_committed() -> ApiError:
     """The source keeps its records until then: what the target has only appended it may still lose."""
     return ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "what was moved last is not committed yet")
-
-
-class Committed:
-    """An `AckWaiter` that somebody awaits."""
-
-    __slots__ = ("done",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.done = loop.create_future()
-
-    def committed(self) -> None:
-        if not self.done.done():
-            self.done.set_result(None)
-
-    def failed(self, code: ErrorCode, message: str) -> None:
-        if not self.done.done():
-            self.done.set_exception(ApiError(code, message))

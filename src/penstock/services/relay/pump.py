@@ -25,7 +25,7 @@ from penstock.records.relay import RelayPlace, filler_batch, place_batch, stamp_
 from penstock.replication.limits import Reader
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import UNKNOWN, Close, ask_anew, retirement_of
-from penstock.services.relay.inbox import Committed
+from penstock.services.acknowledging import Committed
 from penstock.storage.log import Log
 from penstock.storage.segment import ColdRead, Slice
 

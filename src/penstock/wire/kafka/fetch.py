@@ -12,12 +12,16 @@
 
 The answer's records are not bytes but a place in a file, so a response is a list of parts: bytes, and whatever
 object the caller put in for the records. Only its size is needed here.
+
+Where another broker leads, the answer says who and where since version 16 (KIP-951).
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.wire.kafka.leaders import EndpointOf, Leader, Named, append_endpoints, append_leader
+from penstock.core.error_codes import ErrorCode
+from penstock.wire.kafka import leaders
 from penstock.wire.kafka.primitives import (
     MALFORMED,
     Buffer,
@@ -47,6 +51,7 @@ _ANSWER_V4 = Struct(">ihqq")  # partition, error, high watermark, last stable of
 _ANSWER_V5 = Struct(">ihqqq")  # …, log start offset
 _ABORTED = Struct(">qq")
 _COPIED_BYTES_MAX = 4096
+_ELSEWHERE = (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), int(ErrorCode.FENCED_LEADER_EPOCH))
 # Of requests and answers with one partition, in flexible versions. A count is stored plus one.
 _HEAD_SINGLE = Struct(">iiibiib")  # as above, session id, session epoch, topic count
 _END_SINGLE = b"\0\0\1\1\0"  # no tags of partition and topic, nothing forgotten, no rack, no tags
@@ -79,21 +84,11 @@ class FetchRequest(NamedTuple):
     rack: bytes
 
 
-class PartitionAnswer(NamedTuple):
-    partition: int
-    error: int
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    records: object | None  # with a `size` attribute: bytes in the file; None: empty
-    size: int = 0
-    aborted: list[tuple[int, int]] | None = None  # (producer id, first offset)
-    preferred_replica: int = -1
-    diverging: tuple[int, int] | None = None  # (epoch, end offset)
-    current_leader: Leader | None = None
-
-
-TopicAnswer = tuple[bytes, list[PartitionAnswer]]
+# Partition, error, high watermark, last stable offset, log start, records (None: none) and their size, aborted
+# (producer id, first offset), preferred replica, diverging (epoch, end offset). Whoever reads has its own type for it.
+_Aborted = list[tuple[int, int]] | None
+Answer = tuple[int, int, int, int, int, object | None, int, _Aborted, int, tuple[int, int] | None]
+TopicAnswer = tuple[bytes, Sequence[Answer]]
 
 
 def decode_request(buffer: memoryview, position: int, version: int) -> FetchRequest:
@@ -262,23 +257,29 @@ def _replica_state(buffer: Buffer, position: int) -> tuple[int, int]:
 def encode_response(
     correlation_id: int,
     version: int,
-    topics: list[TopicAnswer],
+    topics: Sequence[TopicAnswer],
     *,
     error: int = 0,
     session_id: int = 0,
     throttle_ms: int = 0,
-    endpoint_of: EndpointOf | None = None,
+    leader_of: leaders.LeaderOf | None = None,
+    endpoint_of: leaders.EndpointOf | None = None,
 ) -> list[object]:
-    """A whole response frame as parts: bytes, and the answers' own `records` objects in their places."""
+    """A whole response frame as parts: bytes, and the answers' own `records` objects in their places.
+
+    Where another broker leads, `leader_of` and `endpoint_of` are asked for it.
+    """
     flexible = version >= FLEXIBLE_SINCE
     if flexible and len(topics) == 1 and len(topics[0][1]) == 1:
         topic, (answer,) = topics[0]
-        if answer.diverging is None and answer.current_leader is None and not answer.aborted:
-            return _encode_single(correlation_id, version, topic, answer, error, session_id, throttle_ms)
+        single = _encode_single(correlation_id, version, topic, answer, error, session_id, throttle_ms)
+        if single is not None:
+            return single
     parts: list[object] = []
     out = bytearray(4)
     total = 0
-    named: Named = {}
+    named: leaders.Named = {}
+    by_id = version >= TOPIC_IDS_SINCE
     out += _INT32.pack(correlation_id)
     if flexible:
         out.append(0)
@@ -289,27 +290,30 @@ def encode_response(
     first = out
     _append_count(out, len(topics), flexible=flexible)
     for topic, partitions in topics:
-        if version < TOPIC_IDS_SINCE:
+        if not by_id:
             _append_length(out, len(topic), flexible=flexible)
         out += topic
         _append_count(out, len(partitions), flexible=flexible)
         for answer in partitions:
             _append_answer(out, answer, version)
-            size = answer.size
+            size = answer[6]
             if flexible:
                 write_uvarint(out, size + 1)
             else:
                 out += _INT32.pack(size)
             if size:
                 total += len(out) + size
-                parts += (out, answer.records)
+                parts += (out, answer[5])
                 out = bytearray()
             if flexible:
-                _append_tags(out, answer, named)
+                leader = None
+                if answer[1] in _ELSEWHERE and leader_of is not None and version >= ENDPOINTS_SINCE:
+                    leader = leader_of(topic, answer[0], by_id)
+                _append_tags(out, answer[9], leader, named)
         if flexible:
             out.append(0)
     if named and version >= ENDPOINTS_SINCE:
-        append_endpoints(out, named, endpoint_of)
+        leaders.append_endpoints(out, named, endpoint_of)
     elif flexible:
         out.append(0)
     if out:
@@ -322,13 +326,19 @@ def _encode_single(
     correlation_id: int,
     version: int,
     topic: bytes,
-    answer: PartitionAnswer,
+    answer: Answer,
     error: int,
     session_id: int,
     throttle_ms: int,
-) -> list[object]:
-    """The common kind of flexible answer: one partition without tagged fields. Two `pack`, not a dozen appends."""
-    number, code, high_watermark, stable, log_start, records, size, aborted, preferred = answer[:9]
+) -> list[object] | None:
+    """The common kind of flexible answer: one partition without tagged fields. Two `pack`, not a dozen appends.
+
+    None: it is of another kind.
+    """
+    # As a plain tuple, which is taken apart quicker than one with names.
+    number, code, high_watermark, stable, log_start, records, size, aborted, preferred, diverging = answer[:]
+    if diverging is not None or aborted or code in _ELSEWHERE:
+        return None
     out = bytearray(_FRAME_SINGLE.pack(0, correlation_id, 0, throttle_ms, error, session_id, 2))
     if version < TOPIC_IDS_SINCE:
         write_uvarint(out, len(topic) + 1)
@@ -344,13 +354,12 @@ def _encode_single(
     return [out]
 
 
-def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> None:
-    number, error, high_watermark, stable, log_start = answer[:5]
+def _append_answer(out: bytearray, answer: Answer, version: int) -> None:
+    number, error, high_watermark, stable, log_start, _, _, aborted, preferred, _ = answer
     if version >= 5:
         out += _ANSWER_V5.pack(number, error, high_watermark, stable, log_start)
     else:
         out += _ANSWER_V4.pack(number, error, high_watermark, stable)
-    aborted = answer.aborted
     if version >= FLEXIBLE_SINCE:
         write_uvarint(out, 0 if aborted is None else len(aborted) + 1)
     else:
@@ -360,11 +369,12 @@ def _append_answer(out: bytearray, answer: PartitionAnswer, version: int) -> Non
         if version >= FLEXIBLE_SINCE:
             out.append(0)
     if version >= 11:
-        out += _INT32.pack(answer.preferred_replica)
+        out += _INT32.pack(preferred)
 
 
-def _append_tags(out: bytearray, answer: PartitionAnswer, named: Named) -> None:
-    diverging, leader = answer.diverging, answer.current_leader
+def _append_tags(
+    out: bytearray, diverging: tuple[int, int] | None, leader: leaders.Leader | None, named: leaders.Named
+) -> None:
     if diverging is None and leader is None:
         out.append(0)
         return
@@ -372,7 +382,7 @@ def _append_tags(out: bytearray, answer: PartitionAnswer, named: Named) -> None:
     if diverging is not None:
         out += b"\x00\x0d" + _INT32_INT64.pack(*diverging) + b"\0"
     if leader is not None:
-        append_leader(out, 1, leader, named)
+        leaders.append_leader(out, 1, leader, named)
 
 
 def _append_count(out: bytearray, count: int, *, flexible: bool) -> None:

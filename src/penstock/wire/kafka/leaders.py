@@ -30,6 +30,8 @@ class Leader(NamedTuple):
     epoch: int
 
 
+# Who leads a partition; the topic as on the wire, and whether that is an id.
+LeaderOf = Callable[[bytes, int, bool], Leader | None]
 # Where the client finds a broker; None for one that is not alive, or not to be reached the way the client came.
 EndpointOf = Callable[[int], NodeEndpoint | None]
 Named = dict[int, None]  # the leaders that were named, in order

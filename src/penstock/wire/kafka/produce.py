@@ -12,13 +12,19 @@ Records stay where they were received: a partition's are given as (start, end) i
 stand on the wire, name or id as bytes, since both are dictionary keys and nothing else on this path.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
-from penstock.wire.kafka.leaders import EndpointOf, Leader, Named, append_endpoints, append_leader
+from penstock.wire.kafka.leaders import (
+    EndpointOf,
+    Leader,
+    LeaderOf,
+    Named,
+    append_endpoints,
+    append_leader,
+)
 from penstock.wire.kafka.primitives import MALFORMED, DecodeError, read_uvarint, skip_tags, write_uvarint
 
 MIN_VERSION = 3
@@ -51,8 +57,6 @@ class RecordErrors(NamedTuple):
 # partition, error, base offset, append time, log start offset, message
 PartitionAnswer = tuple[int, int, int, int, int, str | RecordErrors | None]
 TopicAnswer = tuple[bytes, list[PartitionAnswer]]
-# Who leads a partition; the topic as on the wire, and whether that is an id.
-LeaderOf = Callable[[bytes, int, bool], Leader | None]
 
 
 def decode_request(

@@ -11,11 +11,12 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import SLICE_BYTES_MIN
+from penstock.frontends.kafka import fetch_sessions
+from penstock.frontends.kafka.fetch_sessions import FetchSession, remembered
 from penstock.services.fetching import long_fetch
-from penstock.services.fetching import sessions as fetch_sessions
-from penstock.services.fetching.sessions import FetchSession, remembered
+from penstock.services.fetching.found import Found, FoundInTopic
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
 from penstock.wire.kafka.generated.delete_topics import DeleteTopicsRequest, DeleteTopicState
 
 VERSION = 12
@@ -46,11 +47,11 @@ class Fetched:
 
     def __init__(self, asked: Asked, request: FetchRequest) -> None:
         self._service = asked.services.fetch
-        self._done: asyncio.Future[list[TopicAnswer]] = asyncio.get_running_loop().create_future()
+        self._done: asyncio.Future[list[FoundInTopic]] = asyncio.get_running_loop().create_future()
         self.session: FetchSession | None = None
-        self.give_up: Callable[[], None] = self._service.fetch(request, VERSION, self._answered)
+        self.give_up: Callable[[], None] = asked.fetch(request, VERSION, self._answered)
 
-    def _answered(self, topics: list[TopicAnswer], session: FetchSession | None) -> None:
+    def _answered(self, topics: list[FoundInTopic], session: FetchSession | None) -> None:
         self.session = session
         self._done.set_result(topics)
 
@@ -58,7 +59,7 @@ class Fetched:
     def is_done(self) -> bool:
         return self._done.done()
 
-    async def answers(self) -> dict[tuple[bytes, int], PartitionAnswer]:
+    async def answers(self) -> dict[tuple[bytes, int], Found]:
         await until(self._done.done)
         topics = self._done.result()
         assert len(dict(topics)) == len(topics), "a topic is answered in one piece"
@@ -243,7 +244,7 @@ async def test_a_session_is_not_changed_by_more_than_can_be_taken_in_at_once(
 ) -> None:
     monkeypatch.setattr(fetch_sessions, "FETCH_SESSION_CHANGES_MAX", PARTITIONS)
     async with a_broker() as asked:
-        sessions, now = asked.services.fetch.sessions, 0.0
+        sessions, now = asked.broker.fetches.sessions, 0.0
 
         def found(request: FetchRequest) -> FetchSession | None:
             return sessions.find(request, now, by_id=False, remembered=remembered(request))

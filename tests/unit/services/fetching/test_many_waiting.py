@@ -15,10 +15,11 @@ from penstock.core.limits import (
     TURN_ITEMS_MAX,
 )
 from penstock.core.session import Session
+from penstock.frontends.kafka.fetch_sessions import FetchSession
 from penstock.frontends.kafka.hot_fetch import FetchOutcome
 from penstock.services.fetching import long_fetch
-from penstock.services.fetching.sessions import FetchSession
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, TopicAnswer
+from penstock.services.fetching.found import FoundInTopic
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
 
 if TYPE_CHECKING:
     from penstock.services.fetching.request import Fetch
@@ -42,10 +43,10 @@ class Waiting:
         self.answers = 0
         self.fetches: list[Fetch] = []
         for _ in range(MANY):
-            give_up: Any = asked.services.fetch.fetch(a_request(), VERSION, self._answered)
+            give_up: Any = asked.fetch(a_request(), VERSION, self._answered)
             self.fetches.append(give_up.__self__)
 
-    def _answered(self, topics: list[TopicAnswer], session: FetchSession | None) -> None:
+    def _answered(self, topics: list[FoundInTopic], session: FetchSession | None) -> None:
         self.answers += 1
 
     async def until_answered(self) -> int:
@@ -114,12 +115,12 @@ class Asker:
 async def test_one_that_waits_counts_by_its_session(partitions: int) -> None:
     async with Machine().broker() as asked:
         await asked.create("orders", partitions=partitions)
-        service, asker = asked.services.fetch, Asker()
-        session = service.sessions.find(a_request(partitions, session=(0, 0)), 0.0, by_id=False)
+        fetches, asker = asked.broker.fetches, Asker()
+        session = fetches.sessions.find(a_request(partitions, session=(0, 0)), 0.0, by_id=False)
         assert session is not None
         request = a_request(0, session=(session.id, 1))
-        outcome = FetchOutcome(asker, service, 1, VERSION)  # type: ignore[arg-type]
-        give_up = service.fetch(request, VERSION, outcome.answered)
+        outcome = FetchOutcome(asker, fetches, 1, VERSION)  # type: ignore[arg-type]
+        give_up = fetches.fetch(request, VERSION, outcome)
         outcome.result(give_up, 40, session.id)
         give_up()
     assert asker.held_bytes == [max(FETCH_HELD_BYTES_MIN, partitions * FETCH_HELD_PARTITION_BYTES)]
@@ -131,7 +132,7 @@ async def test_an_answer_that_cannot_be_encoded_ends_the_connection(
     """Those behind it in the row would never go."""
     async with Machine().broker() as asked:
         asker = Asker()
-        outcome = FetchOutcome(asker, asked.services.fetch, 1, VERSION)  # type: ignore[arg-type]
+        outcome = FetchOutcome(asker, asked.broker.fetches, 1, VERSION)  # type: ignore[arg-type]
         encoded: asyncio.Future[list[object]] = asyncio.get_running_loop().create_future()
         encoded.set_exception(ValueError("planted"))
         outcome._send_encoded(None, 0, encoded)  # type: ignore[arg-type]
@@ -144,14 +145,14 @@ async def test_followers_are_answered_in_fewer_turns(replica: int, portion: int)
     async with Machine().broker() as asked:
         request = a_request(3000, replica=replica)
         answered: list[int] = []
-        kept: list[list[TopicAnswer]] = []
+        kept: list[list[FoundInTopic]] = []
         steps = asked.services.fetch.in_turns
 
         def counted(work: Any) -> None:
             steps(iter(answered.append(1) for _ in work))
 
         asked.services.fetch.in_turns = counted  # type: ignore[method-assign, assignment]
-        asked.services.fetch.fetch(request, VERSION, lambda topics, _: kept.append(topics))
+        asked.fetch(request, VERSION, lambda topics, _: kept.append(topics))
         for _ in range(TURNS_MAX):
             if kept:
                 break

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import FETCH_SESSION_CHANGES_MAX, FETCH_SESSION_PARTITIONS_MAX
-from penstock.wire.kafka.fetch import FetchPartition, FetchRequest, PartitionAnswer, TopicAnswer
+from penstock.services.fetching.found import Found, FoundInTopic
+from penstock.wire.kafka.fetch import FetchPartition, FetchRequest
 
 NO_SESSION = 0
 FINAL_EPOCH = -1
@@ -77,16 +78,23 @@ class FetchSession:
             grouped.setdefault(topic, []).append(cached.wanted)
         return list(grouped.items())
 
-    def told(self, topics: list[TopicAnswer], *, incremental: bool) -> list[TopicAnswer]:
-        """What of these answers is sent; an incremental one leaves out what has not changed."""
-        kept: list[TopicAnswer] = []
+    def told_all(self, topics: list[FoundInTopic]) -> list[FoundInTopic]:
+        """To a full fetch: all of it, of which the session takes note."""
+        for topic, answers in topics:
+            for answer in answers:
+                self.changed(topic, answer)
+        return topics
+
+    def told_changes(self, topics: list[FoundInTopic]) -> list[FoundInTopic]:
+        """To an incremental one, which leaves out what has not changed."""
+        kept: list[FoundInTopic] = []
         for topic, answers in topics:
             changed = [answer for answer in answers if self.changed(topic, answer)]
-            if changed or not incremental:
-                kept.append((topic, changed if incremental else answers))
+            if changed:
+                kept.append((topic, changed))
         return kept
 
-    def changed(self, topic: bytes, answer: PartitionAnswer) -> bool:
+    def changed(self, topic: bytes, answer: Found) -> bool:
         """Whether an incremental answer must mention this partition; remembers what it said."""
         cached = self.partitions.get((topic, answer.partition))
         if cached is None:
@@ -107,7 +115,7 @@ class FetchSession:
             return True
         return moved or answer.size > 0 or answer.error != 0 or answer.preferred_replica >= 0
 
-    def is_news(self, topic: bytes, answer: PartitionAnswer) -> bool:
+    def is_news(self, topic: bytes, answer: Found) -> bool:
         """Whether it has another high watermark than was last told."""
         cached = self.partitions.get((topic, answer.partition))
         return cached is not None and answer.high_watermark > cached.high_watermark

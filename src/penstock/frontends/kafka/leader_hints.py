@@ -3,21 +3,23 @@
 from functools import partial
 
 from penstock.coordination.image import ClusterImage
+from penstock.replication.table import PartitionTable
 from penstock.wire.kafka.leaders import EndpointOf, Leader, NodeEndpoint
 
 
 class LeaderHints:
-    def __init__(self, image: ClusterImage) -> None:
+    def __init__(self, image: ClusterImage, table: PartitionTable) -> None:
         self._image = image
+        self._table = table
         self._by_listener: dict[str, EndpointOf] = {}  # as many as this broker has
 
-    def leader_of(self, topic_id: bytes, index: int) -> Leader | None:
-        """As the metadata has it; None for a partition that it does not know."""
-        topic = self._image.topics_by_id.get(topic_id)
-        if topic is None or not 0 <= index < len(topic.partitions):
-            return None
-        state = topic.partitions[index]
-        return Leader(state.leader, state.leader_epoch)
+    def leader_of(self, topic: bytes, index: int, by_id: bool) -> Leader | None:
+        """Of a topic as on the wire that has partitions here, as the metadata has it. May be asked from a thread."""
+        hosted = (self._table.by_id if by_id else self._table.by_name).get(topic)
+        known = None if hosted is None else self._image.topics_by_id.get(hosted.id)
+        for state in () if known is None or index < 0 else known.partitions[index : index + 1]:
+            return Leader(state.leader, state.leader_epoch)
+        return None
 
     def endpoint_of(self, listener: str) -> EndpointOf:
         """Tells clients of a listener where a broker is."""

@@ -1,9 +1,19 @@
-"""Storing what producers send: check, stamp, append; wait for the commit where the producer does."""
+"""The one way into a partition: check, open where the topic needs it, stamp, append.
+
+    what clients send     led (topic, leadership, acks) ─▶ opened, for topics that need it ─▶ append (size, stamps)
+    what we made          append_own: as it is, whatever the topic's settings say
+    what a relay moves    has rules of its own (`relay.inbox`)
+
+All of them go on in `acknowledging`: who is told when it is committed. Nothing here knows how a batch came.
+"""
+
+from collections.abc import Callable
+from functools import partial
 
 from penstock.config.topic import TopicConfig
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError
+from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import (
     APPEND_TIME_MASK,
     TRANSACTIONAL_MASK,
@@ -19,6 +29,8 @@ from penstock.records.compression import WHOLE, Codec, OpeningLimit
 from penstock.records.reader import KeylessRecords, verify_records
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
+from penstock.services.acknowledging import check_acks
+from penstock.services.batch_opening import Openings, never
 
 NO_APPEND_TIME = -1
 # Refused records that an answer lists one by one: enough to find the mistake, far from as large as the request.
@@ -45,18 +57,31 @@ class RefusedRecords(ApiError):  # noqa: N818 - named for what it is on the wire
         return cls([(index, why) for index in indexes[:RECORD_ERRORS_MAX]], len(indexes))
 
 
-class ProduceService:
-    def __init__(self, clock: Clock) -> None:
+class Writer:
+    def __init__(self, clock: Clock, openings: Openings) -> None:
         self._clock = clock
-        self.batches = 0
-        self.records = 0
+        self._openings = openings
+        self._held: dict[Partition, None] = {}  # with batches that `write_held` has still to write
+        self.batches = 0  # that clients sent,
+        self.records = 0  # and what was in them
+
+    def led(self, topic: Topic, number: int, acks: int) -> Partition:
+        """Where a client's batch would go; ApiError where none may, or could not be acknowledged as it asks for."""
+        if topic.is_internal:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic.name}")
+        partition = topic.led.get(number)
+        if partition is None:
+            raise ApiError(topic.missing(number))
+        if partition.leading is not None or acks > 1:
+            check_acks(partition, acks)
+        return partition
 
     def append(
         self, topic: Topic, partition: Partition, batch: memoryview, *, hold: bool
     ) -> tuple[int, int, int]:
         """Store one batch; returns (first offset, last offset, append time or -1). Raises ApiError.
 
-        With `hold` the caller promises to write_held the partition before anyone is answered.
+        With `hold` it may wait in memory for others behind it: `write_held` is called before anyone is answered.
         """
         config = topic.config
         header = validate_batch(batch, size_bytes_max=config.max_message_bytes)
@@ -85,9 +110,44 @@ class ProduceService:
         else:
             check_timestamps(header, now_ms, config.timestamp_before_max_ms, config.timestamp_after_max_ms)
         first, last = partition.append(batch, header, now_ms, hold=hold)
+        if hold:
+            self._held[partition] = None
         self.batches += 1
         self.records += header.record_count
         return first, last, append_time
+
+    def append_own(self, partition: Partition, batch: bytearray) -> int:
+        """Store what this broker made; returns the last offset. Raises ApiError."""
+        return partition.append(memoryview(batch), read_header(batch), self._clock.now_ms())[1]
+
+    def write_held(self) -> None:
+        """Write the batches that were held back while requests came in one after the other.
+
+        Called before any answer leaves. ApiError: some could not be written, so no answer may.
+        """
+        if self._held:
+            held, self._held = self._held, {}
+            failure: ApiError | None = None
+            for partition in held:
+                try:
+                    partition.write_held()
+                except ApiError as error:
+                    failure = error
+                except StorageError as error:  # a limit of its readers could not be placed; others go on
+                    failure = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            if failure is not None:
+                raise failure
+
+    async def opened(
+        self, topic: Topic, number: int, batch: memoryview, is_lost: Callable[[], bool] = never
+    ) -> memoryview:
+        """The batch as the topic wants it, in its turn and in a thread; it must stay where it is until then.
+
+        ClientGoneError: when its turn came, whoever sent it `is_lost`.
+        """
+        if not topic.opens_batches or topic.is_internal or number not in topic.led:
+            return batch
+        return await self._openings.run(partial(self.open_batch, topic, number, batch), is_lost)
 
     def open_batch(
         self, topic: Topic, index: int, batch: memoryview, limit: OpeningLimit = WHOLE
