@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from tests.unit.frontends.in_memory import NOW_MS, StandingClock
@@ -12,7 +13,7 @@ from tests.unit.storage.logs import a_batch, opened
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
 from penstock.core.error_codes import ErrorCode
-from penstock.core.errors import ApiError
+from penstock.core.errors import ApiError, StorageError
 from penstock.records.batch import TRANSACTIONAL_MASK, BatchHeader, read_header
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.compression import Codec
@@ -131,6 +132,21 @@ def test_what_is_held_back_is_written_with_the_others_and_before_anybody_is_answ
     assert [topic.led[0].high_watermark for topic in topics] == [1, 0, 1]
     writer.write_held()  # nothing is left
     assert (writer.batches, writer.records) == (3, 3)
+
+
+def test_a_limit_that_cannot_be_read_holds_up_no_other_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, topics = a_writer(), [a_topic() for _ in range(3)]
+    for topic in topics:
+        writer.append(topic, topic.led[0], memoryview(a_batch()), hold=True)
+
+    def unreadable(end: object) -> None:
+        raise StorageError("a retired partition's ceiling cannot be placed")
+
+    monkeypatch.setattr(topics[1].led[0], "limits", SimpleNamespace(move=unreadable))
+    with pytest.raises(ApiError) as refused:
+        writer.write_held()
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [topics[at].led[0].high_watermark for at in (0, 2)] == [1, 1]
 
 
 @pytest.mark.parametrize("name", ["gzip", "zstd", "uncompressed"])
