@@ -30,8 +30,7 @@ class Console:
         return HTTPStatus.OK, CONTENT_TYPE, await self._pages.next()
 
     async def _rendered(self) -> bytes:
-        services = self._broker.services
-        head = await services.loop.run_in_executor(services.executor, self._head)
+        head = await self._broker.in_thread(self._head)
         return head + await render(self._broker.table.partitions())
 
     def _head(self) -> bytes:

@@ -3,7 +3,6 @@
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from struct import Struct as Layout
 from typing import Any
 
@@ -24,7 +23,7 @@ from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.kept_requests import KeptRequests
 from penstock.frontends.kafka.places import Place, Places
-from penstock.frontends.kafka.portions import check_size, in_portions
+from penstock.frontends.kafka.portions import InThread, check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
 from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.pending_reply import PendingReply
@@ -54,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaDispatcher:
-    def __init__(self, services: Services, hot: HotPath) -> None:
+    def __init__(self, services: Services, hot: HotPath, in_thread: InThread) -> None:
         self._services = services
         self._hot = hot
         self._commits = CommitPath(services)
@@ -65,7 +64,7 @@ class KafkaDispatcher:
         self._kept = KeptRequests()
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
-        self._in_thread = partial(services.loop.run_in_executor, services.executor)
+        self._in_thread = in_thread
         self.write_held = hot.write_held
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from functools import partial
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
@@ -41,7 +42,7 @@ class Hosting:
         table: PartitionTable,
         group_commit: GroupCommit,
         image: ClusterImage,
-        config: BrokerConfig,
+        config: LiveConfig,
         jobs: Jobs,
         progress: ProgressKeeper,
         node: int,
@@ -88,9 +89,8 @@ class Hosting:
         """What a replica may be depends on more than its topic, and that has changed: settle it in the next round."""
         self._stale = True
 
-    def reconfigure(self, config: BrokerConfig) -> None:
+    def settings_changed(self, config: BrokerConfig) -> None:
         """The broker's own settings changed, and with them what topics inherit."""
-        self._config = config
         resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}  # most topics are configured alike
         for topic in self._table.topics():
             overrides = topic.config.overrides
@@ -103,7 +103,7 @@ class Hosting:
         topic = self._table.by_id.get(image.id)
         config = topic.config if topic is not None else None
         if config is None or config.overrides != image.configs:
-            config = TopicConfig.resolve(image.configs, self._config)
+            config = TopicConfig.resolve(image.configs, self._config.now)
             if topic is not None:
                 topic.configure(config)
         states = enumerate(image.partitions)
@@ -116,7 +116,7 @@ class Hosting:
             opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
-            config = TopicConfig.resolve(image.configs, self._config)
+            config = TopicConfig.resolve(image.configs, self._config.now)
         if topic is not None:
             await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
         if topic is None:
@@ -201,7 +201,7 @@ class Hosting:
             if parted:
                 await self._progress.lower(image.name, image.id, parted)
                 now = self._image.topics_by_id.get(image.id, image)
-                topic.configure(TopicConfig.resolve(now.configs, self._config))
+                topic.configure(TopicConfig.resolve(now.configs, self._config.now))
         except PenstockError as error:
             logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
             self._incomplete = True
@@ -215,7 +215,7 @@ class Hosting:
             return True
         config = topic.config
         if config.overrides != image.configs:
-            config = TopicConfig.resolve(image.configs, self._config)
+            config = TopicConfig.resolve(image.configs, self._config.now)
         if is_overstated(image.id, config, partition):
             self._stale = self._incomplete = True
             return False
@@ -378,7 +378,7 @@ class Hosting:
         logger.warning("partition %s-%d is back online", topic.name, partition.index)
         image = self._image.topics_by_id.get(topic.id, image)
         if topic.config.overrides != image.configs:
-            topic.configure(TopicConfig.resolve(image.configs, self._config))
+            topic.configure(TopicConfig.resolve(image.configs, self._config.now))
 
 
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:

@@ -25,7 +25,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -
         wanted = [TopicReference(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [TopicReference(name) for name in request.topic_names]
-    if services.config.delete_topic_enable:
+    if services.config.now.delete_topic_enable:
         results = await services.topics.delete(wanted, timeout_ms=request.timeout_ms)
     else:
         old = call.version < _DISABLED_CODE_SINCE
