@@ -22,7 +22,7 @@ from penstock.core.errors import StorageError
 from penstock.core.jobs import Jobs
 from penstock.core.news import News
 from penstock.core.tasks import Tasks
-from penstock.frontends.kafka.apis import load_handlers
+from penstock.frontends.kafka.apis import WarmUp
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.hot import HotPath
 from penstock.replication.group_commit import GroupCommit
@@ -143,6 +143,7 @@ class Broker:
         self._may_have_written = False
         self._told_failed: set[Log] = set()  # logs that the cluster knows to be in doubt
         self.loop_lag = LoopLag(self._loop)
+        self._warm_up = WarmUp(self._loop)
         self.console_port = -1  # none
         self._register()
 
@@ -243,7 +244,6 @@ class Broker:
 
     def _listeners(self) -> Listeners:
         services, config = self.services, self._config.now
-        load_handlers()
         hot = HotPath(
             self._loop,
             self._openings,
@@ -301,6 +301,7 @@ class Broker:
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
         self.hosting.empty_trash()
         await self.listeners.serve()
+        self._warm_up.start()
 
     def _registration(self, identity: str) -> BrokerRegistration:
         node = self.services.node
@@ -346,6 +347,7 @@ class Broker:
 
     async def _quiet(self) -> None:
         """Nobody is served, nothing runs by itself, no job works on the files."""
+        self._warm_up.stop()
         self.loop_lag.stop()
         self._tasks.cancel()
         self.services.coordinator.close()
