@@ -194,7 +194,7 @@ class Controller:
     def _reactions(self, image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
         world = world_of(image)
         changed: dict[PartitionKey, PartitionState] = {}
-        for topic in image.topics.values():
+        for topic in image.stored_topics():
             rules = self.rules(topic)
             for number, state in enumerate(topic.partitions):
                 after = react(state, world, rules)

@@ -185,7 +185,7 @@ class Healer:
 
     async def _forget_wishes(self, image: ClusterImage) -> None:
         """Those that have come true."""
-        for topic in list(image.topics.values()):
+        for topic in image.stored_topics():
             if REPLICAS_TO in topic.configs and _is_complete(topic):
                 await self._metadata.alter_topic_configs(topic.name, without_wish, topic.id)
 
@@ -281,7 +281,7 @@ def _wanted(image: ClusterImage) -> dict[PartitionKey, int]:
     """How many replicas partitions should have that were made while brokers were missing."""
     return {
         (topic.id, number): int(topic.configs[REPLICAS_TO])
-        for topic in image.topics.values()
+        for topic in image.stored_topics()
         if REPLICAS_TO in topic.configs
         for number in range(len(topic.partitions))
         if number not in settled_in(topic.configs)

@@ -88,7 +88,7 @@ class Retirer:
     async def _round(self) -> float | None:
         """Look at everything once; returns after how long to look again, if nothing happens before."""
         retiring = [
-            topic.name for topic in self._metadata.image.topics.values() if RETIRE_TO in topic.configs
+            topic.name for topic in self._metadata.image.stored_topics() if RETIRE_TO in topic.configs
         ]
         if not retiring:
             self._led_since.clear()

@@ -199,7 +199,7 @@ class MetadataStore:
         await self.update_partitions(
             {
                 (topic.name, number): state.with_leader(broker)
-                for topic in self.image.topics.values()
+                for topic in self.image.stored_topics()
                 for number, state in enumerate(topic.partitions)
                 if state.leader == broker
             }

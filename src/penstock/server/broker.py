@@ -269,7 +269,7 @@ class Broker:
         await metadata.load()
         self.services.configs.refresh()
         identity = data_dir.identity(node.id, metadata.image.cluster_id)
-        topics = metadata.image.topics.values()
+        topics = metadata.image.stored_topics()
         strays = data_dir.quarantine_strays(
             {(t.name, i) for t in topics for i, state in enumerate(t.partitions) if node.id in state.replicas}
         )

@@ -125,7 +125,7 @@ class ClusterMember:
     def _leads_nothing_others_could(self) -> bool:
         return not any(
             state.leader == self._node and len(state.isr) > 1
-            for topic in self._metadata.image.topics.values()
+            for topic in self._metadata.image.stored_topics()
             for state in topic.partitions
         )
 

@@ -48,7 +48,7 @@ class Console:
             "status": "offline partitions" if offline else "disk full" if self._broker.disk.is_full else "ok",
             "version": __version__,
             "node": self._broker.services.node.id,
-            "topics": len(self._broker.table.by_name),
+            "topics": len(self._broker.table.all_topics()),
             "offline": offline[:20],
             "archive_alarms": self._broker.upkeep.archive.alarms()[:20],
         }

@@ -276,7 +276,7 @@ class ConfigService:
         )
         # What topics inherit must not contradict what they say themselves: they would not open after a restart.
         try:
-            topics = self._metadata.image.topics.values()
+            topics = self._metadata.image.all_topics()
             for overrides in dict.fromkeys(tuple(t.configs.items()) for t in topics):
                 TopicConfig.resolve(dict(overrides), changed)
         except ConfigError as error:

@@ -61,7 +61,7 @@ class Greeting:
             "node_id": broker.services.node.id,
             "version": __version__,
             "data_dir": str(self._data_dir),
-            "topics": sum(1 for _ in broker.table.topics()),
+            "topics": len(broker.table.all_topics()),
             "partitions": partitions,
             "clean": self._first_start or broker.data_dir.was_clean,
             "recovered_bytes": broker.hosting.recovered_bytes,

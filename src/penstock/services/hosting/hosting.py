@@ -75,13 +75,13 @@ class Hosting:
     async def reconcile(self) -> None:
         async with self._turn:
             self._incomplete = False
-            for topic in self._table.topics():
+            for topic in self._table.all_topics():
                 image = self._image.topics.get(topic.name)
                 if image is None or image.id != topic.id:
                     self._hosted.pop(topic.id, None)
                     await self._discard(topic)
             everything, self._stale = self._stale, False
-            for image in list(self._image.topics.values()):
+            for image in self._image.stored_topics():
                 if everything or self._hosted.get(image.id) is not image:
                     await self._host(image)
 
@@ -92,7 +92,7 @@ class Hosting:
     def settings_changed(self, config: BrokerConfig) -> None:
         """The broker's own settings changed, and with them what topics inherit."""
         resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}  # most topics are configured alike
-        for topic in self._table.topics():
+        for topic in self._table.all_topics():
             overrides = topic.config.overrides
             key = tuple(overrides.items())
             if key not in resolved:
@@ -341,7 +341,7 @@ class Hosting:
         Only `logs`, whose failure was told: another one may be taken for whole, and come back shorter.
         """
         async with self._turn:
-            for topic in self._table.topics():
+            for topic in self._table.stored_topics():
                 for partition in list(topic.partitions.values()):
                     if partition.log in logs:
                         await self._reopen(topic, partition)

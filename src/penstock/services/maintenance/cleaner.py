@@ -184,7 +184,7 @@ class Cleaner:
         self._resting = {partition: end for partition, end in self._resting.items() if partition in served}
         best: _Due | None = None
         ratios: dict[tuple[str, int], float] = {}
-        for topic in self._table.topics():
+        for topic in self._table.stored_topics():
             if not topic.config.compacts:
                 continue
             for partition in list(topic.partitions.values()):

@@ -95,9 +95,9 @@ class Upkeep:
     async def _enforce_retention(self) -> None:
         await asyncio.sleep(self._config.now.log_initial_task_delay_ms / 1000)
         while True:
-            for topic in self._table.topics():
+            for topic in self._table.stored_topics():
                 await self._tend_topic(topic)
-            self.archive.keep_only({t.name for t in self._table.topics() if t.config.archive_required})
+            self.archive.keep_only({t.name for t in self._table.stored_topics() if t.config.archive_required})
             await asyncio.sleep(self._config.now.log_retention_check_interval_ms / 1000)
 
     async def _tend_topic(self, topic: Topic) -> None:
@@ -220,7 +220,7 @@ class Upkeep:
         """Sync what has waited for longer than its topic says; others have their turn in between."""
         before, self._unsynced = self._unsynced, {}  # so that nothing is kept of partitions that are gone
         number = 0
-        for topic in self._table.topics():
+        for topic in self._table.stored_topics():
             for partition in list(topic.partitions.values()):
                 await give_way(number)
                 number += 1

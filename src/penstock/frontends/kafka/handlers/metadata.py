@@ -55,7 +55,7 @@ _Wanted = TypeVar("_Wanted")
 def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
     asked, version = request.topics, call.version
     if asked is None or (version == 0 and not asked):
-        return _answer(services, request, call, list(services.image.topics.values()), lambda topic: topic)
+        return _answer(services, request, call, services.image.all_topics(), lambda topic: topic)
     error = _malformed(asked, version)
     if error is not None:
         return encode_response(_refused(asked, error, version), version)
