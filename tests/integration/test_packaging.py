@@ -21,7 +21,7 @@ import yaml
 from tests.integration.commands import COMMAND, environment
 from tests.integration.pages import ROOT
 
-from penstock.cli.main import app
+from penstock.cli.main import made_app
 from penstock.client.admin.admin import Admin
 from penstock.config.broker import BrokerConfig
 from penstock.config.broker_settings import BROKER_SETTINGS
@@ -51,7 +51,7 @@ def services(name: str) -> dict[str, Any]:
 
 def check_command(words: Sequence[str]) -> dict[str, Any]:
     """That the command line takes them; what it makes of them."""
-    root: Any = typer.main.get_command(app)
+    root: Any = typer.main.get_command(made_app())
     command = root.get_command(None, words[0])
     assert command is not None, f"there is no `penstock {words[0]}`"
     parsed: dict[str, Any] = command.make_context(words[0], list(words[1:])).params

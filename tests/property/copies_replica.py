@@ -22,7 +22,7 @@ class Replica:
         self.up, self.crashed = True, False
         self.left: int | None = None  # records that its disk kept, while its log is offline
         self.told = False  # whether it has said so
-        config: Any = SimpleNamespace(replica_lag_time_max_ms=LAG_MS)
+        config: Any = SimpleNamespace(now=SimpleNamespace(replica_lag_time_max_ms=LAG_MS))
         loop: Any = SimpleNamespace(time=lambda: world.now)
         nothing: Any = None
         self.keeper = IsrKeeper(loop, number, world.image, nothing, config, nothing, lambda: self.epoch)

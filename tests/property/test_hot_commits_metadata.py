@@ -57,7 +57,7 @@ class _Both:
         self._offset = 0
 
     async def take(self, step: tuple[Any, ...]) -> None:
-        metadata, exists = self._asked.services.metadata, TOPIC in self._asked.services.image.topics
+        metadata, exists = self._asked.broker.metadata, TOPIC in self._asked.services.image.topics
         match step:
             case ("commit", partition, version, back):
                 await self._commit(partition, version, self._ids[max(-len(self._ids), -1 - back)])

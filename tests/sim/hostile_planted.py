@@ -40,7 +40,7 @@ def leaves_a_start_running(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def abandon(broker: Broker) -> None:
         await broker.listeners.close()
-        broker._data_dir.close(clean=broker._data_dir.was_clean)
+        broker.data_dir.close(clean=broker.data_dir.was_clean)
 
     def create(cls: type[Segment], files: Files, directory: Path, base_offset: int) -> Segment:
         file = files.open(directory / segment_name(base_offset, LOG), create=True)

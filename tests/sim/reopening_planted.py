@@ -78,7 +78,7 @@ def gives_back_as_clean_what_it_found_damaged(monkeypatch: pytest.MonkeyPatch) -
     honest = Broker.abandon
 
     async def hasty(broker: Broker) -> None:
-        broker.services.hosting.is_whole = True
+        broker.hosting.is_whole = True
         await honest(broker)
 
     monkeypatch.setattr(Broker, "abandon", hasty)

@@ -173,7 +173,7 @@ class StartStory:
     async def create(self, name: str, partitions: int, configs: dict[str, str] | None = None) -> None:
         wanted = WantedTopic(name, partitions, 1, configs=list((configs or {}).items()))
         services = self.broker.services
-        answers = await services.topics.create([wanted], services.config, timeout_ms=60_000)
+        answers = await services.topics.create([wanted], services.config.now, timeout_ms=60_000)
         answer = answers[name]
         if isinstance(answer, Exception):
             raise answer
@@ -198,7 +198,7 @@ class StartStory:
         self.told.may_shrink.add(topic.id)
         await self.broker.metadata.drop_partitions(topic, gone, topic.configs, [])
         self.told.gone.add(place)
-        await self.broker.services.hosting.reconcile()
+        await self.broker.hosting.reconcile()
 
     async def grow(self, name: str) -> None:
         count = len(self.broker.metadata.image.topics[name].partitions) + 1
@@ -342,7 +342,7 @@ class StartStory:
                 raise Violation(f"{place} is gone")
             told.gone.add(place)
         self.loop.run_until(self._all_are_open)
-        if told.lost_power and not self.broker.services.data_dir.was_clean:
+        if told.lost_power and not self.broker.data_dir.was_clean:
             self._forgive([place for place, name in places.items() if name == "loose"])
         told.lost_power = False
         for place, name in places.items():

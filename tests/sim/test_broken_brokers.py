@@ -3,9 +3,11 @@
 import pytest
 from tests.sim.test_cluster_scenes import Scene
 
+from penstock.coordination.image import ImageDelta
+from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.server.broker import Broker
-from penstock.services.hosting.hosting import Hosting
+from penstock.server.failure_detector import FailureDetector
 from penstock.testing.sim_loop import SimLoop
 
 AT_ONCE_SECONDS = 1.0
@@ -18,20 +20,20 @@ def break_a_leader(monkeypatch: pytest.MonkeyPatch, seed: int) -> float:
         scene.begin()
         leader = scene.leader()
         assert leader.broker is not None
-        deaf = leader.broker.services.hosting
+        deaf = leader.broker.cluster.failure_detector  # with it goes the task that follows the metadata
         leader.may_break = True
-        honest = Hosting.reconcile
+        honest = FailureDetector._wanted
 
-        async def reconcile(hosting: Hosting) -> None:
-            if hosting is deaf:
+        def wanted(detector: FailureDetector) -> list[BrokerRegistration]:
+            if detector is deaf:
                 raise RuntimeError("nobody caught this")
-            await honest(hosting)
+            return honest(detector)
 
-        monkeypatch.setattr(Hosting, "reconcile", reconcile)
-        news = leader.broker.cluster._news
+        monkeypatch.setattr(FailureDetector, "_wanted", wanted)
+        news = leader.broker.image_news
 
         async def tell() -> None:
-            news.set()
+            news.tell(ImageDelta(brokers=True))
 
         loop.run_until_complete(loop.spawn(leader.name, tell()))
         loop.run_until(lambda: leader.broker is None or leader.broker.broken.is_set())

@@ -125,7 +125,7 @@ def test_a_suspect_that_does_not_answer_holds_up_no_election(
         if machine.broker and machine.broker.cluster.controller.is_active
     )
     assert controller.broker is not None
-    image = controller.broker.services.metadata.image
+    image = controller.broker.metadata.image
     leaders = {state.leader for state in image.topics["other"].partitions}
     killed = max(leader for leader in leaders if scene.machines[leader - 1] is not controller)
     scene.machines[killed - 1].kill()

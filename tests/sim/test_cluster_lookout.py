@@ -32,7 +32,7 @@ class RumourStory(Story):
 
     def expel(self, victim: SimBroker, teller: SimBroker) -> None:
         assert teller.broker is not None
-        metadata = teller.broker.services.metadata
+        metadata = teller.broker.metadata
         registered = metadata.image.brokers.get(self.machines.index(victim) + 1)
         if registered is not None:
             self.loop.spawn(teller.name, metadata.expel(registered))
@@ -102,7 +102,7 @@ def test_a_connection_that_breaks_means_nothing_while_the_port_is_open(scene: Sc
 def test_a_broker_that_was_taken_for_dead_registers_again(scene: Scene) -> None:
     teller, victim = scene.machines[0], scene.machines[2]
     assert teller.broker is not None
-    metadata = teller.broker.services.metadata
+    metadata = teller.broker.metadata
     registered = metadata.image.brokers[3]
     assert scene.do(metadata.expel(registered))
     scene.loop.run_until(lambda: 3 in metadata.image.brokers)

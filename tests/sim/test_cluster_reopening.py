@@ -101,7 +101,7 @@ def test_what_led_takes_nothing_under_its_old_epoch_when_its_log_is_open_again(
     honest, honest_reopen = Hosting._open, Hosting._reopen
 
     async def slow(hosting: Hosting, image: TopicImage, *args: Any) -> dict[int, Partition]:
-        if image.name == _OTHER and hosting is leader.broker.services.hosting:  # type: ignore[union-attr]
+        if image.name == _OTHER and hosting is leader.broker.hosting:  # type: ignore[union-attr]
             await asyncio.sleep(_RETRY_SECONDS + 3)
         return await honest(hosting, image, *args)
 

@@ -61,7 +61,7 @@ def late_jobs(machine: SimBroker) -> Iterator[list[str]]:
         honest = getattr(owner, name)
 
         def job(self: object, *args: object) -> object:
-            if broker._data_dir._lock is None:
+            if broker.data_dir._lock is None:
                 late.append(name)
             return honest(self, *args)
 

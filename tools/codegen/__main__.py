@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from penstock.frontends.kafka import served
+from penstock.frontends.kafka.apis import served_source
 from tools.codegen.generate import TARGET, generate
 
 
@@ -13,6 +15,7 @@ def main() -> None:
     for name, source in files.items():
         (target / name).write_text(source)
     print(f"{len(files)} files in {TARGET}")
+    Path(served.__file__).write_text(served_source())
 
 
 main()

@@ -1,6 +1,8 @@
 """The `penstock` command. Commands live in modules of their own and import what they need when they run."""
 
 import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
@@ -9,12 +11,25 @@ from penstock.cli.command import AsJson, Bootstrap, Debug, RootOptions, is_usage
 from penstock.cli.errors import INTERRUPTED, WRONG_USE
 from penstock.cli.running.streams import open_closed_streams
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# In the order of the help. Each module adds the command, or the group of commands, of this name to the app it is given.
+COMMANDS = {
+    "up": "running.up",
+    "broker": "running.broker",
+    "cluster": "running.cluster",
+    "status": "status",
+    "broker-admin": "broker_admin",
+    "topic": "topic",
+    "produce": "produce",
+    "consume": "consume",
+    "group": "group",
+    "dlq": "dlq",
+    "pipeline": "pipeline.commands",
+    "verify": "verify",
+    "why": "why",
+    "doctor": "doctor",
+    "bench": "bench",
+    "plan": "plan",
+}
 
 
 def _version(wanted: bool) -> None:
@@ -25,7 +40,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     ctx: typer.Context,
     bootstrap: Bootstrap = None,
@@ -48,54 +62,30 @@ def _root(
     ctx.obj = RootOptions(bootstrap, json, debug)
 
 
-def _register() -> None:
-    """Each module adds its commands to the app it is given."""
-    from penstock.cli import (
-        bench,
-        broker_admin,
-        consume,
-        dlq,
-        doctor,
-        group,
-        plan,
-        produce,
-        status,
-        topic,
-        verify,
-        why,
+def made_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """With these commands."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
-    from penstock.cli.pipeline import commands as pipeline
-    from penstock.cli.running import broker, cluster, up
-
-    for module in (
-        up,
-        broker,
-        cluster,
-        status,
-        broker_admin,
-        topic,
-        produce,
-        consume,
-        group,
-        dlq,
-        pipeline,
-        verify,
-        why,
-        doctor,
-        bench,
-        plan,
-    ):
-        module.register(app)
+    app.callback()(_root)
+    for name in names:
+        import_module(f"penstock.cli.{COMMANDS[name]}").register(app)
+    return app
 
 
-_register()
+def needed(arguments: Sequence[str]) -> Iterable[str]:
+    """Only the command that is called, where that is the first word: a broker starts the sooner."""
+    return arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
 
 
 def main() -> None:
     """Run a command; wrong use is one line that names the help, not a page of it."""
     open_closed_streams()
     try:
-        code = app(standalone_mode=False, prog_name="penstock")
+        code = made_app(needed(sys.argv[1:]))(standalone_mode=False, prog_name="penstock")
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(INTERRUPTED)
     except Exception as error:

@@ -1,6 +1,5 @@
 """Where a broker's start settings come from: flag over environment over file over default."""
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -53,6 +52,8 @@ def from_toml(content: bytes) -> dict[str, str]:
 
     Quotes are needed where one name continues another (`max.connections`, `"max.connections.per.ip"`).
     """
+    import tomllib  # noqa: PLC0415 - few have a file, and every start would pay for it
+
     try:
         tree = tomllib.loads(content.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

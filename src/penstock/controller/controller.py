@@ -8,9 +8,10 @@ crashed and came back between the look and the write makes the write fail, and t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
 from penstock.controller.election import NOBODY, Rules, lead_by_log_end, needs_log_ends, react
 from penstock.controller.healer import AskDisk, Healer
@@ -18,9 +19,10 @@ from penstock.controller.image_queries import Rewrite, checks_of, moves_on, stat
 from penstock.controller.in_sync import WantedIsr, decide
 from penstock.controller.moves import is_moving
 from penstock.controller.retirer import AskLeader, Retirer
+from penstock.controller.retiring import RETIRE_TO
 from penstock.coordination import nodes
 from penstock.coordination.election import stand
-from penstock.coordination.image import ClusterImage, Topic
+from penstock.coordination.image import ClusterImage, ImageDelta, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.coordination.tree import Check, ConflictError, CoordinationError, Operation, SessionExpiredError
@@ -46,7 +48,7 @@ class Controller:
         self,
         metadata: MetadataStore,
         broker: int,
-        config: BrokerConfig,
+        config: LiveConfig,
         ask_log_ends: AskLogEnds,
         ask_disk: AskDisk,
         clock: Clock,
@@ -54,7 +56,7 @@ class Controller:
     ) -> None:
         self._metadata = metadata
         self._broker = broker
-        self.config = config
+        self._config = config
         self._ask_log_ends = ask_log_ends
         self._mandate: Check | None = None
         self._work = asyncio.Event()
@@ -74,10 +76,20 @@ class Controller:
         """Higher with every controller that is elected; None while this is not the one."""
         return None if self._mandate is None else self._mandate.version
 
-    def reconfigure(self, config: BrokerConfig) -> None:
-        self.config = self.care.config = self.retirer.config = config
+    def settings_changed(self, _config: BrokerConfig) -> None:
         self._rules.clear()
         self.wake()
+
+    def image_changed(self, delta: ImageDelta) -> None:
+        image = self._metadata.image
+        if (
+            delta.brokers
+            or delta.broker_configs  # a broker may have to be drained
+            or any(_is_undecided(topic.partitions, image.brokers) for topic in delta.topics)
+        ):
+            self.wake()
+        elif any(RETIRE_TO in topic.configs for topic in delta.topics):
+            self.retirer.wake()
 
     def wake(self) -> None:
         """Something changed that may need a decision."""
@@ -182,7 +194,7 @@ class Controller:
     def _reactions(self, image: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
         world = world_of(image)
         changed: dict[PartitionKey, PartitionState] = {}
-        for topic in image.topics.values():
+        for topic in image.stored_topics():
             rules = self.rules(topic)
             for number, state in enumerate(topic.partitions):
                 after = react(state, world, rules)
@@ -194,7 +206,7 @@ class Controller:
         key = tuple(topic.configs.items())
         known = self._rules.get(key)
         if known is None:
-            config = TopicConfig.resolve(topic.configs, self.config)
+            config = TopicConfig.resolve(topic.configs, self._config.now)
             known = Rules(config.min_insync_replicas, config.unclean_leader_election_enable)
             self._rules[key] = known
         return known
@@ -321,3 +333,11 @@ class Controller:
             raise ApiError(ErrorCode.INVALID_UPDATE_VERSION) from error
         except CoordinationError as error:
             raise ApiError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+
+
+def _is_undecided(states: Sequence[PartitionState], live: Collection[int]) -> bool:
+    """Whether a new or changed topic has something to decide: somebody in sync is not there."""
+    return any(
+        state.leader not in live or state.eligible or any(broker not in live for broker in state.isr)
+        for state in dict.fromkeys(states)
+    )

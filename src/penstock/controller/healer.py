@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.controller.healing import (
     REPLICAS_TO,
     Fleet,
@@ -78,12 +78,12 @@ class Healer:
     def __init__(
         self,
         metadata: MetadataStore,
-        config: BrokerConfig,
+        config: LiveConfig,
         is_active: Callable[[], bool],
         ask_disk: AskDisk,
     ) -> None:
         self._metadata = metadata
-        self.config = config
+        self._config = config
         self._is_active = is_active
         self._ask_disk = ask_disk
         self._work = asyncio.Event()
@@ -141,7 +141,7 @@ class Healer:
 
     @property
     def _grace_s(self) -> float:
-        return self.config.penstock_heal_grace_ms / 1000
+        return self._config.now.penstock_heal_grace_ms / 1000
 
     def _lost(self, image: ClusterImage, now: float) -> list[int]:
         """Gone for too long, or unregistered for good."""
@@ -157,7 +157,7 @@ class Healer:
         lost, draining = self._lost(image, now), draining_in(image)
         gone = [one for one in self._gone_since if one in image.lives]
         stopped = ""
-        if lost and mass_loss(gone, image.lives, self.config.penstock_heal_lost_percent_max):
+        if lost and mass_loss(gone, image.lives, self._config.now.penstock_heal_lost_percent_max):
             stopped = f"{len(gone)} of {len(image.lives)} brokers are gone, so nothing is rebuilt"
             lost = []
         leaving = {*lost, *draining}
@@ -165,7 +165,7 @@ class Healer:
         states = states_of(image)
         able = _able(image, draining)
         targets, left = self._mended(image, states, leaving, able)
-        if not targets and not left and not gone and self.config.penstock_fill_empty_brokers:
+        if not targets and not left and not gone and self._config.now.penstock_fill_empty_brokers:
             targets = _filling(states, Fleet(able, places_of(image)))
         rest_s = None
         if targets:
@@ -185,7 +185,7 @@ class Healer:
 
     async def _forget_wishes(self, image: ClusterImage) -> None:
         """Those that have come true."""
-        for topic in list(image.topics.values()):
+        for topic in image.stored_topics():
             if REPLICAS_TO in topic.configs and _is_complete(topic):
                 await self._metadata.alter_topic_configs(topic.name, without_wish, topic.id)
 
@@ -193,7 +193,7 @@ class Healer:
         self, image: ClusterImage, states: States, leaving: Collection[int], takers: Collection[int]
     ) -> tuple[Targets, int]:
         """Where replicas should be that are lost, leave or were never made, and how many partitions wait for it."""
-        fleet, limit = Fleet(takers, places_of(image)), self.config.penstock_moves_max
+        fleet, limit = Fleet(takers, places_of(image)), self._config.now.penstock_moves_max
         targets, left = vacate(states, leaving, fleet, limit)
         if not targets and not left and not self._by_hand:
             targets = complete(states, _wanted(image), fleet, limit)
@@ -209,7 +209,7 @@ class Healer:
                 logger.info("broker %d does not tell how full its disk is: %s", broker, error)
                 roomy.discard(broker)
                 continue
-            if total > 0 and usable * 100 < total * self.config.penstock_disk_free_percent_min:
+            if total > 0 and usable * 100 < total * self._config.now.penstock_disk_free_percent_min:
                 roomy.discard(broker)
         return roomy
 
@@ -242,9 +242,9 @@ class Healer:
 
     async def _balance(self, now: float) -> float | None:
         """Now and then, partitions go back to be led by their first replicas."""
-        if not self.config.auto_leader_rebalance_enable:
+        if not self._config.now.auto_leader_rebalance_enable:
             return None
-        interval_s = self.config.leader_imbalance_check_interval_seconds
+        interval_s = self._config.now.leader_imbalance_check_interval_seconds
         if self._balance_at is None:
             self._balance_at = now + interval_s
         if now >= self._balance_at:
@@ -281,7 +281,7 @@ def _wanted(image: ClusterImage) -> dict[PartitionKey, int]:
     """How many replicas partitions should have that were made while brokers were missing."""
     return {
         (topic.id, number): int(topic.configs[REPLICAS_TO])
-        for topic in image.topics.values()
+        for topic in image.stored_topics()
         if REPLICAS_TO in topic.configs
         for number in range(len(topic.partitions))
         if number not in settled_in(topic.configs)

@@ -43,7 +43,7 @@ def draining_in(image: ClusterImage) -> list[int]:
 def states_of(image: ClusterImage) -> dict[PartitionKey, PartitionState]:
     return {
         (topic.id, number): state
-        for topic in image.topics.values()
+        for topic in image.stored_topics()
         for number, state in enumerate(topic.partitions)
     }
 

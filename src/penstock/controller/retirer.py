@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
 from penstock.controller.image_queries import checks_of
 from penstock.controller.retiring import (
@@ -58,13 +58,13 @@ class Retirer:
     def __init__(
         self,
         metadata: MetadataStore,
-        config: BrokerConfig,
+        config: LiveConfig,
         is_active: Callable[[], bool],
         clock: Clock,
         ask: AskLeader,
     ) -> None:
         self._metadata = metadata
-        self.config = config
+        self._config = config
         self._is_active = is_active
         self._clock = clock
         self._ask = ask
@@ -88,7 +88,7 @@ class Retirer:
     async def _round(self) -> float | None:
         """Look at everything once; returns after how long to look again, if nothing happens before."""
         retiring = [
-            topic.name for topic in self._metadata.image.topics.values() if RETIRE_TO in topic.configs
+            topic.name for topic in self._metadata.image.stored_topics() if RETIRE_TO in topic.configs
         ]
         if not retiring:
             self._led_since.clear()
@@ -101,7 +101,7 @@ class Retirer:
             except PenstockError as error:
                 logger.info("%s: its retired partitions could not be looked after: %s", name, error)
                 complete = False
-        return self.config.penstock_retire_check_interval_ms / 1000 if complete else _RETRY_SECONDS
+        return self._config.now.penstock_retire_check_interval_ms / 1000 if complete else _RETRY_SECONDS
 
     async def _tend(self, name: str) -> bool:
         """False: something waits that should not wait for long."""
@@ -126,7 +126,7 @@ class Retirer:
 
     async def _look(self, topic: Topic) -> None:
         lives = self._lives(topic)
-        grace_ms = TopicConfig.resolve(topic.configs, self.config).retire_grace_ms
+        grace_ms = TopicConfig.resolve(topic.configs, self._config.now).retire_grace_ms
         sightings = await self._sightings(topic)
         changed = seen(topic, sightings, grace_ms, self._found(topic, min(_FOUND_MS, grace_ms)))
         if changed:

@@ -89,8 +89,19 @@ class ClusterImage:
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
         self._modified: dict[str, int] = {}
 
+    def all_topics(self) -> list[Topic]:
+        """For who tells clients what there is, or looks at names and settings."""
+        return list(self.topics.values())
+
+    def stored_topics(self) -> list[Topic]:
+        """Those with partitions of their own: for who places, leads, opens, moves or counts them.
+
+        Today all. A topic that stores nothing (a view of another one) is not among them.
+        """
+        return list(self.topics.values())
+
     def topic_names(self) -> list[str]:
-        """In their order. Not to be changed: it is the same list until the image changes."""
+        """Of all topics, in their order. Not to be changed: it is the same list until the image changes."""
         if self._names[0] != self.changes:
             self._names = self.changes, sorted(self.topics)
         return self._names[1]

@@ -60,7 +60,7 @@ class MetadataStore:
         """`listener` hears of every change to the image, right after it, whoever made it."""
         self._tree = tree
         self._random = random
-        self.listener = listener
+        self._listener = listener
         self.guard: Callable[[], Sequence[Operation]] = tuple
         self._turn = asyncio.Lock()
         self._waiting: list[asyncio.Future[None]] = []  # for the next change of the image
@@ -78,7 +78,7 @@ class MetadataStore:
         return self._tree
 
     def _tell(self, delta: ImageDelta) -> None:
-        self.listener(delta)
+        self._listener(delta)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -199,7 +199,7 @@ class MetadataStore:
         await self.update_partitions(
             {
                 (topic.name, number): state.with_leader(broker)
-                for topic in self.image.topics.values()
+                for topic in self.image.stored_topics()
                 for number, state in enumerate(topic.partitions)
                 if state.leader == broker
             }

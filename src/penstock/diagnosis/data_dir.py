@@ -3,8 +3,6 @@
 import fcntl
 import os
 import pwd
-import statistics
-import tempfile
 import time
 from pathlib import Path
 
@@ -209,6 +207,10 @@ def _newest(data_dir: Path) -> Finding:
 
 def _speed(base: Path) -> Finding:
     """A hint, not a benchmark: 16 MB written and synced once, then small syncs as acknowledgements need them."""
+    # For doctor alone: a broker that starts needs the rest of this module, too.
+    import statistics
+    import tempfile
+
     check = "disk speed"
     block = os.urandom(1024 * 1024)
     try:

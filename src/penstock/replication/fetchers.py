@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
@@ -58,7 +59,7 @@ class Fetchers:
         loop: asyncio.AbstractEventLoop,
         node: int,
         image: ClusterImage,
-        config: BrokerConfig,
+        config: LiveConfig,
         follower: Follower,
         broker_epoch: Callable[[], int],
     ) -> None:
@@ -74,9 +75,8 @@ class Fetchers:
         self._tasks = Tasks(loop, self._ended)
         self._failure: asyncio.Future[None] = loop.create_future()
 
-    def reconfigure(self, config: BrokerConfig) -> None:
-        """Also of who rests for as long as the old throttle said: a drain that is told to hurry must."""
-        self.config = config
+    def settings_changed(self, _config: BrokerConfig) -> None:
+        """Nobody rests for as long as the old throttle said: a drain that is told to hurry must."""
         for fetcher in self._by_leader.values():
             fetcher.look_again()
 
@@ -177,7 +177,7 @@ class Fetcher:
 
     @property
     def _rate(self) -> int:
-        return self._owner.config.follower_replication_throttled_rate
+        return self._owner.config.now.follower_replication_throttled_rate
 
     def _ready_at(self, partition: Partition, followed: _Followed, now: float) -> float:
         """When it may be asked for again."""
@@ -190,12 +190,12 @@ class Fetcher:
 
     def _max_bytes(self, partition: Partition) -> int:
         """No more at once than a second is worth: an answer is taken whole."""
-        most = self._owner.config.replica_fetch_max_bytes
+        most = self._owner.config.now.replica_fetch_max_bytes
         return min(most, self._rate) if self._is_throttled(partition) else most
 
     @property
     def _backoff_s(self) -> float:
-        return self._owner.config.replica_fetch_backoff_ms / 1000
+        return self._owner.config.now.replica_fetch_backoff_ms / 1000
 
     async def _rest(self, seconds: float) -> None:
         """For so long, unless a partition comes that has not failed yet, or other settings."""
@@ -257,7 +257,7 @@ class Fetcher:
             )
             await self._rest(soonest if soonest > 0 else self._backoff_s)
             return []
-        timeout_s = self._owner.config.replica_fetch_wait_max_ms / 1000 + _ANSWER_SECONDS
+        timeout_s = self._owner.config.now.replica_fetch_wait_max_ms / 1000 + _ANSWER_SECONDS
         try:
             response: FetchResponse = await self._told(
                 peer.ask(ApiKey.FETCH, FETCH_VERSION, request, timeout_s)
@@ -312,7 +312,7 @@ class Fetcher:
         return self._peer
 
     def _request(self) -> tuple[FetchRequest, dict[Key, tuple[Partition, _Followed]]]:
-        config, now = self._owner.config, asyncio.get_running_loop().time()
+        config, now = self._owner.config.now, asyncio.get_running_loop().time()
         wanted: dict[Key, FetchPosition] = {}
         asked: dict[Key, tuple[Partition, _Followed]] = {}
         for partition, followed in self.partitions.items():

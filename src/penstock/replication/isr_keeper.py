@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import PenstockError
@@ -55,7 +55,7 @@ class IsrKeeper:
         node: int,
         image: ClusterImage,
         table: PartitionTable,
-        config: BrokerConfig,
+        config: LiveConfig,
         ask: AskController,
         broker_epoch: Callable[[], int],
     ) -> None:
@@ -63,7 +63,7 @@ class IsrKeeper:
         self._node = node
         self._image = image
         self._table = table
-        self.config = config
+        self._config = config
         self._ask = ask
         self._broker_epoch = broker_epoch
         self._wanting: dict[Partition, None] = {}
@@ -99,13 +99,13 @@ class IsrKeeper:
 
     async def _look_for_laggards(self) -> None:
         while True:
-            await asyncio.sleep(self.config.replica_lag_time_max_ms / 2000)
+            await asyncio.sleep(self._config.now.replica_lag_time_max_ms / 2000)
             for partition in self._table.partitions():
                 if partition.leading is not None and self._laggards(partition, partition.leading):
                     self.consider(partition)
 
     def _laggards(self, partition: Partition, leading: Leading) -> list[int]:
-        lag_s_max = self.config.replica_lag_time_max_ms / 1000
+        lag_s_max = self._config.now.replica_lag_time_max_ms / 1000
         return leading.laggards(partition.log.end_offset, self._loop.time(), lag_s_max)
 
     # -- proposing -------------------------------------------------------------------------------------------

@@ -86,10 +86,16 @@ class PartitionTable:
         del self.by_name[topic.name.encode()]
         del self.by_id[topic.id]
 
-    def topics(self) -> list[Topic]:
+    def all_topics(self) -> list[Topic]:
+        """For who looks at their names and settings."""
+        return list(self.by_name.values())
+
+    def stored_topics(self) -> list[Topic]:
+        """Those with partitions of their own, for who works on logs. Today all; see `ClusterImage.stored_topics`."""
         return list(self.by_name.values())
 
     def partitions(self) -> Iterator[Partition]:
+        """Of all topics that store something."""
         for topic in self.by_name.values():
             yield from topic.partitions.values()
 

@@ -8,6 +8,7 @@ producers wait for those.
 
 from collections.abc import Callable
 
+from penstock.config.live import LiveConfig
 from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage
 from penstock.replication.partition import Partition
@@ -60,22 +61,26 @@ class Throttle:
 class LeaderThrottle:
     """The sending end: what a leader does not send yet, its followers ask for again."""
 
-    def __init__(self, node: int, image: ClusterImage, rate: int, now: Callable[[], float]) -> None:
+    def __init__(self, node: int, image: ClusterImage, config: LiveConfig, now: Callable[[], float]) -> None:
         self._throttle = Throttle(node, image, LEADER_REPLICAS)
         self._now = now
-        self.rate = rate
+        self._config = config
+
+    @property
+    def _rate(self) -> int:
+        return self._config.now.leader_replication_throttled_rate
 
     @property
     def is_on(self) -> bool:
-        return self.rate < LONG_MAX
+        return self._rate < LONG_MAX
 
     def allowance(self, partition: Partition, replica: int, size_max: int) -> int:
         """How many of so many bytes the replica may be sent now: no more at once than a second is worth."""
         if not self.is_on or not self._throttle.concerns(partition, replica):
             return size_max
         now = self._now()
-        return 0 if self._throttle.opens_at(self.rate, now) > now else min(size_max, self.rate)
+        return 0 if self._throttle.opens_at(self._rate, now) > now else min(size_max, self._rate)
 
     def sent(self, partition: Partition, replica: int, size_bytes: int) -> None:
         if self.is_on and self._throttle.concerns(partition, replica):
-            self._throttle.took(size_bytes, self.rate, self._now())
+            self._throttle.took(size_bytes, self._rate, self._now())

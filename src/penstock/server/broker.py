@@ -9,18 +9,20 @@ import logging
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.coordination.catching_up import catch_up
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.endpoints import find_endpoint
 from penstock.core.errors import StorageError
-from penstock.core.files import Files
 from penstock.core.jobs import Jobs
+from penstock.core.news import News
 from penstock.core.tasks import Tasks
-from penstock.frontends.kafka.apis import load_handlers
+from penstock.frontends.kafka.apis import WarmUp
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.fetch_sessions import FetchSessions
 from penstock.frontends.kafka.hot import HotPath
@@ -34,6 +36,7 @@ from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.listener import Listeners
 from penstock.server.loop_lag import LoopLag
 from penstock.server.membership import Connect
+from penstock.server.registrations import hear_of_images, hear_of_roles, hear_of_settings
 from penstock.server.seams import Seams
 from penstock.server.sending import SendBudget
 from penstock.services.batch_opening import Openings
@@ -47,6 +50,7 @@ from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.certainty import Certainty
 from penstock.services.fetching.replica_selector import selector
 from penstock.services.fetching.service import FetchService
+from penstock.services.hosting.following import HostingLoop
 from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.log_opening import all_are_open
 from penstock.services.list_offsets import OffsetService
@@ -62,9 +66,13 @@ from penstock.services.services import Node, Services
 from penstock.services.topics.headroom import Headroom, partitions_max
 from penstock.services.topics.service import TopicService
 from penstock.services.writer import Writer
-from penstock.storage.checkpoint import checkpoint_all
+from penstock.storage.clean_stop import make_durable
 from penstock.storage.data_dir import DataDir
-from penstock.storage.log import Log
+
+if TYPE_CHECKING:
+    from penstock.coordination.image import ImageDelta
+    from penstock.replication.partition import Partition
+    from penstock.storage.log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -78,21 +86,35 @@ class Broker:
         connect: Connect | None = None,
     ) -> None:
         """`connect` opens a new session with the coordination store when the first, `tree`, is over."""
-        self._config = config
         self._seams = seams
         self._loop = asyncio.get_running_loop()
-        self.metadata = MetadataStore(tree, seams.rng)
-        self._data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
+        self.broken = asyncio.Event()  # something that must never end has
+        self.broken_by = ""
+        self._config = LiveConfig(config, self._listener_failed)
+        self.image_news: News[ImageDelta] = News(self._listener_failed)
+        self.role_news: News[Partition] = News(self._listener_failed)
+        self.metadata = MetadataStore(tree, seams.rng, self.image_news.tell)
+        self.data_dir = DataDir(seams.files, Path(config.log_dirs[0]), seams.rng)
         self.table = PartitionTable()
         self._jobs = Jobs(self._loop, seams.executor)
+        self.in_thread = partial(self._loop.run_in_executor, seams.executor)
         self._openings = Openings(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self._send_budget = SendBudget(self._loop)
         self.cluster = ClusterMember(
-            self._loop, seams, self.metadata, self.table, self._group_commit, self._jobs, config, connect
+            self._loop,
+            seams,
+            self.metadata,
+            self.table,
+            self._group_commit,
+            self._jobs,
+            self._config,
+            connect,
+            self.role_news.tell,
         )
+        self.hosting = self._hosting()
+        self._hosting_loop = HostingLoop(self.hosting, self._config)
         self.services = self._assemble()
-        self.cluster.serve(self.services.hosting, self.services.configs, self.services.coordinator)
         self.connections = self._connections()
         self.listeners = self._listeners()
         self.upkeep = Upkeep(
@@ -101,10 +123,10 @@ class Broker:
             seams.clock,
             self.table,
             self._group_commit,
-            config,
+            self._config,
             seams.files.descriptors,
             self._bring_back_offline_logs,
-            self.services.hosting.open_missing,
+            self.hosting.open_missing,
         )
         self.cleaner = Cleaner(
             self._loop,
@@ -113,36 +135,44 @@ class Broker:
             seams.clock,
             self.table,
             self._group_commit,
-            config,
+            self._config,
             self.upkeep.unlink_later,
             seams.round_of,
         )
-        self.disk = DiskWatch(self._jobs, self._data_dir)
+        self.disk = DiskWatch(self._jobs, self.data_dir)
         self._tasks = Tasks(self._loop, self._task_ended)
         self._may_have_written = False
         self._told_failed: set[Log] = set()  # logs that the cluster knows to be in doubt
-        self.broken = asyncio.Event()  # something that must never end has
-        self.broken_by = ""
         self.loop_lag = LoopLag(self._loop)
+        self._warm_up = WarmUp(self._loop)
         self.console_port = -1  # none
+        self._register()
 
-    def _assemble(self) -> Services:
-        config, seams, loop, cluster = self._config, self._seams, self._loop, self.cluster
-        hosting = Hosting(
-            self._data_dir,
+    def _register(self) -> None:
+        coordinator, configs = self.services.coordinator, self.services.configs
+        hear_of_images(self.image_news, self.cluster, coordinator, configs, self._hosting_loop)
+        hear_of_roles(self.role_news, self.cluster, coordinator)
+        hear_of_settings(self._config, self.cluster, self.connections, self.hosting, coordinator)
+
+    def _hosting(self) -> Hosting:
+        return Hosting(
+            self.data_dir,
             self.table,
             self._group_commit,
             self.metadata.image,
-            config,
+            self._config,
             self._jobs,
             ArchiveProgressStore(self.metadata),
-            config.node_id,
-            cluster.roles,
+            self._config.now.node_id,
+            self.cluster.roles,
         )
-        image, ask_disk = self.metadata.image, cluster.others.ask_disk
-        headroom = Headroom(self._jobs, self._data_dir, self.table, config.node_id, image, ask_disk)
+
+    def _assemble(self) -> Services:
+        config, seams, loop, cluster = self._config, self._seams, self._loop, self.cluster
+        node, image = config.now.node_id, self.metadata.image
+        headroom = Headroom(self._jobs, self.data_dir, self.table, node, image, cluster.others.ask_disk)
         controller = cluster.controller_client
-        topics = TopicService(self.metadata, hosting.reconcile, config.node_id, controller, headroom.check)
+        topics = TopicService(self.metadata, self.hosting.reconcile, node, controller, headroom.check)
         writer = Writer(seams.clock, self._openings)
         coordinator = CoordinatorRuntime(
             GroupKind(),
@@ -153,35 +183,26 @@ class Broker:
             self.table,
             writer,
             topics,
-            self.metadata.image,
+            image,
             partial(catch_up, self.metadata),
             config,
         )
         return Services(
-            node=Node(config.node_id, config.broker_rack),
+            node=Node(node, config.now.broker_rack),
             config=config,
             clock=seams.clock,
-            loop=loop,
-            executor=seams.executor,
-            data_dir=self._data_dir,
-            metadata=self.metadata,
+            image=image,
             table=self.table,
-            hosting=hosting,
             writer=writer,
             fetch=self._fetch_service(),
             topics=topics,
             offsets=OffsetService(self._openings, self.table),
             producer_ids=ProducerIds(self.metadata),
             configs=ConfigService(
-                config,
-                self.metadata,
-                hosting,
-                self.table,
-                self._reconfigure,
-                cluster.others.ask_readable_ends,
+                config, self.metadata, self.hosting, self.table, cluster.others.ask_readable_ends
             ),
             deletions=DeletionService(loop, self._jobs, seams.clock, self.table, self._group_commit),
-            disk_usage=DiskUsage(loop, seams.executor, self._data_dir, self.table),
+            disk_usage=DiskUsage(loop, seams.executor, self.data_dir, self.table),
             coordinator=coordinator,
             memberships=MembershipService(coordinator),
             group_offsets=GroupOffsetService(coordinator),
@@ -190,12 +211,11 @@ class Broker:
             controller_client=cluster.controller_client,
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
-            relays=cluster.relays,
             refusals=Refusals(),
         )
 
     def _fetch_service(self) -> FetchService:
-        config, image = self._config, self.metadata.image
+        config, image = self._config.now, self.metadata.image
         return FetchService(
             self._loop,
             self._seams.executor,
@@ -209,7 +229,7 @@ class Broker:
         )
 
     def _connections(self) -> Connections:
-        config, descriptors = self._config, self._seams.files.descriptors
+        config, descriptors = self._config.now, self._seams.files.descriptors
         return Connections(
             self._loop,
             request_bytes_max=config.socket_request_max_bytes,
@@ -223,8 +243,7 @@ class Broker:
         )
 
     def _listeners(self) -> Listeners:
-        services, config = self.services, self._config
-        load_handlers()
+        services, config = self.services, self._config.now
         sessions = FetchSessions(config.max_incremental_fetch_session_cache_slots, self._seams.rng)
         hints = LeaderHints(self.metadata.image, self.table)
         self.fetches = KafkaFetches(self._loop, services.fetch, sessions, hints)
@@ -233,9 +252,9 @@ class Broker:
             self.table,
             services.writer,
             self.fetches,
-            services.relays.inbox,
+            self.cluster.relays.inbox,
         )
-        dispatcher = KafkaDispatcher(services, hot)
+        dispatcher = KafkaDispatcher(services, hot, self.in_thread)
         accept = partial(KafkaConnection, self._loop, self.connections, dispatcher)
         has_sockets = self._seams.has_sockets
         return Listeners(self._loop, config, self.connections, accept, has_sockets=has_sockets)
@@ -247,12 +266,12 @@ class Broker:
 
     async def start(self) -> None:
         """Recover what is on disk, then listen: a client that gets through finds everything there."""
-        data_dir, metadata, node = self._data_dir, self.metadata, self.services.node
+        data_dir, metadata, node = self.data_dir, self.metadata, self.services.node
         data_dir.open()
         await metadata.load()
         self.services.configs.refresh()
         identity = data_dir.identity(node.id, metadata.image.cluster_id)
-        topics = metadata.image.topics.values()
+        topics = metadata.image.stored_topics()
         strays = data_dir.quarantine_strays(
             {(t.name, i) for t in topics for i, state in enumerate(t.partitions) if node.id in state.replicas}
         )
@@ -261,33 +280,35 @@ class Broker:
                 "moved partitions that are no longer, or not to be kept here, to quarantine: %s",
                 ", ".join(strays),
             )
-        await self.listeners.bind(self._config.socket_listen_backlog_size)
+        await self.listeners.bind(self._config.now.socket_listen_backlog_size)
         node.endpoints = self.listeners.endpoints
-        await self.services.hosting.reconcile()
+        await self.hosting.reconcile()
         await self.cluster.membership.join(
             self._registration(identity.directory_id),
             # Files that went behind its back are no better than a crash: a replica that lacks something must not lead.
-            clean=data_dir.was_clean and self.services.hosting.is_whole,
-            lost_files=self.services.hosting.lost_files,
+            clean=data_dir.was_clean and self.hosting.is_whole,
+            lost_files=self.hosting.lost_files,
         )
         self._may_have_written = True
-        self.services.hosting.look_again()  # now replicas may have roles
-        await self.services.hosting.reconcile()
+        self.hosting.look_again()  # now replicas may have roles
+        await self.hosting.reconcile()
         self.loop_lag.start()
         self._tasks.start(self.cluster.run, name="cluster")
+        self._tasks.start(self._hosting_loop.run, name="hosting")
         self._tasks.start(self.upkeep.run, name="upkeep")
         self._tasks.start(self.disk.run, name="disk")
-        if self._config.log_cleaner_enable:
+        if self._config.now.log_cleaner_enable:
             self._tasks.start(self.cleaner.run, name="cleaner")
         self._tasks.start(self.services.coordinator.run, name="groups")
         self._tasks.start(self.services.group_offsets.run, name="group offsets")
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
-        self.services.hosting.empty_trash()
+        self.hosting.empty_trash()
         await self.listeners.serve()
+        self._warm_up.start()
 
     def _registration(self, identity: str) -> BrokerRegistration:
         node = self.services.node
-        between_brokers = find_endpoint(node.endpoints, self._config.inter_broker_listener_name)
+        between_brokers = find_endpoint(node.endpoints, self._config.now.inter_broker_listener_name)
         assert between_brokers is not None  # or the settings were refused
         return BrokerRegistration(
             node.id,
@@ -295,7 +316,7 @@ class Broker:
             between_brokers.host,
             between_brokers.port,
             node.rack,
-            machine=self._config.penstock_host_label,
+            machine=self._config.now.penstock_host_label,
             endpoints=node.endpoints,
             partitions_max=partitions_max(self._seams.files),
         )
@@ -311,17 +332,25 @@ class Broker:
             partition.log.close()
         with suppress(CoordinationError):
             await self.metadata.tree.close()  # or a registration whose answer was lost lives on
-        is_as_found = self._data_dir.was_clean and not self._may_have_written
-        self._data_dir.close(clean=is_as_found and self.services.hosting.is_whole)
+        is_as_found = self.data_dir.was_clean and not self._may_have_written
+        self.data_dir.close(clean=is_as_found and self.hosting.is_whole)
 
     def _task_ended(self, name: str, error: BaseException) -> None:
         """None of them ends by itself: a broker that follows the cluster no longer must not go on."""
-        logger.critical("the task %s failed, so the broker stops", name, exc_info=error)
-        self.broken_by = f"the task {name} failed: {error}"
+        self._break(f"the task {name} failed", error)
+
+    def _listener_failed(self, name: str, error: BaseException) -> None:
+        """What it did not hear of it goes on without: no better than a task that ended."""
+        self._break(f"{name} failed to hear of news", error)
+
+    def _break(self, what: str, error: BaseException) -> None:
+        logger.critical("%s, so the broker stops", what, exc_info=error)
+        self.broken_by = f"{what}: {error}"
         self.broken.set()
 
     async def _quiet(self) -> None:
         """Nobody is served, nothing runs by itself, no job works on the files."""
+        self._warm_up.stop()
         self.loop_lag.stop()
         self._tasks.cancel()
         self.services.coordinator.close()
@@ -335,31 +364,20 @@ class Broker:
     async def stop(self) -> None:
         """Leave so that the next start has nothing to recover, and so that others lead before this one is gone."""
         # One that is broken may not hear of anything any more: it must not be asked as a leader a moment longer.
-        if self._config.controlled_shutdown_enable and not self.broken.is_set():
+        if self._config.now.controlled_shutdown_enable and not self.broken.is_set():
             await self.cluster.hand_over()
         await self._quiet()
         logs = [partition.log for partition in self.table.partitions()]
         try:
-            await self.services.hosting.save_high_watermarks()
-            make_durable = partial(_make_durable, logs, self._seams.files, self._data_dir.path)
+            await self.hosting.save_high_watermarks()
+            settle = partial(make_durable, logs, self._seams.files, self.data_dir.path)
             # Of a log that could not be opened nobody knows how its last process left it.
-            complete = all_are_open(self.metadata.image, self.table, self._config.node_id)
-            clean = await self._loop.run_in_executor(self._seams.executor, make_durable) and complete
+            complete = all_are_open(self.metadata.image, self.table, self._config.now.node_id)
+            clean = await self.in_thread(settle) and complete
         except StorageError as error:
             logger.warning("the logs could not be settled, so the next start will recover them: %s", error)
             clean = False
-        self._data_dir.close(clean=clean)
-
-    def _reconfigure(self, config: BrokerConfig) -> None:
-        """Settings changed while running; topics learn of it through hosting."""
-        self._config = self.services.config = config
-        descriptors = self._seams.files.descriptors
-        self.connections.connections_max = min(config.max_connections, descriptors.connections_max)
-        self.connections.connections_per_ip_max = config.max_connections_per_ip
-        self.upkeep.config = self.cleaner.config = config
-        self.cluster.reconfigure(config)
-        self.services.coordinator.reconfigure(config)
-        self.services.hosting.reconfigure(config)
+        self.data_dir.close(clean=clean)
 
     # -- the disk --------------------------------------------------------------------------------------------
 
@@ -373,20 +391,9 @@ class Broker:
 
         Each failure is told once. A log that stays offline is no reason to doubt the others again and again.
         """
-        failed = self.services.hosting.failed_logs()
+        failed = self.hosting.failed_logs()
         if not failed <= self._told_failed and not await self.cluster.membership.begin_anew():
             return
         self._told_failed = failed
-        await self.services.hosting.reopen_failed(failed)
-        await self.services.hosting.reconcile()
-
-
-def _make_durable(logs: list[Log], files: Files, directory: Path) -> bool:
-    """Sync and checkpoint every log; False when one could not be, so that the next start looks for itself."""
-    jobs = []
-    for log in logs:
-        if not log.failed and not log.is_checkpointed:
-            jobs.append(log.sync_job(checkpoint=True))
-            jobs[-1].sync_data()
-    checkpoint_all(files, directory, jobs)
-    return not any(log.failed for log in logs)
+        await self.hosting.reopen_failed(failed)
+        await self.hosting.reconcile()

@@ -5,16 +5,14 @@ Everything here runs on one node as well, where there is nobody else: the same c
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.controller.controller import Controller, LogEnds
-from penstock.controller.retiring import RETIRE_TO
-from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore, PartitionKey
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
-from penstock.core.errors import ApiError, PenstockError, StorageError
+from penstock.coordination.nodes import BrokerRegistration
+from penstock.core.errors import ApiError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
 from penstock.replication.fetchers import Fetchers
@@ -27,10 +25,7 @@ from penstock.replication.throttle import LeaderThrottle
 from penstock.server.failure_detector import FailureDetector
 from penstock.server.membership import Connect, Membership
 from penstock.server.seams import Seams
-from penstock.services.configs import ConfigService
-from penstock.services.coordinator.group_kind import GroupCoordinator
 from penstock.services.fetching.follower import FollowerReads
-from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.roles import Roles
 from penstock.services.list_offsets import log_end_of
 from penstock.services.peers.broker_client import BrokerClient
@@ -44,8 +39,6 @@ logger = logging.getLogger(__name__)
 
 # How long a stopping broker waits for others to take over.
 _HAND_OVER_SECONDS = 10.0
-# How long it rests when it could not make true what the metadata says.
-_RETRY_SECONDS = 1.0
 
 
 class ClusterMember:
@@ -57,16 +50,17 @@ class ClusterMember:
         table: PartitionTable,
         group_commit: GroupCommit,
         jobs: Jobs,
-        config: BrokerConfig,
+        config: LiveConfig,
         connect: Connect | None,
+        role_changed: Callable[[Partition], None],
     ) -> None:
         self._metadata = metadata
         self._table = table
         self._loop = loop
         self._seams = seams
-        self.config = config
-        node, image = config.node_id, metadata.image
-        self._news = asyncio.Event()  # the metadata changed
+        self._node = node = config.now.node_id
+        self._data_path = Path(config.now.log_dirs[0])
+        image = metadata.image
         self._peers = Peers(node, image)
         self.others = BrokerClient(self._peers)
         self.controller_client = ControllerClient(self._peers, image)
@@ -75,10 +69,10 @@ class ClusterMember:
         )
         self.controller_client.controller = self.controller
         self.membership = Membership(metadata, self.controller, connect)
-        self._failure_detector = FailureDetector(node, metadata)
+        self.failure_detector = FailureDetector(node, metadata)
         ask = self.controller_client.alter_partition
         self.keeper = IsrKeeper(loop, node, image, table, config, ask, self._broker_epoch)
-        throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
+        throttle = LeaderThrottle(node, image, config, loop.time)
         self.follower_reads = FollowerReads(image, self.keeper, throttle, loop.time)
         follower = Follower(jobs, seams.clock, group_commit)
         self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
@@ -90,39 +84,23 @@ class ClusterMember:
             self.keeper,
             self._may_play,
             self._may_lead,
-            self._role_changed,
-            tells_at_once=bool(config.replica_selector_class),
+            role_changed,
+            tells_at_once=bool(config.now.replica_selector_class),
         )
         self.retiring = RetiringService(seams.clock, table)
         inbox = RelayInbox(seams.clock, table, image)
         self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox, self._broker_epoch)
-        self._hosting: Hosting | None = None
-        self._configs: ConfigService | None = None
-        self._coordinator: GroupCoordinator | None = None
-
-    def serve(self, hosting: Hosting, configs: ConfigService, coordinator: GroupCoordinator) -> None:
-        """Who is told what the metadata says."""
-        self._hosting, self._configs, self._coordinator = hosting, configs, coordinator
-        self._metadata.listener = self._image_changed
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(endless(self.membership.run), name="membership")
             tasks.create_task(endless(self.membership.stay), name="registration")
-            tasks.create_task(endless(self._failure_detector.run), name="failure_detector")
+            tasks.create_task(endless(self.failure_detector.run), name="failure_detector")
             tasks.create_task(endless(self.controller.run), name="controller")
             tasks.create_task(endless(self.keeper.run), name="in-sync replicas")
             tasks.create_task(endless(self.fetchers.run), name="fetchers")
-            tasks.create_task(endless(self._keep_true), name="hosting")
             tasks.create_task(endless(self.relays.run), name="relays")
-            tasks.create_task(endless(self._save_high_watermarks), name="high watermarks")
-
-    def reconfigure(self, config: BrokerConfig) -> None:
-        self.config = self.keeper.config = config
-        self.fetchers.reconfigure(config)
-        self.follower_reads.throttle.rate = config.leader_replication_throttled_rate
-        self.controller.reconfigure(config)
 
     async def hand_over(self) -> None:
         """Before a stop: others lead, where there are others."""
@@ -133,43 +111,7 @@ class ClusterMember:
         await self.fetchers.close()
         self._peers.close()
 
-    # -- what the metadata says ------------------------------------------------------------------------------
-
-    def _image_changed(self, delta: ImageDelta) -> None:
-        """Called from inside the metadata, whoever wrote: nothing may wait here."""
-        assert self._hosting is not None
-        assert self._configs is not None
-        assert self._coordinator is not None
-        image = self._metadata.image
-        changed = [topic.name for topic in (*delta.topics_gone, *delta.topics_resized)]
-        if changed:
-            self._coordinator.topics_changed(changed)
-        for topic in delta.topics_gone:
-            self.relays.topic_deleted(topic.id)
-        if delta.brokers:
-            self._hosting.look_again()
-            self._failure_detector.look_again()
-            self.controller.wake()
-        elif any(_needs_controller(topic.partitions, image.brokers) for topic in delta.topics):
-            self.controller.wake()
-        elif any(RETIRE_TO in topic.configs for topic in delta.topics):
-            self.controller.retirer.wake()
-        if delta.broker_configs:
-            self.controller.wake()  # a broker may have to be drained
-            self._loop.call_soon(self._configs.refresh)
-        self._news.set()
-
-    async def _keep_true(self) -> None:
-        assert self._hosting is not None
-        while True:
-            await self._news.wait()
-            self._news.clear()
-            try:
-                await self._hosting.reconcile()
-            except PenstockError:
-                logger.exception("this broker could not follow a change of the metadata")
-                await asyncio.sleep(_RETRY_SECONDS)
-                self._news.set()
+    # -- what its parts ask of each other -------------------------------------------------------------------
 
     def _may_play(self) -> bool:
         return self.membership.is_registered
@@ -177,26 +119,20 @@ class ClusterMember:
     def _may_lead(self) -> bool:
         return self.membership.is_settled
 
-    def _role_changed(self, partition: Partition) -> None:
-        if self._coordinator is not None:
-            self._coordinator.role_changed(partition)
-        self.relays.role_changed(partition)
-
     def _broker_epoch(self) -> int:
         return self.membership.epoch
 
     def _leads_nothing_others_could(self) -> bool:
-        node = self.config.node_id
         return not any(
-            state.leader == node and len(state.isr) > 1
-            for topic in self._metadata.image.topics.values()
+            state.leader == self._node and len(state.isr) > 1
+            for topic in self._metadata.image.stored_topics()
             for state in topic.partitions
         )
 
     async def _log_ends(self, broker: BrokerRegistration, wanted: Sequence[PartitionKey]) -> LogEnds:
         topics = self._metadata.image.topics_by_id
         named = [(topics[topic_id].name, topic_id, index) for topic_id, index in wanted if topic_id in topics]
-        if broker.id != self.config.node_id:
+        if broker.id != self._node:
             return await self.others.ask_log_ends(broker.id, named)
         told = {}
         for name, topic_id, index in named:
@@ -209,7 +145,7 @@ class ClusterMember:
     async def _ask_retiring(
         self, leader: int, topic: str, epochs: Mapping[int, int], question: int
     ) -> Mapping[int, tuple[int, int]]:
-        if leader != self.config.node_id:
+        if leader != self._node:
             return await self.others.ask_retiring(leader, topic, epochs, question)
         told = {}
         for index, epoch in epochs.items():
@@ -222,26 +158,9 @@ class ClusterMember:
         return told
 
     async def _disk_space(self, broker: BrokerRegistration) -> tuple[int, int]:
-        if broker.id != self.config.node_id:
+        if broker.id != self._node:
             return await self.others.ask_disk(broker.id)
-        files, path = self._seams.files, Path(self.config.log_dirs[0])
+        files, path = self._seams.files, self._data_path
         return await self._loop.run_in_executor(
             self._seams.executor, lambda: (files.total_bytes(path), files.free_bytes(path))
         )
-
-    async def _save_high_watermarks(self) -> None:
-        assert self._hosting is not None
-        while True:
-            await asyncio.sleep(self.config.replica_high_watermark_checkpoint_interval_ms / 1000)
-            try:
-                await self._hosting.save_high_watermarks()
-            except StorageError as error:
-                logger.warning("the high watermarks could not be written down: %s", error)
-
-
-def _needs_controller(states: Sequence[PartitionState], live: Collection[int]) -> bool:
-    """Whether a new or changed topic has something to decide: somebody in sync is not there."""
-    return any(
-        state.leader not in live or state.eligible or any(one not in live for one in state.isr)
-        for state in dict.fromkeys(states)
-    )

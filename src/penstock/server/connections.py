@@ -6,6 +6,7 @@ import select
 from collections import Counter, deque
 from collections.abc import Coroutine
 
+from penstock.config.broker import BrokerConfig
 from penstock.core.descriptors import Descriptors
 from penstock.core.limits import OWED_TOO_MUCH_SECONDS_MAX
 from penstock.core.stats import RequestStats
@@ -60,6 +61,11 @@ class Connections:
         self._queue: deque[Stream] = deque()
         self._tasks: dict[asyncio.Task[None], None] = {}  # for its order: the simulation repeats exactly
         self._sweeper: asyncio.TimerHandle | None = None
+
+    def settings_changed(self, config: BrokerConfig) -> None:
+        """For those that come; nobody is turned out."""
+        self.connections_max = min(config.max_connections, self.descriptors.connections_max)
+        self.connections_per_ip_max = config.max_connections_per_ip
 
     @property
     def count(self) -> int:

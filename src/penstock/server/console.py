@@ -30,8 +30,7 @@ class Console:
         return HTTPStatus.OK, CONTENT_TYPE, await self._pages.next()
 
     async def _rendered(self) -> bytes:
-        services = self._broker.services
-        head = await services.loop.run_in_executor(services.executor, self._head)
+        head = await self._broker.in_thread(self._head)
         return head + await render(self._broker.table.partitions())
 
     def _head(self) -> bytes:
@@ -49,7 +48,7 @@ class Console:
             "status": "offline partitions" if offline else "disk full" if self._broker.disk.is_full else "ok",
             "version": __version__,
             "node": self._broker.services.node.id,
-            "topics": len(self._broker.table.by_name),
+            "topics": len(self._broker.table.all_topics()),
             "offline": offline[:20],
             "archive_alarms": self._broker.upkeep.archive.alarms()[:20],
         }

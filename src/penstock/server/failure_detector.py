@@ -8,6 +8,7 @@ What does not answer, sleeps or cannot be reached is left to its session.
 import asyncio
 import logging
 
+from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.coordination.tree import CoordinationError
@@ -40,9 +41,9 @@ class FailureDetector:
         # By id and epoch: who comes back is another one.
         self._watched: dict[tuple[int, int], asyncio.Task[None]] = {}
 
-    def look_again(self) -> None:
-        """The brokers changed, or the controller."""
-        self._news.set()
+    def image_changed(self, delta: ImageDelta) -> None:
+        if delta.brokers:
+            self._news.set()
 
     async def run(self) -> None:
         """Until cancelled."""

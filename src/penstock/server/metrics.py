@@ -95,7 +95,7 @@ class BrokerCollector:
             "Committed offsets of partitions led here that the archive has not taken yet, where one is required.",
             labels=["topic", "partition"],
         )
-        for topic in self._broker.table.topics():
+        for topic in self._broker.table.stored_topics():
             if topic.config.archive_required:
                 # What a leader believes; of the others' logs nothing can be told from here.
                 for partition in list(topic.led.values()):

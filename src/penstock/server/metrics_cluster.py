@@ -116,7 +116,7 @@ class ClusterCollector:
         offline = 0
         if is_active:
             live = frozenset(image.brokers)
-            topics = list(image.topics.values())
+            topics = image.stored_topics()
             offline = sum(state.leader not in live for topic in topics for state in topic.partitions)
         yield GaugeMetricFamily(
             "penstock_active_controller", "1 on the broker that is controller.", value=is_active

@@ -4,10 +4,11 @@ A change is decided against what is stored, checked as a whole, written, and onl
 stored layers are applied before the first topic is opened.
 """
 
+import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -15,11 +16,12 @@ from penstock.config.alter import Alteration, altered
 from penstock.config.broker import BrokerConfig, check_dynamic
 from penstock.config.broker_settings import BROKER_SETTINGS
 from penstock.config.describe import Described
+from penstock.config.live import LiveConfig
 from penstock.config.settings import INT_MAX, ConfigError
 from penstock.config.topic import TopicConfig
 from penstock.config.topic_settings import TOPIC_SETTINGS
 from penstock.controller.retiring import to_freeze
-from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import ClusterImage, ImageDelta
 from penstock.coordination.metadata import MetadataStore
 from penstock.coordination.tree import ConflictError
 from penstock.core.archive_progress import ArchiveProgress
@@ -73,22 +75,23 @@ class WantedChange:
 class ConfigService:
     def __init__(
         self,
-        config: BrokerConfig,
+        config: LiveConfig,
         metadata: MetadataStore,
         hosting: Hosting,
         table: PartitionTable,
-        apply: Callable[[BrokerConfig], None],
         ask_leader: AskLeader,
     ) -> None:
-        """`apply` is given the broker's settings each time they change."""
-        self._config = config
+        self._live = config
         self._metadata = metadata
         self._hosting = hosting
         self._table = table
-        self._apply = apply
         self._ask_leader = ask_leader
         self._told: set[str] = set()
         self._tell_without_effect()
+
+    @property
+    def _config(self) -> BrokerConfig:
+        return self._live.now
 
     def _tell_without_effect(self) -> None:
         """Nobody shall believe in a setting that does nothing."""
@@ -96,6 +99,11 @@ class ConfigService:
             if text not in self._told:
                 self._told.add(text)
                 logger.warning("%s has no effect: nothing here asks for that setting", text)
+
+    def image_changed(self, delta: ImageDelta) -> None:
+        if delta.broker_configs:
+            # Not in here: whoever hears of new settings shall find that all have heard of the image.
+            asyncio.get_running_loop().call_soon(self.refresh)
 
     def refresh(self) -> None:
         """Put in force what the metadata says of this broker."""
@@ -106,9 +114,8 @@ class ConfigService:
             dynamic=_usable(image.broker_configs.get(self._config.node_id, {}), per_broker=True),
         )
         if (config.dynamic_default, config.dynamic) != (self._config.dynamic_default, self._config.dynamic):
-            self._config = config
+            self._live.put(config)
             self._tell_without_effect()
-            self._apply(config)
 
     # -- describe --------------------------------------------------------------------------------------------
 
@@ -269,7 +276,7 @@ class ConfigService:
         )
         # What topics inherit must not contradict what they say themselves: they would not open after a restart.
         try:
-            topics = self._metadata.image.topics.values()
+            topics = self._metadata.image.all_topics()
             for overrides in dict.fromkeys(tuple(t.configs.items()) for t in topics):
                 TopicConfig.resolve(dict(overrides), changed)
         except ConfigError as error:

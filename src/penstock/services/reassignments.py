@@ -138,7 +138,7 @@ class Reassignments:
             )
         if broker in image.brokers:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"Broker {broker} is running: stop it first")
-        for topic in image.topics.values():
+        for topic in image.stored_topics():
             for number, state in enumerate(topic.partitions):
                 if broker in (*state.isr, *state.eligible, *state.suspects):
                     raise ApiError(

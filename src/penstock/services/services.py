@@ -1,13 +1,10 @@
 """What the front ends may ask of the broker: a plain bundle, put together by `server`."""
 
-import asyncio
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.controller.controller import Controller
 from penstock.coordination.image import ClusterImage
-from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.core.endpoints import Endpoint
 from penstock.replication.table import PartitionTable
@@ -18,18 +15,15 @@ from penstock.services.coordinator.group_offsets import GroupOffsetService
 from penstock.services.coordinator.memberships import MembershipService
 from penstock.services.delete_records import DeletionService
 from penstock.services.fetching.service import FetchService
-from penstock.services.hosting.hosting import Hosting
 from penstock.services.list_offsets import OffsetService
 from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
-from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics.service import TopicService
 from penstock.services.writer import Writer
-from penstock.storage.data_dir import DataDir
 
 
 @dataclass(slots=True)
@@ -46,14 +40,10 @@ class Node:
 @dataclass(slots=True)
 class Services:
     node: Node
-    config: BrokerConfig
+    config: LiveConfig
     clock: Clock
-    loop: asyncio.AbstractEventLoop
-    executor: Executor | None  # for work that blocks; None: the loop's own
-    data_dir: DataDir
-    metadata: MetadataStore
+    image: ClusterImage
     table: PartitionTable
-    hosting: Hosting
     writer: Writer
     fetch: FetchService
     topics: TopicService
@@ -70,9 +60,4 @@ class Services:
     controller_client: ControllerClient
     reassignments: Reassignments
     retiring: RetiringService
-    relays: Relays
     refusals: Refusals
-
-    @property
-    def image(self) -> ClusterImage:
-        return self.metadata.image

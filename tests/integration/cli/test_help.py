@@ -62,18 +62,38 @@ def test_each_command_explains_itself_with_examples(
     assert "--bootstrap" in done.out
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["topic", "create", "--help"]])
-def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+TELL_LOADED = """
+import atexit, sys
+from penstock.cli.main import main
+
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+main()
+"""
+
+
+def loaded_by(*arguments: str) -> set[str]:
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "penstock.cli.main", *arguments],
+        [sys.executable, "-c", TELL_LOADED, *arguments],
         env=environment(),
         capture_output=True,
         text=True,
         check=True,
     )
-    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["topic", "create", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    loaded = loaded_by(*arguments)
     assert "penstock.cli.topic" in loaded
     assert not loaded & HEAVY
+
+
+def test_a_command_loads_no_other_and_no_validation_library() -> None:
+    """Every start of a broker would pay for it."""
+    loaded = loaded_by("up", "--help")
+    assert "penstock.cli.running.up" in loaded
+    assert not loaded & {"penstock.cli.topic", "penstock.cli.running.cluster", "penstock.client", "pydantic"}
 
 
 @pytest.mark.parametrize(

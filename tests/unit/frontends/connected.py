@@ -51,9 +51,9 @@ class Connected:
 
     def __init__(self, asked: Asked) -> None:
         services = asked.services
-        loop, inbox = asyncio.get_running_loop(), services.relays.inbox
+        loop, inbox = asyncio.get_running_loop(), asked.broker.cluster.relays.inbox
         hot = HotPath(loop, services.table, services.writer, asked.broker.fetches, inbox)
-        self.dispatcher = KafkaDispatcher(services, hot)
+        self.dispatcher = KafkaDispatcher(services, hot, asked.broker.in_thread)
         self.session = Session(asked.listener, self.peer)
         self.is_aborted = False
         self.runs = 0  # requests that had to be taken off the loop's turn

@@ -94,8 +94,8 @@ class Asked:
 
     async def create(self, name: str, configs: Mapping[str, str] | None = None, partitions: int = 1) -> None:
         state = PartitionState(replicas=(1,), isr=(1,), leader=1)
-        await self.services.metadata.create_topics([NewTopic(name, [state] * partitions, configs or {})])
-        await self.services.hosting.reconcile()
+        await self.broker.metadata.create_topics([NewTopic(name, [state] * partitions, configs or {})])
+        await self.broker.hosting.reconcile()
 
     def fetch(self, request: FetchRequest, version: int, answered: "Answered") -> Callable[[], None]:
         """What Fetch does between its decoding and its encoding; what is returned gives it up."""

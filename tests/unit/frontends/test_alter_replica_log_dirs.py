@@ -62,7 +62,7 @@ async def test_there_is_no_other_directory(path: str) -> None:
 async def test_what_is_not_here_is_told_apart_from_what_is_nowhere() -> None:
     async with Machine().broker() as asked:
         elsewhere = PartitionState(replicas=(2,), isr=(2,), leader=2)
-        await asked.services.metadata.create_topics([NewTopic("elsewhere", [elsewhere], {})])
+        await asked.broker.metadata.create_topics([NewTopic("elsewhere", [elsewhere], {})])
         await asked.create("orders")
         wanted = {"orders": [0, 1, -1], "elsewhere": [0, 1], "unknown": [0], "a/b": [0]}
         assert await altered(asked, 2, (asked.services.disk_usage.path, wanted)) == {

@@ -34,7 +34,7 @@ class Hot:
 class Scene:
     def __init__(self, asked: Asked) -> None:
         self.hot = Hot()
-        self._dispatcher = KafkaDispatcher(asked.services, self.hot)  # type: ignore[arg-type]
+        self._dispatcher = KafkaDispatcher(asked.services, self.hot, asked.broker.in_thread)  # type: ignore[arg-type]
         self._tasks: list[asyncio.Task[object]] = []
 
     async def fetch(self, name: str, address: str, client_id: str) -> None:

@@ -269,7 +269,7 @@ async def test_settings_survive_a_kill() -> None:
         await change(asked, TOPIC, "t", ("retention.ms", SET, "5"))
         await change(asked, BROKER, "1", ("message.max.bytes", SET, "2000"), ("nope", SET, "1"))
     async with machine.broker() as asked:
-        assert asked.services.config.message_max_bytes == 2000
+        assert asked.services.config.now.message_max_bytes == 2000
         assert await value(asked, TOPIC, "t", "retention.ms") == ("5", 1)
         assert asked.services.table.by_name[b"t"].config.max_message_bytes == 2000
 
@@ -277,11 +277,9 @@ async def test_settings_survive_a_kill() -> None:
 async def test_a_stored_setting_that_no_longer_fits_does_not_stop_the_start() -> None:
     machine = Machine()
     async with machine.broker() as asked:
-        await asked.services.metadata.set_broker_configs(
-            1, {"message.max.bytes": "x", "max.connections": "9"}
-        )
+        await asked.broker.metadata.set_broker_configs(1, {"message.max.bytes": "x", "max.connections": "9"})
     async with machine.broker() as asked:
-        assert asked.services.config.max_connections == 9
+        assert asked.services.config.now.max_connections == 9
 
 
 async def test_a_default_that_contradicts_a_topic_is_refused() -> None:

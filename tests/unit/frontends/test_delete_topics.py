@@ -34,7 +34,7 @@ async def test_a_topic_is_gone_when_the_answer_comes(version: int) -> None:
         (result,) = await delete(asked, "t", version=version)
         assert (result.name, result.error_code, result.error_message) == ("t", 0, None)
         assert asked.services.image.topics == {}
-        assert asked.services.table.topics() == []
+        assert asked.services.table.all_topics() == []
         (result,) = await delete(asked, "t", version=version)
         message = "This server does not host this topic-partition." if version >= 5 else None
         assert (result.error_code, result.error_message) == (3, message)

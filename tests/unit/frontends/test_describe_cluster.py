@@ -22,7 +22,7 @@ async def test_a_broker_that_is_gone_is_told_of_as_fenced(fenced: bool) -> None:
             BrokerRegistration(7, "identity", "elsewhere", 9092, incarnation="first"), clean=True
         )
         await session.close()
-        metadata = asked.services.metadata
+        metadata = asked.broker.metadata
         assert await metadata.until(lambda: 7 in metadata.image.lives and 7 not in metadata.image.brokers, 60)
         request = DescribeClusterRequest(include_fenced_brokers=fenced)
         answer = await asked.ask(ApiKey.DESCRIBE_CLUSTER, request, 2)

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.frontends.group_requests import active, commit, fetch, machine, prepared
 from tests.unit.frontends.in_memory import Asked
 
+from penstock.coordination.image import ImageDelta, Topic
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.error_codes import ErrorCode
 from penstock.groups.partitioning import partition_of
@@ -16,6 +17,7 @@ from penstock.server import broker
 from penstock.services.coordinator import runtime
 from penstock.services.coordinator.shard import Status
 
+PAYMENTS = Topic("payments", b"p" * 16, (), {}, 0)
 PLANTED, OTHER = "g", "h"  # of different shards
 
 
@@ -119,7 +121,7 @@ async def test_what_fails_by_the_clock_or_with_a_topic_is_read_anew(
         with monkeypatch.context() as planted:
             plant(planted, place)
             await asked.services.group_offsets.expire()
-            asked.services.coordinator.topics_changed(["payments"])
+            asked.services.coordinator.image_changed(ImageDelta(topics_gone=(PAYMENTS,)))
             assert shard_status(asked, PLANTED) is Status.OFFLINE
         await active(asked)
         assert (await fetch(asked))[0][1] == 5

@@ -50,7 +50,8 @@ async def test_a_topic_is_made_again_in_one_change() -> None:
         await other.load()
         await other.delete_topic("orders")
         await other.create_topics([NewTopic("orders", [STATE, STATE])])
-        asked.services.metadata.listener(asked.services.image.replace(await tree.snapshot()))
+        asked.broker.metadata.attach(tree)
+        await asked.broker.metadata.load()
         assert await fetch(asked) == NOTHING
 
 
@@ -59,7 +60,7 @@ async def test_a_topic_is_made_again_while_the_broker_is_away() -> None:
     async with computer.broker() as asked:
         await prepared(asked)
         assert await commit(asked, offset=5) == 0
-        asked.services.metadata.listener = lambda _: None  # it hears no more
+        asked.tree.disconnect()
     other = MetadataStore(await computer.store.connect(), random.Random(2))
     await other.load()
     await other.delete_topic("orders")

@@ -89,7 +89,7 @@ async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
             return bytes(len(response.groups))
 
     async with Machine().broker() as asked:
-        dispatcher = KafkaDispatcher(asked.services, SimpleNamespace(write_held=None))  # type: ignore[arg-type]
+        dispatcher = KafkaDispatcher(asked.services, SimpleNamespace(write_held=None), asked.broker.in_thread)  # type: ignore[arg-type]
         api = Api(ApiKey.DESCRIBE_GROUPS, 0, 0, Codec(), None)  # type: ignore[arg-type]
         groups = [describe_groups.DescribedGroup() for _ in range(number)]
         wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))

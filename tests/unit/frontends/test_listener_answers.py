@@ -64,14 +64,14 @@ WHERE = {
 async def settle(asked: Asked, *leaders: int) -> None:
     """Three more brokers, and topics that they lead."""
     for registration in (OTHER, OLDER, HALF):
-        await asked.services.metadata.register_broker(registration)
+        await asked.broker.metadata.register_broker(registration)
     topics = [(f"of-{leader}", leader) for leader in (1, 2, 3, 4)] + [
         (OFFSETS_TOPIC, leaders[0] if leaders else 2)
     ]
-    await asked.services.metadata.create_topics(
+    await asked.broker.metadata.create_topics(
         [NewTopic(name, [PartitionState((leader,), (leader,), leader)], {}) for name, leader in topics]
     )
-    await asked.services.hosting.reconcile()
+    await asked.broker.hosting.reconcile()
 
 
 def nodes(brokers: list[Any], name: str = "node_id") -> list[tuple[int, str, int]]:
@@ -164,8 +164,8 @@ async def test_leader_hints(number: int, listener: str, api_key: ApiKey) -> None
         states = {
             (f"of-{leader}", 0): PartitionState((1, leader), (1, leader), leader, 1) for leader in (2, 4)
         }
-        await asked.services.metadata.update_partitions(states)
-        await asked.services.hosting.reconcile()
+        await asked.broker.metadata.update_partitions(states)
+        await asked.broker.hosting.reconcile()
         batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"v")]))
         ids = [asked.services.image.topics[f"of-{leader}"].id for leader in (2, 4)]
         request: Any

@@ -171,7 +171,7 @@ async def test_authorized_operations_are_told_when_asked_for() -> None:
 
 async def test_the_next_answer_shows_every_change() -> None:
     async with Machine().broker() as asked:
-        store = asked.services.metadata
+        store = asked.broker.metadata
         await asked.create("t")
         assert len((await metadata(asked, "t")).topics[0].partitions) == 1
         await store.create_partitions("t", [PartitionState((1, 2), (1, 2), 2)])
@@ -295,7 +295,7 @@ async def test_a_hidden_partition_is_shown_only_to_who_has_produced_over_the_con
         states = asked.services.image.topics["t"].partitions
         gone = RetirementState(offset=0, into=0, written_ms=0, epoch=states[2].leader_epoch, hidden=True)
         hidden = replace(states[2], retirement=gone)
-        await asked.services.metadata.update_partitions({("t", 2): hidden})
+        await asked.broker.metadata.update_partitions({("t", 2): hidden})
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
         shown = []
         for produces in (False, True, False):

@@ -12,6 +12,7 @@ from tests.unit.replication.test_retirement import NoSyncer, write
 from tests.unit.storage.logs import opened
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
@@ -57,7 +58,7 @@ class Cluster:
             partition.lead(5, Leading(1, state, 1, epoch_start=0, now=loop.time()))
             write(partition, 3)
         image: Any = SimpleNamespace(brokers=self.brokers)
-        self.keeper = IsrKeeper(loop, 1, image, table, CONFIG, self._ask, lambda: 101)
+        self.keeper = IsrKeeper(loop, 1, image, table, LiveConfig(CONFIG), self._ask, lambda: 101)
 
     def follow(self, replica: int, end: int, index: int = 0, *, epoch: int | None = None) -> None:
         """As a follower's fetch does it."""

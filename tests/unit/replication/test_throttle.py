@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.settings import LONG_MAX
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.nodes import PartitionState
 from penstock.replication.throttle import FOLLOWER_REPLICAS, LEADER_REPLICAS, LeaderThrottle, Throttle
 
+RATE = "leader.replication.throttled.rate"
 TOPIC_ID = b"t" * 16
 PARTITION: Any = SimpleNamespace(topic_id=TOPIC_ID, index=0)
 # 1 leads; 2 is in sync, 3 is not, 4 is being added.
@@ -42,7 +45,8 @@ def test_a_follower_throttles_itself(node: int, named: str, concerned: bool) -> 
 
 def test_what_is_sent_is_paid_for_by_waiting() -> None:
     now = 100.0
-    throttle = LeaderThrottle(1, image(), 1000, lambda: now)
+    config = LiveConfig(BrokerConfig.resolve({RATE: "1000"}))
+    throttle = LeaderThrottle(1, image(), config, lambda: now)
 
     def allowed(replica: int) -> int:
         return throttle.allowance(PARTITION, replica, 5000)
@@ -56,5 +60,5 @@ def test_what_is_sent_is_paid_for_by_waiting() -> None:
     assert allowed(4) == 0
     now += 0.2
     assert allowed(4) == 1000
-    throttle.rate = LONG_MAX
+    config.put(BrokerConfig.resolve({RATE: str(LONG_MAX)}))
     assert allowed(4) == 5000

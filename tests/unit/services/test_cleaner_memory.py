@@ -21,6 +21,6 @@ def test_the_map_of_a_small_log_is_small(monkeypatch: pytest.MonkeyPatch) -> Non
     async def story(bench: Bench) -> None:
         await bench.write(bench.topic("small"), 60)
         assert await bench.cleaner.clean_next()
-        assert 0 < max(sizes) < 1_000_000 < bench.cleaner.config.log_cleaner_dedupe_buffer_size
+        assert 0 < max(sizes) < 1_000_000 < bench.config.log_cleaner_dedupe_buffer_size
 
     run(story)

@@ -126,7 +126,7 @@ async def coordinating(machine: Machine) -> AsyncIterator[tuple[Asked, "Coordina
             services.table,
             services.writer,
             services.topics,
-            services.metadata.image,
+            services.image,
             caught_up,
             services.config,
         )
@@ -247,9 +247,8 @@ async def test_who_waits_is_turned_away_when_it_goes_offline() -> None:
 
 async def test_it_hears_of_topics_that_are_made_grow_and_go() -> None:
     async with coordinating(Machine()) as (asked, runtime):
-        shard, metadata = runtime.shard_of("a"), asked.services.metadata
-        # As the broker tells its groups.
-        asked.broker.cluster._coordinator = runtime  # type: ignore[assignment]
+        shard, metadata = runtime.shard_of("a"), asked.broker.metadata
+        asked.broker.image_news.register(runtime.image_changed)
         await asked.create("t")
         topic = metadata.image.topics["t"]
         await metadata.create_partitions("t", topic.partitions)

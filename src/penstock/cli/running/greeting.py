@@ -17,7 +17,6 @@ from penstock.diagnosis.data_dir import is_clean, on_disk
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
-    from penstock.services.services import Services
 
 # What to type on this machine when the broker listens on every address.
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -47,7 +46,6 @@ class Greeting:
                 print(f"{facts['state']}; ready after {facts['start_ms']} ms", flush=True)
 
     def _facts(self, broker: "Broker") -> dict[str, Any]:
-        services = broker.services
         partitions = sum(1 for _ in broker.table.partitions())
         host, port = broker.listeners.all[0].address
         return {
@@ -60,26 +58,26 @@ class Greeting:
                 for listener in broker.listeners.all
             },
             "console_port": broker.console_port if broker.console_port >= 0 else None,
-            "node_id": services.node.id,
+            "node_id": broker.services.node.id,
             "version": __version__,
             "data_dir": str(self._data_dir),
-            "topics": sum(1 for _ in broker.table.topics()),
+            "topics": len(broker.table.all_topics()),
             "partitions": partitions,
-            "clean": self._first_start or services.data_dir.was_clean,
-            "recovered_bytes": services.hosting.recovered_bytes,
-            "shortened": services.hosting.shortened,
-            "state": self._state(partitions, services),
+            "clean": self._first_start or broker.data_dir.was_clean,
+            "recovered_bytes": broker.hosting.recovered_bytes,
+            "shortened": broker.hosting.shortened,
+            "state": self._state(partitions, broker),
             "start_ms": round((time.monotonic() - self._started) * 1000),
         }
 
-    def _state(self, partitions: int, services: "Services") -> str:
+    def _state(self, partitions: int, broker: "Broker") -> str:
         if self._first_start:
             return "a new data dir"
         found = count_text(partitions, "partition")
-        hosting = services.hosting
+        hosting = broker.hosting
         if hosting.shortened:
             return f"{found}, {hosting.shortened} of them LOST RECORDS THAT WERE DURABLE: see the log"
-        if services.data_dir.was_clean:
+        if broker.data_dir.was_clean:
             return f"{found}, nothing to recover"
         return f"{found}, recovered after an unclean stop ({size_text(hosting.recovered_bytes)} checked)"
 

@@ -3,7 +3,6 @@
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from struct import Struct as Layout
 from typing import Any
 
@@ -24,8 +23,9 @@ from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.kept_requests import KeptRequests
 from penstock.frontends.kafka.places import Place, Places
-from penstock.frontends.kafka.portions import check_size, in_portions
-from penstock.frontends.kafka.registry import REGISTRY, Api, Call, advertised
+from penstock.frontends.kafka.portions import InThread, check_size, in_portions
+from penstock.frontends.kafka.registry import REGISTRY, Api, Call
+from penstock.frontends.kafka.served import SERVED
 from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
@@ -54,18 +54,18 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaDispatcher:
-    def __init__(self, services: Services, hot: HotPath) -> None:
+    def __init__(self, services: Services, hot: HotPath, in_thread: InThread) -> None:
         self._services = services
         self._hot = hot
         self._commits = CommitPath(services)
-        self._commits_max = REGISTRY[ApiKey.OFFSET_COMMIT].max_version
+        _, _, self._commits_max, _ = SERVED[ApiKey.OFFSET_COMMIT]
         # Work in a thread still takes turns with the loop at the interpreter: one such thread is enough.
         self._large = Places(1)
         self._large_of_brokers = Places(1)  # they must not wait for clients
         self._kept = KeptRequests()
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
-        self._in_thread = partial(services.loop.run_in_executor, services.executor)
+        self._in_thread = in_thread
         self.write_held = hot.write_held
 
     def dispatch(self, connection: Any, frame: memoryview) -> Any:
@@ -121,7 +121,7 @@ class KafkaDispatcher:
         version: int,
         correlation_id: int,
     ) -> list[object] | None:
-        api = REGISTRY.get(api_key)
+        api = REGISTRY.find(api_key)
         if api is None or api.handler is None:
             raise self._not_served(connection, frame, position, api_key, version)
         if not api.min_version <= version <= api.max_version:
@@ -167,7 +167,7 @@ class KafkaDispatcher:
         self, connection: Any, frame: memoryview, position: int, api_key: int, version: int
     ) -> ProtocolError:
         """Clients do not ask for what ApiVersions did not name: an old one, or one that does not look."""
-        api = REGISTRY.get(api_key)
+        api = REGISTRY.find(api_key)
         name = ApiKey(api_key).name if api_key in _API_KEYS else f"API key {api_key}"
         why = f"versions {api.min_version} to {api.max_version} are served" if api else "it is not served"
         self._services.refusals.tell(_client_id(frame, position), connection.peer, name, why)
@@ -338,4 +338,4 @@ def _behind_tags(frame: bytes | memoryview, position: int) -> int:
         raise DecodeError("the frame ends inside its header") from None
 
 
-__all__ = ["Asker", "KafkaDispatcher", "advertised"]
+__all__ = ["Asker", "KafkaDispatcher"]

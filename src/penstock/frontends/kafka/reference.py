@@ -2,8 +2,8 @@
 
 import sys
 
-from penstock.frontends.kafka.apis import load_handlers
-from penstock.frontends.kafka.registry import REGISTRY, Api, sorted_apis
+from penstock.frontends.kafka.apis import all_apis
+from penstock.frontends.kafka.registry import Api
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.api_keys import ApiKey
 
@@ -20,8 +20,7 @@ listed only to be refused in words that clients understand.
 
 
 def protocol_page() -> str:
-    load_handlers()
-    return _HEAD + "".join(_row(api) for api in sorted_apis(REGISTRY))
+    return _HEAD + "".join(_row(api) for api in all_apis())
 
 
 def _row(api: Api) -> str:

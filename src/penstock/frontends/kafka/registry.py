@@ -1,4 +1,6 @@
-"""The table of APIs this broker serves. A handler registers itself; ApiVersions answers from this table.
+"""The table of APIs this broker serves. A handler registers itself when it is loaded, which is when it is first asked
+for: a broker serves before it has read all of them. ApiVersions answers from `served.py`, which `make codegen` makes
+from what handlers say when they register.
 
 A handler is a function `(services, request, call) -> response`, or a coroutine function where it has to wait, or
 returns a `PendingReply` where waiting must cost no task nor hold up the client's next requests (groups). Produce
@@ -7,10 +9,12 @@ and Fetch are not here: they have flattened codecs and answer from inside the co
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from penstock.core.session import Session
 from penstock.frontends.kafka.pace import Pace
+from penstock.frontends.kafka.served import SERVED
 from penstock.services.services import Services
 from penstock.wire.kafka.messages import MessageModule, request_module
 
@@ -45,7 +49,28 @@ class Api:
     snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
 
 
-REGISTRY: dict[int, Api] = {}
+class Registry(dict[int, Api]):
+    """Those that are loaded; asking for another one loads it."""
+
+    def __missing__(self, key: int) -> Api:
+        if key not in SERVED:
+            raise KeyError(key)
+        load(key)
+        return self[key]
+
+    def find(self, key: int) -> Api | None:
+        return self[key] if key in SERVED else None
+
+
+REGISTRY = Registry()
+
+
+def load(key: int) -> None:
+    module, lowest, highest, _ = SERVED[key]
+    if module:
+        import_module(f"penstock.frontends.kafka.handlers.{module}")
+    else:
+        REGISTRY[key] = Api(key, lowest, highest, request_module(key), None)
 
 
 def api(
@@ -69,15 +94,11 @@ def api(
     return register
 
 
-def advertised(registry: dict[int, Api]) -> list[tuple[int, int, int]]:
+def advertised() -> list[tuple[int, int, int]]:
     """(key, lowest, highest version) as ApiVersions tells them."""
     # Produce is advertised from 0, as Kafka 4 does: older librdkafka versions otherwise drop compression.
     return [
-        (one.key, 0 if one.key == 0 else one.min_version, one.max_version)
-        for one in sorted_apis(registry)
-        if not one.internal
+        (key, 0 if key == 0 else lowest, highest)
+        for key, (_, lowest, highest, internal) in SERVED.items()
+        if not internal
     ]
-
-
-def sorted_apis(registry: dict[int, Api]) -> list[Api]:
-    return [registry[key] for key in sorted(registry)]

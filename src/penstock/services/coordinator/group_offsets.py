@@ -96,7 +96,7 @@ class GroupOffsetService:
         shard.answer(later, codes)
 
     def _takes_metadata(self, metadata: str) -> bool:
-        return len(metadata) <= self._runtime.config.offset_metadata_max_bytes and _is_storable(metadata)
+        return len(metadata) <= self._runtime.config.now.offset_metadata_max_bytes and _is_storable(metadata)
 
     def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: PendingReply) -> None:
         """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""
@@ -134,13 +134,13 @@ class GroupOffsetService:
     async def run(self) -> None:
         """Until cancelled: offsets are given up when their time has come."""
         while True:
-            await asyncio.sleep(self._runtime.config.offsets_retention_check_interval_ms / 1000)
+            await asyncio.sleep(self._runtime.config.now.offsets_retention_check_interval_ms / 1000)
             await self.expire()
 
     async def expire(self) -> None:
         """Drop what nobody has used for as long as it is kept."""
         looked_at = 0
-        retention_ms = self._runtime.config.offsets_retention_minutes * 60_000
+        retention_ms = self._runtime.config.now.offsets_retention_minutes * 60_000
         for shard in self._runtime.begun():
             for group_id in list(shard.state.groups):
                 if shard.status is not Status.ACTIVE:

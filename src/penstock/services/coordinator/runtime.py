@@ -7,14 +7,15 @@ is loaded again once its log can be read.
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from functools import partial
 from typing import Generic
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.coordination.catching_up import CatchUp
-from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import ClusterImage, ImageDelta
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
@@ -50,7 +51,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         topics: TopicService,
         image: ClusterImage,
         catch_up: CatchUp,
-        config: BrokerConfig,
+        config: LiveConfig,
     ) -> None:
         self._kind = kind
         self._topic_key = kind.topic.encode()
@@ -70,8 +71,8 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         self._creating = asyncio.Lock()
         self.damaged_records = 0
 
-    def reconfigure(self, config: BrokerConfig) -> None:
-        self.config = config
+    def settings_changed(self, _config: BrokerConfig) -> None:
+        """After the table's topics, which know what they inherit by then."""
         for shard in self._shards.values():
             shard.settings = self._settings(shard.partition)
 
@@ -98,7 +99,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         topic = self._image.topics.get(self._kind.topic)
         if topic is not None:
             state = topic.partitions[self._partition_of(key, len(topic.partitions))]
-            if state.leader == self.config.node_id:
+            if state.leader == self.config.now.node_id:
                 return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
 
@@ -159,7 +160,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         self._work.set()
 
     def _settings(self, partition: Partition) -> SettingsT:
-        return self._kind.settings(self.config, self._table.by_id.get(partition.topic_id))
+        return self._kind.settings(self.config.now, self._table.by_id.get(partition.topic_id))
 
     # -- the topic -------------------------------------------------------------------------------------------
 
@@ -172,18 +173,21 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         async with self._creating:
             if self.has_topic:
                 return
-            config = self.config
+            config = self.config.now
             wanted = self._kind.wanted_topic(config, brokers)
             created = (await self._topics.create([wanted], config, timeout_ms=_CREATION_MS))[wanted.name]
             if isinstance(created, ApiError) and created.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 logger.warning("%s cannot be created: %s", wanted.name, created)
                 raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, created.message)
 
-    def topics_changed(self, names: Sequence[str]) -> None:
-        """Topics of these names were made, have more or fewer partitions, or are gone.
+    def image_changed(self, delta: ImageDelta) -> None:
+        """Topics were made, have more or fewer partitions, or are gone.
 
         Shards that are not in service get to know when they are loaded.
         """
+        names = [topic.name for topic in (*delta.topics_gone, *delta.topics_resized)]
+        if not names:
+            return
         for shard in self._shards.values():
             if shard.status is Status.ACTIVE:
                 shard.store_decided(partial(shard.state.hear_of_topics, self._known_topic, names))
@@ -235,7 +239,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         if partition.high_watermark != source.end_offset:
             return True  # what was written before it went offline may still be committed: the next look finds out
         try:
-            report = await load(partition, state, self._executor, self._kind.load_bytes(self.config))
+            report = await load(partition, state, self._executor, self._kind.load_bytes(self.config.now))
         except StorageError as error:
             shard.go_offline(f"its log cannot be read: {error}")
             return True

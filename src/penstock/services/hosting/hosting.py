@@ -11,6 +11,7 @@ from collections.abc import Collection
 from functools import partial
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
@@ -41,7 +42,7 @@ class Hosting:
         table: PartitionTable,
         group_commit: GroupCommit,
         image: ClusterImage,
-        config: BrokerConfig,
+        config: LiveConfig,
         jobs: Jobs,
         progress: ProgressKeeper,
         node: int,
@@ -75,13 +76,13 @@ class Hosting:
     async def reconcile(self) -> None:
         async with self._turn:
             self._incomplete = False
-            for topic in self._table.topics():
+            for topic in self._table.all_topics():
                 image = self._image.topics.get(topic.name)
                 if image is None or image.id != topic.id:
                     self._hosted.pop(topic.id, None)
                     await self._discard(topic)
             everything, self._stale = self._stale, False
-            for image in list(self._image.topics.values()):
+            for image in self._image.stored_topics():
                 if everything or self._hosted.get(image.id) is not image:
                     await self._host(image)
 
@@ -89,11 +90,10 @@ class Hosting:
         """What a replica may be depends on more than its topic, and that has changed: settle it in the next round."""
         self._stale = True
 
-    def reconfigure(self, config: BrokerConfig) -> None:
+    def settings_changed(self, config: BrokerConfig) -> None:
         """The broker's own settings changed, and with them what topics inherit."""
-        self._config = config
         resolved: dict[tuple[tuple[str, str], ...], TopicConfig] = {}  # most topics are configured alike
-        for topic in self._table.topics():
+        for topic in self._table.all_topics():
             overrides = topic.config.overrides
             key = tuple(overrides.items())
             if key not in resolved:
@@ -104,7 +104,7 @@ class Hosting:
         topic = self._table.by_id.get(image.id)
         config = topic.config if topic is not None else None
         if config is None or config.overrides != image.configs:
-            config = TopicConfig.resolve(image.configs, self._config)
+            config = TopicConfig.resolve(image.configs, self._config.now)
             if topic is not None:
                 topic.configure(config)
         states = enumerate(image.partitions)
@@ -117,7 +117,7 @@ class Hosting:
             opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
-            config = TopicConfig.resolve(image.configs, self._config)
+            config = TopicConfig.resolve(image.configs, self._config.now)
         if topic is not None:
             await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
         if topic is None:
@@ -202,7 +202,7 @@ class Hosting:
             if parted:
                 await self._progress.lower(image.name, image.id, parted)
                 now = self._image.topics_by_id.get(image.id, image)
-                topic.configure(TopicConfig.resolve(now.configs, self._config))
+                topic.configure(TopicConfig.resolve(now.configs, self._config.now))
         except PenstockError as error:
             logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
             self._incomplete = True
@@ -216,7 +216,7 @@ class Hosting:
             return True
         config = topic.config
         if config.overrides != image.configs:
-            config = TopicConfig.resolve(image.configs, self._config)
+            config = TopicConfig.resolve(image.configs, self._config.now)
         if is_overstated(image.id, config, partition):
             self._stale = self._incomplete = True
             return False
@@ -342,7 +342,7 @@ class Hosting:
         Only `logs`, whose failure was told: another one may be taken for whole, and come back shorter.
         """
         async with self._turn:
-            for topic in self._table.topics():
+            for topic in self._table.stored_topics():
                 for partition in list(topic.partitions.values()):
                     if partition.log in logs:
                         await self._reopen(topic, partition)
@@ -380,7 +380,7 @@ class Hosting:
         logger.warning("partition %s-%d is back online", topic.name, partition.index)
         image = self._image.topics_by_id.get(topic.id, image)
         if topic.config.overrides != image.configs:
-            topic.configure(TopicConfig.resolve(image.configs, self._config))
+            topic.configure(TopicConfig.resolve(image.configs, self._config.now))
 
 
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:

@@ -114,7 +114,7 @@ def first_epoch(image: TopicImage, index: int) -> int:
 
 def all_are_open(image: ClusterImage, table: PartitionTable, node: int) -> bool:
     """Whether every replica that belongs here is served."""
-    for topic in image.topics.values():
+    for topic in image.stored_topics():
         known = table.by_id.get(topic.id)
         opened = {} if known is None else known.partitions
         if any(

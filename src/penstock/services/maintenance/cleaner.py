@@ -18,7 +18,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.core.clock import Clock
 from penstock.core.errors import DiskError, StorageError, WorkerDiedError
 from penstock.core.jobs import Jobs
@@ -94,7 +94,7 @@ class Cleaner:
         clock: Clock,
         table: PartitionTable,
         group_commit: GroupCommit,
-        config: BrokerConfig,
+        config: LiveConfig,
         unlink_later: Callable[[Deletion, int], None],
         round_of: Callable[[CleanJob], Round] = CleanRound,
     ) -> None:
@@ -107,7 +107,7 @@ class Cleaner:
         self._group_commit = group_commit
         self._unlink_later = unlink_later
         self._round_of = round_of
-        self.config = config
+        self._config = config
         # By directory: a round of a topic that was deleted may still write into that of the one made again.
         self._busy: dict[Path, None] = {}
         self.parked: dict[Partition, Log] = {}
@@ -116,23 +116,23 @@ class Cleaner:
 
     async def run(self) -> None:
         """Until cancelled."""
-        if not self.config.log_cleaner_enable:
+        if not self._config.now.log_cleaner_enable:
             return
         async with asyncio.TaskGroup() as tasks:
             running: dict[int, asyncio.Task[None]] = {}
             while True:
                 # More threads may be asked for at any time; those too many end by themselves.
-                for number in range(self.config.log_cleaner_threads):
+                for number in range(self._config.now.log_cleaner_threads):
                     if number not in running or running[number].done():
                         running[number] = tasks.create_task(self._work(number))
                 await asyncio.sleep(self._rest_seconds)
 
     @property
     def _rest_seconds(self) -> float:
-        return max(self.config.log_cleaner_backoff_ms / 1000, 0.01)
+        return max(self._config.now.log_cleaner_backoff_ms / 1000, 0.01)
 
     async def _work(self, number: int) -> None:
-        while number < self.config.log_cleaner_threads:
+        while number < self._config.now.log_cleaner_threads:
             if not await self.clean_next():
                 await asyncio.sleep(self._rest_seconds)
 
@@ -184,7 +184,7 @@ class Cleaner:
         self._resting = {partition: end for partition, end in self._resting.items() if partition in served}
         best: _Due | None = None
         ratios: dict[tuple[str, int], float] = {}
-        for topic in self._table.topics():
+        for topic in self._table.stored_topics():
             if not topic.config.compacts:
                 continue
             for partition in list(topic.partitions.values()):
@@ -301,7 +301,7 @@ class Cleaner:
         return learned
 
     def _job(self, topic: Topic, partition: Partition, found: Cleanable) -> CleanJob:
-        config, broker, log, leading = topic.config, self.config, partition.log, partition.leading
+        config, broker, log, leading = topic.config, self._config.now, partition.log, partition.leading
         lately = self._loop.time() - broker.replica_lag_time_max_ms / 1000
         producers = {
             each.producer_id: each.batches[-1].last_offset for each in log.producers.copy() if each.batches

@@ -47,7 +47,7 @@ class DiskUsage:
         """Of the `wanted` partitions that are here; None for all."""
         total, usable = await self._loop.run_in_executor(self._executor, self._usable)
         if wanted is None:
-            wanted = [(topic.name, topic.partitions) for topic in self._table.topics()]
+            wanted = [(topic.name, topic.partitions) for topic in self._table.stored_topics()]
         sizes: dict[str, dict[int, int]] = {}
         for name, indexes in wanted:
             topic = self._table.by_name.get(name.encode())

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.core.clock import Clock
 from penstock.core.descriptors import Descriptors
 from penstock.core.errors import PenstockError
@@ -53,7 +53,7 @@ class Upkeep:
         clock: Clock,
         table: PartitionTable,
         group_commit: GroupCommit,
-        config: BrokerConfig,
+        config: LiveConfig,
         descriptors: Descriptors,
         reopen: Callable[[], Awaitable[None]],
         open_missing: Callable[[], Awaitable[None]],
@@ -71,7 +71,7 @@ class Upkeep:
         self._clock = clock
         self._table = table
         self._group_commit = group_commit
-        self.config = config
+        self._config = config
         self._unsynced: dict[Partition, _Unsynced] = {}
         self._relief: asyncio.TimerHandle | None = None
         self._deletions: dict[int, asyncio.TimerHandle] = {}
@@ -93,12 +93,12 @@ class Upkeep:
                 self._relief.cancel()
 
     async def _enforce_retention(self) -> None:
-        await asyncio.sleep(self.config.log_initial_task_delay_ms / 1000)
+        await asyncio.sleep(self._config.now.log_initial_task_delay_ms / 1000)
         while True:
-            for topic in self._table.topics():
+            for topic in self._table.stored_topics():
                 await self._tend_topic(topic)
-            self.archive.keep_only({t.name for t in self._table.topics() if t.config.archive_required})
-            await asyncio.sleep(self.config.log_retention_check_interval_ms / 1000)
+            self.archive.keep_only({t.name for t in self._table.stored_topics() if t.config.archive_required})
+            await asyncio.sleep(self._config.now.log_retention_check_interval_ms / 1000)
 
     async def _tend_topic(self, topic: Topic) -> None:
         held, complete = 0, True
@@ -116,7 +116,7 @@ class Upkeep:
                 logger.exception("retention of %s-%d, which is left alone", partition.topic, partition.index)
                 complete = False
         if complete and topic.config.archive_required:
-            self.archive.report(topic.name, held, self.config.penstock_archive_held_bytes_alarm)
+            self.archive.report(topic.name, held, self._config.now.penstock_archive_held_bytes_alarm)
 
     async def tend(self, topic: Topic, partition: Partition) -> int:
         """Delete what the topic's retention gives up, and forget producers that are long silent.
@@ -134,7 +134,7 @@ class Upkeep:
                 producers.refused,
                 len(producers),
             )
-        producers.expire(now_ms, self.config.producer_id_expiration_ms, relays)
+        producers.expire(now_ms, self._config.now.producer_id_expiration_ms, relays)
         for segment in partition.log.unknown_times():
             await self._jobs.run(segment.load_times)
         if partition.log.failed or (hold := partition.lease.take(Work.DELETE)) is None:
@@ -220,7 +220,7 @@ class Upkeep:
         """Sync what has waited for longer than its topic says; others have their turn in between."""
         before, self._unsynced = self._unsynced, {}  # so that nothing is kept of partitions that are gone
         number = 0
-        for topic in self._table.topics():
+        for topic in self._table.stored_topics():
             for partition in list(topic.partitions.values()):
                 await give_way(number)
                 number += 1

@@ -17,7 +17,6 @@ from penstock.core.errors import ApiError
 from penstock.core.limits import FORWARDED_REQUESTS_MAX
 from penstock.replication.peer import NotSentError, PeerError
 from penstock.services import alter_partition
-from penstock.services.peers.open_outcomes import outcome_open
 from penstock.services.peers.peers import Peers
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -71,6 +70,8 @@ class ControllerClient:
                 return await self._ask("forwarded", api_key, version, request, deadline - loop.time())
             except PeerError as error:
                 if api_key not in _LOOKS_ONLY and not isinstance(error, NotSentError):
+                    from penstock.services.peers.open_outcomes import outcome_open  # noqa: PLC0415 - six codecs
+
                     return outcome_open(api_key, request, str(error))
                 if self.is_here or loop.time() + _RETRY_SECONDS >= deadline:
                     raise ApiError(ErrorCode.NOT_CONTROLLER, str(error)) from error

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from penstock.coordination.image import ClusterImage
+from penstock.coordination.image import ClusterImage, ImageDelta
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import is_retired
 from penstock.services.peers.peers import Peers
@@ -43,8 +43,9 @@ class Relays:
                 self._wanted[partition] = partition.leader_epoch
             self._changed.set()
 
-    def topic_deleted(self, topic_id: bytes) -> None:
-        for partition in [one for one in self._wanted if one.topic_id == topic_id]:
+    def image_changed(self, delta: ImageDelta) -> None:
+        gone = {topic.id for topic in delta.topics_gone}
+        for partition in [partition for partition in self._wanted if partition.topic_id in gone]:
             del self._wanted[partition]
             self._changed.set()
 

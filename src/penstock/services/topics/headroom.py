@@ -64,7 +64,7 @@ class Headroom:
     async def _check_here(self, count: int) -> None:
         if not count:
             return
-        here = sum(len(topic.partitions) for topic in self._table.topics())
+        here = sum(len(topic.partitions) for topic in self._table.stored_topics())
         _check_descriptors(self._node_id, here + count, partitions_max(self._data_dir.files))
         try:
             free_bytes, free_inodes = await self._jobs.run(self._free)
@@ -79,7 +79,7 @@ class Headroom:
     def _check_descriptors_of(self, others: Mapping[int, int]) -> None:
         if not others:
             return
-        states = chain.from_iterable(topic.partitions for topic in self._image.topics.values())
+        states = chain.from_iterable(topic.partitions for topic in self._image.stored_topics())
         held = Counter(chain.from_iterable(state.replicas for state in states))
         for broker, count in others.items():
             registered = self._image.brokers.get(broker)

@@ -107,7 +107,7 @@ async def idle(asked: Asked) -> None:
     ]
     await until(lambda: not any(partition.limits._waiting for partition in partitions))
     assert asked.services.fetch.waiting == 0
-    assert asked.services.data_dir.files.descriptors.lent == 0
+    assert asked.broker.data_dir.files.descriptors.lent == 0
 
 
 async def test_it_says_what_a_short_one_says_and_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ async def test_a_topic_that_is_deleted_meanwhile_is_told(turn: int) -> None:
         await turns(turn)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name="other")], timeout_ms=1000)
         await asked.ask(ApiKey.DELETE_TOPICS, request, 6)
-        await asked.services.hosting.reconcile()
+        await asked.broker.hosting.reconcile()
         answers = await fetched.answers()
         gone = {answer.error for (topic, _), answer in answers.items() if topic == b"other"}
         assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in gone
@@ -201,7 +201,7 @@ async def test_it_is_answered_once_and_holds_no_file_before_or_after() -> None:
         fetched = Fetched(asked, a_request(b"orders", min_bytes=2 * SLICE_BYTES_MIN))
         await turns(5 * PARTITIONS)
         assert asked.services.fetch.waiting == 1
-        assert asked.services.data_dir.files.descriptors.lent == 0
+        assert asked.broker.data_dir.files.descriptors.lent == 0
         append(asked, 2, bytes(SLICE_BYTES_MIN))
         while not fetched.is_done:
             append(asked, 3)

@@ -19,8 +19,8 @@ async def test_the_files_of_a_deleted_topic_are_closed_in_a_thread() -> None:
                 log = asked.partition(name, index).log
                 weakref.finalize(log, lambda: closed_in.append(threading.get_ident()))
                 del log
-            await asked.services.metadata.delete_topic(name)
-        await asked.services.hosting.reconcile()
+            await asked.broker.metadata.delete_topic(name)
+        await asked.broker.hosting.reconcile()
         async with asyncio.timeout(60):
             while len(closed_in) < 4:  # noqa: ASYNC110 - threads cannot set an asyncio.Event
                 await asyncio.sleep(0.001)
@@ -36,8 +36,8 @@ async def test_files_that_cannot_be_removed_do_not_keep_new_topics_from_opening(
         def refuse(topic: str, topic_id: bytes) -> None:
             raise DiskFailedError("the disk is gone")
 
-        monkeypatch.setattr(asked.services.data_dir, "discard_topic", refuse)
-        await asked.services.metadata.delete_topic("old")
+        monkeypatch.setattr(asked.broker.data_dir, "discard_topic", refuse)
+        await asked.broker.metadata.delete_topic("old")
         await asked.create("new")
         assert asked.partition("new").high_watermark == 0
         assert "old could not be removed" in caplog.text

@@ -273,7 +273,7 @@ async def test_a_shortened_log_does_not_serve_until_its_progress_is_lowered(
         truncate(partition.log, 2)
         partition.log.failed = True
         with monkeypatch.context() as patch:
-            patch.setattr(asked.services.metadata, "alter_topic_configs", _refuse)
+            patch.setattr(asked.broker.metadata, "alter_topic_configs", _refuse)
             await reopen(asked)
             assert partition.log.failed
         await reopen(asked)
@@ -282,7 +282,7 @@ async def test_a_shortened_log_does_not_serve_until_its_progress_is_lowered(
 
 async def reopen(asked: Asked) -> None:
     """What the upkeep does, without a new leader epoch."""
-    hosting = asked.services.hosting
+    hosting = asked.broker.hosting
     await hosting.reopen_failed(hosting.failed_logs())
     await hosting.reconcile()
 

@@ -10,6 +10,7 @@ from tests.unit.storage.compacting import keyed
 from tests.unit.storage.logs import opened
 
 from penstock.config.broker import BrokerConfig
+from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.core.jobs import Jobs
@@ -47,7 +48,7 @@ class Bench:
         self.cleaner = self.made_cleaner(settings)
 
     def made_cleaner(self, settings: dict[str, str] | None = None) -> Cleaner:
-        config = BrokerConfig.resolve(
+        self.config = BrokerConfig.resolve(
             {"log.dirs": "/data", "log.cleaner.backoff.ms": "10", **(settings or {})}
         )
         return Cleaner(
@@ -57,13 +58,13 @@ class Bench:
             self.clock,
             self.table,
             self.group_commit,
-            config,
+            LiveConfig(self.config),
             lambda deletion, delay_ms: self.deletions.append(deletion),
         )
 
     def topic(self, name: str, **overrides: str) -> Partition:
         settings = COMPACT | {key.replace("_", "."): value for key, value in overrides.items()}
-        config = TopicConfig.resolve(settings, self.cleaner.config)
+        config = TopicConfig.resolve(settings, self.config)
         directory = partition_dir(DATA, name, 0)
         log = opened(self.files, None, directory).log
         topic_id = name.encode().ljust(16, b"-")
@@ -75,7 +76,7 @@ class Bench:
     def configure(self, name: str, **overrides: str) -> None:
         topic = self.table.by_name[name.encode()]
         changed = {key.replace("_", "."): value for key, value in overrides.items()}
-        topic.configure(TopicConfig.resolve({**topic.config.overrides, **changed}, self.cleaner.config))
+        topic.configure(TopicConfig.resolve({**topic.config.overrides, **changed}, self.config))
 
     async def write(self, partition: Partition, count: int = 60, keys: int = 3) -> None:
         for number in range(count):

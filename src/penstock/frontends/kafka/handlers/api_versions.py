@@ -1,4 +1,4 @@
-"""ApiVersions (18), versions 0-4: which APIs and versions this broker serves, straight from the registry.
+"""ApiVersions (18), versions 0-4: which APIs and versions this broker serves, as the registry has them.
 
 v3 is flexible and carries the client's software name and version, which must be well-formed; v3 also adds feature
 levels; v4 allows a minimum feature level of 0 in the answer.
@@ -7,7 +7,7 @@ levels; v4 allows a minimum feature level of 0 in the answer.
 import re
 
 from penstock.core.error_codes import ErrorCode
-from penstock.frontends.kafka.registry import REGISTRY, Call, advertised, api
+from penstock.frontends.kafka.registry import Call, advertised, api
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
@@ -24,6 +24,6 @@ def handle(services: Services, request: ApiVersionsRequest, call: Call) -> ApiVe
         call.session.client_software_name, call.session.client_software_version = name, version
     keys = [
         ApiVersion(api_key=key, min_version=lowest, max_version=highest)
-        for key, lowest, highest in advertised(REGISTRY)
+        for key, lowest, highest in advertised()
     ]
     return ApiVersionsResponse(api_keys=keys)

@@ -27,7 +27,7 @@ _DESCRIBED_SINCE = 5
 
 @api(ApiKey.CREATE_TOPICS, versions=(2, 7), forwarded=True)
 async def handle(services: Services, request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
-    config = services.config
+    config = services.config.now
     outcome = await services.topics.create(
         await in_turns(_wanted, request.topics),
         config,

@@ -26,7 +26,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -
         wanted = await in_turns(lambda topic: TopicReference(topic.name, topic.topic_id), request.topics)
     else:
         wanted = await in_turns(TopicReference, request.topic_names)
-    if services.config.delete_topic_enable:
+    if services.config.now.delete_topic_enable:
         results = await services.topics.delete(wanted, timeout_ms=request.timeout_ms)
     else:
         old = call.version < _DISABLED_CODE_SINCE

@@ -4,6 +4,8 @@ v1 throttles, v3 tells what the client may do, v4 adds static members, v5 is fle
 group; before that such a group is Dead.
 """
 
+import asyncio
+
 from penstock.core.error_codes import ErrorCode
 from penstock.core.turns import Turn, give_way
 from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
@@ -27,7 +29,7 @@ _NOT_FOUND_SINCE = 6
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), portions=(("groups",),))
 async def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
-    turn = Turn(services.loop.time)
+    turn = Turn(asyncio.get_running_loop().time)
     asked: dict[str, PendingReply] = {}
     for group_id in without_repeats(request.groups, str):
         await turn.give_way()

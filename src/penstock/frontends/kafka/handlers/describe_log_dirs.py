@@ -24,7 +24,7 @@ async def handle(services: Services, request: DescribeLogDirsRequest, call: Call
     try:
         usage = await services.disk_usage.measure(wanted)
     except StorageError:
-        return _offline(str(services.data_dir.path))
+        return _offline(services.disk_usage.path)
     if usage.offline:
         return _offline(usage.path)
     topics = [

@@ -39,7 +39,7 @@ def handle(
         ]
         return DescribeTopicPartitionsResponse(topics=refused)
     reach = Reach.of(services, call.session.listener)
-    left = max(min(services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
+    left = max(min(services.config.now.max_request_partition_size_limit, request.response_partition_limit), 1)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if left == 0:

@@ -26,7 +26,7 @@ from penstock.wire.kafka.generated.elect_leaders import (
 async def handle(services: Services, request: ElectLeadersRequest, call: Call) -> ElectLeadersResponse:
     everything = request.topic_partitions is None
     asked: list[tuple[str, Sequence[int]]] = (
-        [(topic.name, range(len(topic.partitions))) for topic in services.image.topics.values()]
+        [(topic.name, range(len(topic.partitions))) for topic in services.image.stored_topics()]
         if request.topic_partitions is None
         else [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     )

@@ -4,6 +4,8 @@ Kafka's controllers ask for metadata with it; here it is a follower whose log be
 `position` is the producer id to go on from: -1 when there is none left.
 """
 
+import asyncio
+
 from penstock.core.errors import ApiError
 from penstock.core.limits import PRODUCERS_TOLD_MAX
 from penstock.core.turns import Turn
@@ -28,7 +30,7 @@ _PRODUCER_BYTES_MAX = 192  # with all its batches, rounded up
 async def handle(services: Services, request: FetchSnapshotRequest, call: Call) -> FetchSnapshotResponse:
     """For replicas of what they ask for, each partition once; clients have no business here."""
     del call
-    turn = Turn(services.loop.time)
+    turn = Turn(asyncio.get_running_loop().time)
     left = min(request.max_bytes // _PRODUCER_BYTES_MAX, PRODUCERS_TOLD_MAX)
     answers: dict[str, dict[int, ResponsePartitionSnapshot]] = {}
     for topic in request.topics:

@@ -35,7 +35,7 @@ async def handle(services: Services, request: InitProducerIdRequest, call: Call)
 def _transactional(services: Services, request: InitProducerIdRequest, call: Call) -> ErrorCode:
     if not request.transactional_id:
         return ErrorCode.INVALID_REQUEST
-    if not 0 < request.transaction_timeout_ms <= services.config.transaction_max_timeout_ms:
+    if not 0 < request.transaction_timeout_ms <= services.config.now.transaction_max_timeout_ms:
         return ErrorCode.INVALID_TRANSACTION_TIMEOUT
     services.refusals.tell(call.client_id, call.session.peer, "InitProducerId", TRANSACTIONS)
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

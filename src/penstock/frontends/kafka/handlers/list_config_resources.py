@@ -41,5 +41,5 @@ def handle(
 
 def _names(services: Services, kind: int) -> list[str]:
     if kind == ResourceType.TOPIC:
-        return list(services.image.topics)
+        return [topic.name for topic in services.image.all_topics()]
     return [] if kind in _EMPTY_KINDS else [str(broker) for broker in services.image.brokers]

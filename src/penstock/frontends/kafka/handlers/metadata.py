@@ -55,7 +55,7 @@ _Wanted = TypeVar("_Wanted")
 def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
     asked, version = request.topics, call.version
     if asked is None or (version == 0 and not asked):
-        return _answer(services, request, call, list(services.image.topics.values()), lambda topic: topic)
+        return _answer(services, request, call, services.image.all_topics(), lambda topic: topic)
     error = _malformed(asked, version)
     if error is not None:
         return encode_response(_refused(asked, error, version), version)
@@ -64,7 +64,7 @@ def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | 
         # As in Kafka, names beside ids do not count.
         return _answer(services, request, call, list(dict.fromkeys(ids)), partial(_by_id, services))
     names = list(dict.fromkeys(topic.name or "" for topic in asked))
-    if request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
+    if request.allow_auto_topic_creation and services.config.now.auto_create_topics_enable:
         may_be_missing = partial(_is_missing, services)
         if len(names) > TURN_ITEMS_MAX or any(map(may_be_missing, names)):
             return _after_creation(services, request, call, names)
@@ -80,7 +80,7 @@ async def _after_creation(
         if _is_missing(services, name):
             missing.append(name)
     if missing:
-        await services.topics.create_automatically(missing, services.config)
+        await services.topics.create_automatically(missing, services.config.now)
     return await _in_turns(services, request, call, names, partial(_by_name, services))
 
 
