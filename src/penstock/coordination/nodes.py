@@ -9,6 +9,7 @@
     /controller-epoch             its version guards every write of the controller
     /configs/brokers/<id>         dynamic settings of one broker; `default` for all
     /producer-ids                 the first producer id that no block holds yet
+    /secret                       what brokers prove with that they are of this cluster; made once (ADR 17)
 
 A topic exists once its `/topics` node does: partitions are written before it, or with it, and are keyed by topic id, so
 a topic too large for one multi can be written in parts and what is left of a failed creation belongs to nobody.
@@ -39,6 +40,7 @@ BROKERS = "/brokers"
 CONFIGS = "/configs"
 BROKER_CONFIGS = "/configs/brokers"
 PRODUCER_IDS = "/producer-ids"
+SECRET = "/secret"
 LIVES = "/lives"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller-epoch"
@@ -365,6 +367,15 @@ def decode_cluster(path: str, node: Node) -> str:
     with _naming(path):
         fields = _fields(node.data)
         return str(fields["id"])
+
+
+def encode_secret(secret: bytes) -> bytes:
+    return _dump({"secret": secret.hex()})
+
+
+def decode_secret(path: str, node: Node) -> bytes:
+    with _naming(path):
+        return bytes.fromhex(_fields(node.data)["secret"])
 
 
 def encode_producer_ids(following: int) -> bytes:

@@ -20,7 +20,17 @@ from penstock.core.formats import NewerFormatError
 
 REFUSED = r"has version 2, and this release reads up to 1: start the newer release that wrote it"
 SETTINGS = {"penstock.draining": "true"}
-KINDS = ("cluster", "topics", "partitions", "brokers", "lives", "configs", "controller", "producer-ids")
+KINDS = (
+    "cluster",
+    "topics",
+    "partitions",
+    "brokers",
+    "lives",
+    "configs",
+    "controller",
+    "producer-ids",
+    "secret",
+)
 
 
 async def _metadata(store):
