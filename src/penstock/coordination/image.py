@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.coordination.ids import id_bytes
+from penstock.coordination.node_format import MetadataError
 from penstock.coordination.nodes import (
     BROKER_CONFIGS,
     BROKERS,
@@ -19,7 +20,6 @@ from penstock.coordination.nodes import (
     TOPICS,
     BrokerRegistration,
     Life,
-    MetadataError,
     PartitionState,
     Removed,
     TopicRecord,
