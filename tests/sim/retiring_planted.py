@@ -10,7 +10,6 @@ from penstock.controller import retirer
 from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import Removed
 from penstock.core.errors import ApiError
-from penstock.frontends.kafka.handlers import describe_producers
 from penstock.records.batch import BatchHeader
 from penstock.records.relay import RelayPlace, place_batch, relayed_by
 from penstock.replication import retirement
@@ -32,7 +31,7 @@ _LOOK_SECONDS = 0.01
 def takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target does not look whether it has it, nor whose it is: most that come late are of an old registration."""
     monkeypatch.setattr(ProducerState, "check_relayed", lambda state, header: None)
-    monkeypatch.setattr(RelayInbox, "check_sender", lambda inbox, sender: None)
+    monkeypatch.setattr(RelayInbox, "check_sender", lambda inbox, broker, broker_epoch: None)
 
 
 def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +97,6 @@ def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target tells of what it has appended, and may still lose; the source's retention takes that for moved."""
     monkeypatch.setattr(RelayPosition, "is_committed", lambda word, high_watermark: True)
-    monkeypatch.setattr(describe_producers, "_open_since", lambda producer, high_watermark: -1)
 
 
 def waits_for_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,7 @@ class Broker:
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
             relays=cluster.relays,
+            doorkeeper=cluster.doorkeeper,
             refusals=Refusals(),
         )
 
@@ -231,7 +232,6 @@ class Broker:
             self.table,
             services.produce,
             services.fetch,
-            services.relays.inbox,
         )
         dispatcher = KafkaDispatcher(services, hot)
         accept = partial(KafkaConnection, self._loop, self.connections, dispatcher)

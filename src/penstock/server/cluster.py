@@ -11,6 +11,7 @@ from pathlib import Path
 from penstock.config.broker import BrokerConfig
 from penstock.controller.controller import Controller, LogEnds
 from penstock.controller.retiring import RETIRE_TO
+from penstock.coordination.ids import id_text
 from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
@@ -20,6 +21,7 @@ from penstock.core.tasks import endless
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
+from penstock.replication.introduction import Doorkeeper, Identity
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
@@ -39,6 +41,7 @@ from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
+from penstock.wire.peers.retirement import Question, RetirementAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +70,9 @@ class ClusterMember:
         self.config = config
         node, image = config.node_id, metadata.image
         self._news = asyncio.Event()  # the metadata changed
-        self._peers = Peers(node, image)
+        self._identity = Identity(node, image, self._broker_epoch)
+        self._peers = Peers(self._identity, image)
+        self.doorkeeper = Doorkeeper(node, image, seams.rng, config.inter_broker_listener_name)
         self.others = BrokerClient(self._peers)
         self.controller_client = ControllerClient(self._peers, image)
         self.controller = Controller(
@@ -81,7 +86,7 @@ class ClusterMember:
         throttle = LeaderThrottle(node, image, config.leader_replication_throttled_rate, loop.time)
         self.follower_reads = FollowerReads(image, self.keeper, throttle, loop.time)
         follower = Follower(jobs, seams.clock, group_commit)
-        self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
+        self.fetchers = Fetchers(loop, node, image, config, follower, self._identity)
         self.roles = Roles(
             loop,
             node,
@@ -95,7 +100,7 @@ class ClusterMember:
         )
         self.retiring = RetiringService(seams.clock, table)
         inbox = RelayInbox(loop, seams.clock, table, image)
-        self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox, self._broker_epoch)
+        self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox)
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None
         self._coordinator: GroupCoordinator | None = None
@@ -207,18 +212,16 @@ class ClusterMember:
         return told
 
     async def _ask_retiring(
-        self, leader: int, topic: str, epochs: Mapping[int, int], question: int
-    ) -> Mapping[int, tuple[int, int]]:
+        self, leader: int, topic_id: bytes, epochs: Mapping[int, int], question: Question
+    ) -> Mapping[int, RetirementAnswer]:
         if leader != self.config.node_id:
-            return await self.others.ask_retiring(leader, topic, epochs, question)
+            return await self.others.ask_retiring(leader, topic_id, epochs, question)
         told = {}
         for index, epoch in epochs.items():
             try:
-                answer = self.retiring.answer(topic, index, epoch, question)
+                told[index] = self.retiring.answer(topic_id, index, epoch, question)
             except ApiError as error:
-                logger.info("%s-%d cannot tell: %s", topic, index, error)
-                continue
-            told[index] = (answer.offset, answer.timestamp)
+                logger.info("%s-%d cannot tell: %s", id_text(topic_id), index, error)
         return told
 
     async def _disk_space(self, broker: BrokerRegistration) -> tuple[int, int]:

@@ -4,7 +4,6 @@ import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 from tests.unit.storage.logs import a_batch
 
-from penstock.controller.retirer import LIMIT
 from penstock.core.error_codes import ErrorCode
 from penstock.core.session import Session
 from penstock.frontends.kafka.handlers.list_offsets import handle
@@ -15,6 +14,7 @@ from penstock.wire.kafka.generated.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from penstock.wire.kafka.retired_specs import LIMIT
 
 NEWEST = 11
 

@@ -12,16 +12,10 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import check_batch, read_header, stamp_append_time
 from penstock.records.relay import RELAY_IDS, Relayed, RelayPlace, relayed_by
+from penstock.replication.introduction import is_registered
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import ALL, check_acks
-
-# In place of a transactional id: the records of this Produce request are moved by a relay, of which broker and epoch.
-RELAYED = "penstock-relay"
-
-
-def sender_id(broker: int, broker_epoch: int) -> str:
-    return f"{RELAYED}/{broker}/{broker_epoch}"
 
 
 class RelayInbox:
@@ -33,14 +27,13 @@ class RelayInbox:
         self._table = table
         self._image = image
 
-    def check_sender(self, transactional_id: str) -> None:
-        """ApiError unless it names a broker as it is registered.
+    def check_sender(self, broker: int, broker_epoch: int) -> None:
+        """ApiError unless it is a broker as it is registered.
 
-        What is taken here says how far a relay is. A client that says more than its source has moved makes a repeat of
-        what the source moves next, and that is lost.
+        What is taken here says how far a relay is. One that says more than its source has moved makes a repeat of what
+        the source moves next, and that is lost.
         """
-        known = (sender_id(broker.id, broker.epoch) for broker in self._image.brokers.values())
-        if transactional_id not in known:
+        if not is_registered(self._image, broker, broker_epoch):
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, "no broker of that epoch is known here")
 
     def places(self, topic_id: bytes, index: int, source: int) -> tuple[RelayPlace, ...]:

@@ -1,7 +1,6 @@
 """Which relays run here: one for every retired partition that this broker leads."""
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import Executor
 
 from penstock.coordination.image import ClusterImage
@@ -22,7 +21,6 @@ class Relays:
         image: ClusterImage,
         peers: Peers,
         inbox: RelayInbox,
-        broker_epoch: Callable[[], int],
     ) -> None:
         self._loop = loop
         self._executor = executor
@@ -30,7 +28,6 @@ class Relays:
         self._image = image
         self._peers = peers
         self.inbox = inbox
-        self._broker_epoch = broker_epoch
         self.moved = Moved()
         self._wanted: dict[Partition, int] = {}  # the leader epoch of each
         self._changed = asyncio.Event()
@@ -80,5 +77,4 @@ class Relays:
             topic.id,
             partition.index,
             retirement.into,
-            self._broker_epoch,
         )
