@@ -6,7 +6,7 @@ from tests.sim.cluster_retiring import INTO, RETIRED, RetiringStory
 from tests.sim.messages import TOPIC, produce_request
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.relay import RelayPlace, place_batch
+from penstock.records.relay import RelayPlace, position_batch, retired_source
 from penstock.services.relay.inbox import RELAYED, sender_id
 from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient
@@ -48,7 +48,7 @@ def test_a_word_counts_only_from_a_registered_broker_and_of_an_epoch_that_is(
             "another epoch": sender_id(1, registered + 1),
             "what is registered": sender_id(1, registered),
         }[says]
-        word = bytes(place_batch(RETIRED, RelayPlace(epoch, 0), 1))
+        word = bytes(position_batch(retired_source(RETIRED), RelayPlace(epoch, 0), 1))
         request = produce_request(INTO, word, topic_id=image.topics[TOPIC].id)
         request.transactional_id = mark
         asking = SimClient(target.name, PORT).call(ApiKey.PRODUCE, request, 13)

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from tests.sim.cluster_retiring import RETIRED
@@ -13,8 +12,10 @@ from tests.sim.messages import TOPIC, batch_of, fetch_request, produce_request, 
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.relay import RelayPlace, place_batch
+from penstock.records.relay import RelayPlace, position_batch, retired_source
 from penstock.replication.retirement import is_retired
+from penstock.replication.route_registry import RelayRoute
+from penstock.replication.table import PartitionTable
 from penstock.services.relay.inbox import RELAYED, sender_id
 from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient
@@ -36,16 +37,24 @@ def scene() -> Iterator[Scene]:
             scene.loop.run_until(
                 lambda number=number: (
                     is_retired(replica_of(scene.leader(RETIRED), RETIRED))  # type: ignore[misc]
-                    and bool(table_of(scene, number).relays)
+                    and bool(routes_of(scene, number))
                 )
             )
         yield scene
 
 
-def table_of(scene: Scene, index: int) -> Any:
+def table_of(scene: Scene, index: int) -> PartitionTable:
     broker = scene.leader(index).broker
     assert broker is not None
-    return broker.table.by_name[TOPIC.encode()]
+    return broker.table
+
+
+def topic_id_of(scene: Scene) -> bytes:
+    return table_of(scene, TARGET).by_name[TOPIC.encode()].id
+
+
+def routes_of(scene: Scene, index: int) -> tuple[RelayRoute, ...]:
+    return table_of(scene, index).routes.out_of(topic_id_of(scene), RETIRED)
 
 
 def claims(scene: Scene) -> Iterator[str]:
@@ -63,10 +72,10 @@ def test_a_client_that_speaks_for_a_relay_makes_it_lose_nothing(scene: Scene) ->
     """It says that a thousand records were moved: the next ones would be taken for repeats."""
     leader = scene.leader(TARGET)
     epoch = replica_of(scene.leader(RETIRED), RETIRED).leader_epoch
-    word = place_batch(RETIRED, RelayPlace(epoch, 1000), 1, skips=True)
+    word = position_batch(retired_source(RETIRED), RelayPlace(epoch, 1000), 1, skips=True)
     for claim in claims(scene):
         data = produce.PartitionProduceData(index=TARGET, records=bytes(word))
-        topic = produce.TopicProduceData(topic_id=table_of(scene, TARGET).id, partition_data=[data])
+        topic = produce.TopicProduceData(topic_id=topic_id_of(scene), partition_data=[data])
         request = produce.ProduceRequest(transactional_id=claim, acks=-1, timeout_ms=1000, topic_data=[topic])
         answer = scene.do(SimClient(leader.name, PORT).call(ApiKey.PRODUCE, request, 13))
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.STALE_BROKER_EPOCH

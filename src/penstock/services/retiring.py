@@ -11,6 +11,7 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.records.relay import RelayKind
 from penstock.replication.retirement import (
     UNKNOWN,
     Close,
@@ -48,10 +49,11 @@ class RetiringService:
         if not is_retired(partition):
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
         if question == LEFT:
-            into = self._table.by_name[topic.encode()].relays.get(index)
-            if into is None:
+            routes = self._table.routes.out_of(partition.topic_id, index)
+            into = [route.target_index for route in routes if route.kind == RelayKind.RETIRED]
+            if not into:
                 raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
-            return OffsetAnswer(into, left_to_move(partition), partition.leader_epoch)
+            return OffsetAnswer(into[0], left_to_move(partition), partition.leader_epoch)
         retirement = retirement_of(partition)
         if retirement.moved == UNKNOWN:
             # Taken for written to, its grace would begin anew with every election.

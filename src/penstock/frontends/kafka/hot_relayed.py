@@ -1,7 +1,7 @@
 """Produce from another broker, whose retired partition moves its records here."""
 
 from penstock.core.errors import ApiError
-from penstock.services.relay.inbox import RelayInbox
+from penstock.services.relay.inbox import RelayInbox, retired_route
 from penstock.wire.kafka import produce as produce_codec
 
 
@@ -21,7 +21,9 @@ async def take_relayed(
         for number, start, end in partitions:
             try:
                 inbox.check_sender(sender)
-                first = await inbox.take(topic_id, number, view[max(start, 0) : end], timeout_ms / 1000)
+                batches = view[max(start, 0) : end]
+                route = retired_route(topic_id, number, batches)
+                first = await inbox.take(route, batches, timeout_ms / 1000)
                 answers.append((number, 0, first, -1, -1, None))
             except ApiError as error:
                 answers.append((number, error.code, -1, -1, -1, error.message))

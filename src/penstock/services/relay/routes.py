@@ -5,8 +5,9 @@ from collections.abc import Callable
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.records.relay import RELAY_IDS, RelayPlace, relay_place
+from penstock.records.relay import NAMED_IDS, RELAY_IDS, RelayKind, RelayPlace, relay_place
 from penstock.replication.peer import Peer, PeerError
+from penstock.replication.route_registry import RelayRoute
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox, not_committed, sender_id
 from penstock.wire.kafka.api_keys import ApiKey
@@ -29,18 +30,16 @@ class Route:
         image: ClusterImage,
         peers: Peers,
         inbox: RelayInbox,
-        topic_id: bytes,
-        source: int,
-        into: int,
+        route: RelayRoute,
         broker_epoch: Callable[[], int],
     ) -> None:
         self._node = node
         self._image = image
         self._peers = peers
         self._inbox = inbox
-        self._topic_id = topic_id
-        self._source = source
-        self._into = into
+        self._route = route
+        self._topic_id = route.target_topic_id
+        self._into = route.target_index
         self._broker_epoch = broker_epoch
 
     @property
@@ -55,7 +54,8 @@ class Route:
         """How far the target has it committed: the latest first. PenstockError: nobody can tell now."""
         name, leader = self._leader()
         if leader == self._node:
-            return self._inbox.places(self._topic_id, self._into, self._source)
+            return self._inbox.places(self._route)
+        self._check_kind()
         request = DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[self._into])])
         answer = await self._peer(leader).ask(
             ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_VERSION, request, _ANSWER_SECONDS
@@ -64,11 +64,11 @@ class Route:
         _check(told.error_code, told.error_message)
         places = []
         for active_producer in told.active_producers:
-            if active_producer.producer_id >= RELAY_IDS:
+            if RELAY_IDS <= active_producer.producer_id < NAMED_IDS:
                 source, place = relay_place(
                     active_producer.producer_id, active_producer.producer_epoch, active_producer.last_sequence
                 )
-                if source == self._source:
+                if source == self._route.source_index:
                     if active_producer.current_txn_start_offset >= 0:
                         raise not_committed()
                     places.append(place)
@@ -78,8 +78,9 @@ class Route:
         """Returns once the target has committed all of them. PenstockError: open what became of them."""
         _, leader = self._leader()
         if leader == self._node:
-            await self._inbox.take(self._topic_id, self._into, memoryview(batches), _ANSWER_SECONDS)
+            await self._inbox.take(self._route, memoryview(batches), _ANSWER_SECONDS)
             return
+        self._check_kind()
         data = PartitionProduceData(index=self._into, records=bytes(batches))
         request = ProduceRequest(
             transactional_id=sender_id(self._node, self._broker_epoch()),
@@ -91,6 +92,12 @@ class Route:
         told = answer.responses[0].partition_responses[0]
         _check(told.error_code, told.error_message)
 
+    def _check_kind(self) -> None:
+        if self._route.kind != RelayKind.RETIRED:
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION, "brokers tell each other of retired partitions alone"
+            )
+
     def _leader(self) -> tuple[str, int]:
         topic = self._image.topics_by_id.get(self._topic_id)
         if topic is None or self._into >= len(topic.partitions):
@@ -98,7 +105,9 @@ class Route:
         return topic.name, topic.partitions[self._into].leader
 
     def _peer(self, broker: int) -> Peer:
-        peer = self._peers.peer(broker, f"relay-{self._topic_id.hex()}-{self._source}")
+        peer = self._peers.peer(
+            broker, f"relay-{self._route.source_topic_id.hex()}-{self._route.source_index}"
+        )
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         return peer

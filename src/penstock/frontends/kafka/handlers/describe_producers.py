@@ -12,7 +12,8 @@ from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.records.relay import RELAY_IDS
 from penstock.services.services import Services
 from penstock.services.topics.names import check_topic_name
-from penstock.storage.producers import ProducerCopy
+from penstock.storage.producer_copy import ProducerCopy
+from penstock.storage.relay_positions import names_in_snapshot
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (
     DescribeProducersRequest,
@@ -60,6 +61,8 @@ async def _producers(services: Services, topic: str, index: int) -> list[Produce
     found = []
     for number, copy in enumerate(copied):
         await give_way(number)
+        if names_in_snapshot(copy):
+            continue
         found.append(
             ProducerState(
                 producer_id=copy.producer_id,
