@@ -32,7 +32,7 @@ from penstock.storage.truncation import Truncation
 from penstock.storage.unsynced import Unsynced
 
 _new_tuple: Any = tuple.__new__  # without a call in Python
-CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024  # a crash costs at most the scan of this much: a fraction of a second
+CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024  # at most so much is scanned after a crash: a fraction of a second
 # What a batch costs a scan besides its bytes, in bytes: small batches must not make a restart slow.
 SCAN_COST_PER_BATCH = 512
 # A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
