@@ -286,8 +286,8 @@ class Hosting:
 
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
+        forget_retired(self._table.routes, topic.id)  # first: whoever hears of it looks for the topic
         self._table.remove(topic)
-        forget_retired(self._table.routes, topic.id)
         await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
         try:
             await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
