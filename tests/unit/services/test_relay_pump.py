@@ -244,3 +244,19 @@ def test_a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again() -> No
         assert not is_drained(partition)
         loop.run_until(lambda: retirement_of(partition).close is Close.CONFIRMED)
         assert is_drained(partition)
+
+
+def test_what_the_target_told_before_it_was_asked_to_close_confirms_nothing() -> None:
+    """It may have lost its end since."""
+    partition = Partition("t", bytes(16), 2, opened(MemFiles()).log, 1, NoSyncer(), sync_before_ack=False)
+    freeze(partition, NOW_MS)
+    with SimLoop(1) as loop:
+        source = RetiredSource(loop, None, partition)
+    source.asks_target()
+    ask_anew(partition, Close.ASKED)
+    source.resumed(0)
+    retirement = retirement_of(partition)
+    assert retirement.close is Close.ASKED
+    source.asks_target()
+    source.resumed(0)
+    assert (retirement.close, retirement.moved) == (Close.CONFIRMED, 0)

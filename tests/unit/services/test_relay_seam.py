@@ -27,7 +27,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.route_registry import RelayRoute
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.positions import keep_words, oldest_word
+from penstock.services.relay.positions import keep_words, oldest_word, say_again
 from penstock.services.relay.pump import Moved, Pump
 from penstock.services.relay.source import Chunk, Run
 from penstock.storage.producers import ProducerState
@@ -349,3 +349,18 @@ def test_retention_keeps_the_name_or_says_it_again(target: Target) -> None:
     known = again.relays.get(ROUTE.source)
     assert known is not None
     assert known.places() == (RelayPlace(1, 1),)
+
+
+def test_what_is_said_again_takes_nobodys_name(target: Target) -> None:
+    for route in (ROUTE, LETTERS):
+        take(target, route, a_message(1, 0))
+    partition = target.partition
+    routes = target.table.routes.into(TOPIC, 0)
+    assert routes == (ROUTE, LETTERS)
+    say_again(routes, partition, NOW_MS)
+    for number, route in enumerate(routes):
+        known = partition.log.producers.relays.get(route.source)
+        assert known is not None
+        assert (known.name, known.places()) == (number, (RelayPlace(1, 0),))
+        take(target, route, a_message(1, 1))
+    assert len(target.messages()) == 4
