@@ -132,13 +132,13 @@ def names_source(header: BatchHeader) -> bool:
 
 
 def read_position(header: BatchHeader, batch: Buffer) -> tuple[RelaySource, Relayed]:
-    """Of one that names its source. NewerFormatError: of a newer release."""
-    (record,) = read_records(batch)
-    value = record.value or b""
+    """Of one that names its source. NewerFormatError: of a newer release. InvalidBatch: it is none."""
+    values = [record.value or b"" for record in read_records(batch)]
+    value = values[0] if values else b""
     if len(value) >= _VALUE_VERSION.size:
         check_version("a relay's position", _VALUE_VERSION.unpack_from(value)[0], _VERSION)
-    if len(value) != _VALUE.size:
-        raise InvalidBatch(ErrorCode.INVALID_RECORD, f"a relay's position of {len(value)} bytes")
+    if len(values) != 1 or len(value) != _VALUE.size:
+        raise InvalidBatch(ErrorCode.INVALID_RECORD, "a relay's position that says no place")
     _, kind, topic_id, partition, epoch, number, skips = _VALUE.unpack(value)
     name, _ = _relay_of(header.producer_id)
     return RelaySource(kind, topic_id, partition), Relayed(name, epoch, number, number, skips != 0, True)

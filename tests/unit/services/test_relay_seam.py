@@ -18,7 +18,7 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.records.batch import read_header
+from penstock.records.batch import read_header, stamp_crc
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.reader import read_all
 from penstock.records.relay import RelayPlace, RelaySource, position_batch, stamp_relayed
@@ -364,3 +364,12 @@ def test_what_is_said_again_takes_nobodys_name(target: Target) -> None:
         assert (known.name, known.places()) == (number, (RelayPlace(1, 0),))
         take(target, route, a_message(1, 1))
     assert len(target.messages()) == 4
+
+
+def test_a_position_of_a_newer_release_is_refused(target: Target) -> None:
+    batch = position_batch(ROUTE.source, RelayPlace(1, 0), NOW_MS)
+    batch[batch.index(DELAYED) - 3] = 9  # before it: version and kind
+    stamp_crc(memoryview(batch), 0, len(batch))
+    with pytest.raises(ApiError) as refused:
+        take(target, ROUTE, batch)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -101,6 +101,10 @@ def test_a_position_of_a_newer_release_is_refused_and_one_that_is_none_too() -> 
         batch = builder.build()
         with pytest.raises(error):
             read_position(read_header(batch), batch)
+        builder.append(value, key=b"\0\0RP", timestamp=NOW_MS)
+        batch = builder.build()
+        with pytest.raises(error):
+            read_position(read_header(batch), batch)
 
 
 def test_two_sources_of_one_number_in_two_topics_are_two() -> None:

@@ -10,6 +10,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader, check_batch, read_header, stamp_append_time
 from penstock.records.relay import (
     NAMED_IDS,
@@ -144,7 +145,10 @@ def _moved_by(route: RelayRoute, header: BatchHeader, batch: memoryview) -> Rela
     """ApiError: by another route, or by none."""
     if header.producer_id >= RELAY_IDS:
         if names_source(header):
-            source, moved = read_position(header, batch)
+            try:
+                source, moved = read_position(header, batch)
+            except NewerFormatError as error:
+                raise ApiError(ErrorCode.UNSUPPORTED_VERSION, str(error)) from error
             if source == route.source:
                 return moved
         else:
