@@ -17,23 +17,23 @@ _Place = tuple[bytes, int]  # topic id and partition
 class RelayRoute(NamedTuple):
     kind: int
     source_topic_id: bytes
-    source_index: int
+    source_partition: int
     target_topic_id: bytes
-    target_index: int
+    target_partition: int
 
     @property
     def begin(self) -> _Place:
-        return self.source_topic_id, self.source_index
+        return self.source_topic_id, self.source_partition
 
     @property
     def end(self) -> _Place:
-        return self.target_topic_id, self.target_index
+        return self.target_topic_id, self.target_partition
 
     @property
     def source(self) -> RelaySource:
         """As the target's log knows it."""
         topic_id = OWN_TOPIC if self.kind == RelayKind.RETIRED else self.source_topic_id
-        return RelaySource(self.kind, topic_id, self.source_index)
+        return RelaySource(self.kind, topic_id, self.source_partition)
 
 
 class RouteRegistry:

@@ -50,7 +50,7 @@ class RetiringService:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
         if question == LEFT:
             routes = self._table.routes.out_of(partition.topic_id, index)
-            into = [route.target_index for route in routes if route.kind == RelayKind.RETIRED]
+            into = [route.target_partition for route in routes if route.kind == RelayKind.RETIRED]
             if not into:
                 raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
             return OffsetAnswer(into[0], left_to_move(partition), partition.leader_epoch)

@@ -20,7 +20,7 @@ def test_routes_are_found_by_either_end() -> None:
     assert routes.out_of(NEW, 3) == (FIRST,)
     assert routes.out_of(NEW, 1) == routes.into(OLD, 3) == ()
     assert FIRST in routes
-    assert FIRST._replace(target_index=0) not in routes
+    assert FIRST._replace(target_partition=0) not in routes
     assert ACROSS._replace(kind=RelayKind.RETIRED) not in routes
 
 

@@ -59,7 +59,7 @@ class DenseSource:
         self._intents = intents
         self._waiting: dict[DataWaiter, None] = {}
         self._known = False
-        self.name = f"delayed-{route.source_index}"
+        self.name = f"delayed-{route.source_partition}"
         self.epoch = epoch
         self.done = 0
         self.lost: list[range] = []
@@ -267,7 +267,7 @@ def forgets_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def knows_sources_by_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever topic they are of."""
     monkeypatch.setattr(
-        RelayRoute, "source", property(lambda route: RelaySource(route.kind, TOPIC, route.source_index))
+        RelayRoute, "source", property(lambda route: RelaySource(route.kind, TOPIC, route.source_partition))
     )
 
 
@@ -301,9 +301,9 @@ def take(target: Target, route: RelayRoute, batch: bytearray) -> int:
 @pytest.mark.parametrize(
     ("route", "batch", "code"),
     [
-        (ROUTE._replace(target_index=1), a_message(1, 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (ROUTE._replace(target_partition=1), a_message(1, 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (ROUTE._replace(kind=2), a_message(1, 0), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ROUTE._replace(source_index=1), a_message(1, 0), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ROUTE._replace(source_partition=1), a_message(1, 0), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         (ROUTE, a_batch(), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         (ROUTE, a_message(2, 0), ErrorCode.UNKNOWN_LEADER_EPOCH),
         (ROUTE, position_batch(ROUTE.source, RelayPlace(2, 0), NOW_MS), ErrorCode.UNKNOWN_LEADER_EPOCH),

@@ -107,13 +107,13 @@ class RelayInbox:
 
     def _check_epoch(self, route: RelayRoute, moved: Relayed) -> None:
         """No source has anything of a later epoch than its leader's; one that we have not heard of has to wait."""
-        topic, index = self._image.topics_by_id.get(route.source_topic_id), route.source_index
+        topic, index = self._image.topics_by_id.get(route.source_topic_id), route.source_partition
         states = () if topic is None else topic.partitions[index : index + 1]
         if not states or moved.epoch > states[0].leader_epoch:
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"nobody leads {index} under {moved.epoch} yet")
 
     def _find(self, route: RelayRoute) -> tuple[Topic, Partition]:
-        topic, index = self._table.by_id.get(route.target_topic_id), route.target_index
+        topic, index = self._table.by_id.get(route.target_topic_id), route.target_partition
         if topic is None:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         partition = topic.led.get(index)
@@ -154,7 +154,7 @@ def _moved_by(route: RelayRoute, header: BatchHeader, batch: memoryview) -> Rela
         else:
             moved = relayed_by(header)
             is_retired = route.kind == RelayKind.RETIRED
-            if moved.named != is_retired and (moved.named or moved.source == route.source_index):
+            if moved.named != is_retired and (moved.named or moved.source == route.source_partition):
                 return moved
     raise _no_route(route)
 
@@ -162,6 +162,6 @@ def _moved_by(route: RelayRoute, header: BatchHeader, batch: memoryview) -> Rela
 def _no_route(route: RelayRoute) -> ApiError:
     return ApiError(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
-        f"nothing of kind {route.kind} is moved from partition {route.source_index} into {route.target_index}, as "
-        "far as is known here",
+        f"nothing of kind {route.kind} is moved from partition {route.source_partition} into "
+        f"{route.target_partition}, as far as is known here",
     )

@@ -39,7 +39,7 @@ class Route:
         self._inbox = inbox
         self._route = route
         self._topic_id = route.target_topic_id
-        self._into = route.target_index
+        self._into = route.target_partition
         self._broker_epoch = broker_epoch
 
     @property
@@ -68,7 +68,7 @@ class Route:
                 source, place = relay_place(
                     active_producer.producer_id, active_producer.producer_epoch, active_producer.last_sequence
                 )
-                if source == self._route.source_index:
+                if source == self._route.source_partition:
                     if active_producer.current_txn_start_offset >= 0:
                         raise not_committed()
                     places.append(place)
@@ -106,7 +106,7 @@ class Route:
 
     def _peer(self, broker: int) -> Peer:
         peer = self._peers.peer(
-            broker, f"relay-{self._route.source_topic_id.hex()}-{self._route.source_index}"
+            broker, f"relay-{self._route.source_topic_id.hex()}-{self._route.source_partition}"
         )
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
