@@ -3,10 +3,11 @@
 from typing import Any
 
 from penstock.coordination.image import ClusterImage
+from penstock.records.relay import RelayKind
 from penstock.replication.introduction import Identity
 from penstock.replication.peer import Peer
 from penstock.testing.sim_broker import PORT
-from penstock.wire.peers.routes import RelayRoute, RouteKind
+from penstock.wire.peers.routes import WireRoute
 
 
 class AsBroker:
@@ -21,5 +22,5 @@ class AsBroker:
             peer.close()
 
 
-def retired_route(topic_id: bytes, source: int, into: int) -> RelayRoute:
-    return RelayRoute(RouteKind.RETIRED_PARTITION, topic_id, source, topic_id, into)
+def retired_route(topic_id: bytes, source: int, into: int) -> WireRoute:
+    return WireRoute(RelayKind.RETIRED, topic_id, source, topic_id, into)

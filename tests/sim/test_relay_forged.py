@@ -7,7 +7,7 @@ from tests.sim.cluster_retiring import INTO, RETIRED, RetiringStory
 from tests.sim.messages import TOPIC
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.relay import RelayPlace, place_batch
+from penstock.records.relay import RelayPlace, position_batch, retired_source
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.peers.keys import PeerApi
 from penstock.wire.peers.relay_deliver import RelayDeliverRequest
@@ -42,7 +42,7 @@ def test_a_position_counts_only_from_a_registered_broker_and_of_an_epoch_that_is
         assert target.broker is not None
         image = target.broker.metadata.image
         sender = AsBroker(image, 1, image.brokers[1].epoch + registrations_ahead)
-        position = bytes(place_batch(RETIRED, RelayPlace(epoch, 0), 1))
+        position = bytes(position_batch(retired_source(RETIRED), RelayPlace(epoch, 0), 1))
         request = RelayDeliverRequest(retired_route(image.topics[TOPIC].id, RETIRED, INTO), 1000, position)
         node = story.machines.index(target) + 1
         asking = sender.ask(node, target.name, PeerApi.RELAY_DELIVER, request)

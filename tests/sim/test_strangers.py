@@ -16,8 +16,10 @@ from tests.unit.wire.test_peers import REQUESTS
 
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
-from penstock.records.relay import RelayPlace, place_batch
+from penstock.records.relay import RelayPlace, position_batch, retired_source
 from penstock.replication.retirement import is_retired
+from penstock.replication.route_registry import RelayRoute
+from penstock.replication.table import PartitionTable
 from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
@@ -40,7 +42,7 @@ def scene() -> Iterator[Scene]:
             scene.loop.run_until(
                 lambda number=number: (
                     is_retired(replica_of(scene.leader(RETIRED), RETIRED))  # type: ignore[misc]
-                    and bool(table_of(scene, number).relays)
+                    and bool(routes_of(scene, number))
                 )
             )
         yield scene
@@ -56,17 +58,25 @@ def node_of(scene: Scene, machine: Any) -> int:
     return scene.machines.index(machine) + 1
 
 
-def table_of(scene: Scene, index: int) -> Any:
+def table_of(scene: Scene, index: int) -> PartitionTable:
     broker = scene.leader(index).broker
     assert broker is not None
-    return broker.table.by_name[TOPIC.encode()]
+    return broker.table
+
+
+def topic_id_of(scene: Scene) -> bytes:
+    return table_of(scene, TARGET).by_name[TOPIC.encode()].id
+
+
+def routes_of(scene: Scene, index: int) -> tuple[RelayRoute, ...]:
+    return table_of(scene, index).routes.out_of(topic_id_of(scene), RETIRED)
 
 
 def test_a_client_that_speaks_for_a_relay_makes_it_lose_nothing(scene: Scene) -> None:
     """It says that a thousand records were moved: the next ones would be taken for repeats."""
-    leader, topic_id = scene.leader(TARGET), table_of(scene, TARGET).id
+    leader, topic_id = scene.leader(TARGET), topic_id_of(scene)
     epoch = replica_of(scene.leader(RETIRED), RETIRED).leader_epoch
-    position = bytes(place_batch(RETIRED, RelayPlace(epoch, 1000), 1, skips=True))
+    position = bytes(position_batch(retired_source(RETIRED), RelayPlace(epoch, 1000), 1, skips=True))
     registered = image_of(scene, TARGET).brokers[node_of(scene, scene.leader(RETIRED))]
     for claim in (None, "penstock-relay", f"penstock-relay/{registered.id}/{registered.epoch}"):
         data = produce.PartitionProduceData(index=TARGET, records=position)
@@ -107,7 +117,7 @@ def test_a_client_that_asks_for_what_the_controller_asked_by_times_is_not_unders
 def test_nobody_closes_a_retired_partition_who_is_no_registered_broker(scene: Scene) -> None:
     leader = scene.leader(RETIRED)
     state = scene._state(RETIRED)
-    request = RetirementRequest(Question.CLOSE, table_of(scene, RETIRED).id, [(RETIRED, state.leader_epoch)])
+    request = RetirementRequest(Question.CLOSE, topic_id_of(scene), [(RETIRED, state.leader_epoch)])
     with pytest.raises(ConnectionResetError):
         scene.do(SimClient(leader.name, PORT).call(PeerApi.RETIREMENT, request, 0))
     sender = AsBroker(image_of(scene, RETIRED), 77, 1)

@@ -6,6 +6,7 @@ Everything here runs on one node as well, where there is nobody else: the same c
 import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from penstock.config.broker import BrokerConfig
@@ -18,6 +19,7 @@ from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.core.errors import ApiError, PenstockError, StorageError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
+from penstock.records.relay import RelayKind
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
@@ -39,7 +41,8 @@ from penstock.services.peers.broker_client import BrokerClient
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.relays import Relays
+from penstock.services.relay.relays import MakeSource, Relays
+from penstock.services.relay.retired import RetiredSource
 from penstock.services.retiring import RetiringService
 from penstock.wire.peers.retirement import Question, RetirementAnswer
 
@@ -100,7 +103,8 @@ class ClusterMember:
         )
         self.retiring = RetiringService(seams.clock, table)
         inbox = RelayInbox(loop, seams.clock, table, image)
-        self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox)
+        sources: dict[int, MakeSource] = {RelayKind.RETIRED: partial(RetiredSource.of, loop, seams.executor)}
+        self.relays = Relays(node, image, table, self._peers, inbox, sources)
         self._hosting: Hosting | None = None
         self._configs: ConfigService | None = None
         self._coordinator: GroupCoordinator | None = None

@@ -13,6 +13,7 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.records.relay import RelayKind
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import (
     UNKNOWN,
@@ -70,10 +71,11 @@ class RetiringService:
         partition = self._table.find(topic, index)
         check_exact_epoch(partition, leader_epoch)
         _check_retired(partition)
-        into = self._table.by_name[topic.encode()].relays.get(index)
-        if into is None:
+        routes = self._table.routes.out_of(partition.topic_id, index)
+        into = [route.target_partition for route in routes if route.kind == RelayKind.RETIRED]
+        if not into:
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
-        return OffsetAnswer(into, left_to_move(partition), partition.leader_epoch)
+        return OffsetAnswer(into[0], left_to_move(partition), partition.leader_epoch)
 
 
 def _check_retired(partition: Partition) -> None:

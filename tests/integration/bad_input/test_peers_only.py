@@ -8,7 +8,7 @@ from tests.integration.raw import FETCH_VERSION, RawClient, fetch_request, outco
 from tests.unit.wire.test_peers import REQUESTS
 
 from penstock.core.error_codes import ErrorCode as E
-from penstock.records.relay import RelayPlace, place_batch
+from penstock.records.relay import RelayPlace, position_batch, retired_source
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import (
     alter_partition,
@@ -113,7 +113,7 @@ def test_what_the_controller_asked_by_times_once_is_not_understood(victim: Victi
 @pytest.mark.parametrize("claim", ["penstock-relay", f"penstock-relay/{BROKER}/1"])
 def test_the_transactional_id_that_relays_had_means_nothing(victim: Victim, claim: str) -> None:
     with RawClient(victim.port) as client:
-        position = bytes(place_batch(1, RelayPlace(0, 1000), 1, skips=True))
+        position = bytes(position_batch(retired_source(1), RelayPlace(0, 1000), 1, skips=True))
         data = produce.PartitionProduceData(index=0, records=position)
         topic = produce.TopicProduceData(topic_id=topic_id_of(client, victim.topic), partition_data=[data])
         request = produce.ProduceRequest(transactional_id=claim, acks=-1, timeout_ms=1000, topic_data=[topic])

@@ -25,9 +25,9 @@ from penstock.wire.peers.retirement import (
     RetirementResponse,
     Seen,
 )
-from penstock.wire.peers.routes import RelayRoute, RouteKind
+from penstock.wire.peers.routes import WireRoute
 
-ROUTE = RelayRoute(RouteKind.RETIRED_PARTITION, b"s" * 16, 5, b"t" * 16, 2)
+ROUTE = WireRoute(0, b"s" * 16, 5, b"t" * 16, 2)
 REQUESTS: dict[PeerApi, Any] = {
     PeerApi.BROKER_CHALLENGE: ChallengeRequest(),
     PeerApi.BROKER_INTRODUCTION: IntroductionRequest(3, 2**40, b"proof"),

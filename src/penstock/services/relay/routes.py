@@ -5,12 +5,13 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.relay import RelayPlace
 from penstock.replication.peer import Peer, PeerError
+from penstock.replication.route_registry import RelayRoute
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.wire.peers.keys import PeerApi
 from penstock.wire.peers.relay_deliver import RelayDeliverRequest
 from penstock.wire.peers.relay_positions import RelayPositionsRequest
-from penstock.wire.peers.routes import RelayRoute, RouteKind
+from penstock.wire.peers.routes import WireRoute
 
 _VERSION = 0
 _ANSWER_SECONDS = 5.0
@@ -21,23 +22,16 @@ class Route:
     """From one source to its target, wherever that is led at the moment."""
 
     def __init__(
-        self,
-        node: int,
-        image: ClusterImage,
-        peers: Peers,
-        inbox: RelayInbox,
-        topic_id: bytes,
-        source: int,
-        into: int,
+        self, node: int, image: ClusterImage, peers: Peers, inbox: RelayInbox, route: RelayRoute
     ) -> None:
         self._node = node
         self._image = image
         self._peers = peers
         self._inbox = inbox
-        self._topic_id = topic_id
-        self._source = source
-        self._into = into
-        self._named = RelayRoute(RouteKind.RETIRED_PARTITION, topic_id, source, topic_id, into)
+        self._route = route
+        self._on_the_wire = WireRoute(*route)
+        self._topic_id = route.target_topic_id
+        self._into = route.target_partition
 
     @property
     def epoch(self) -> int:
@@ -51,19 +45,19 @@ class Route:
         """How far the target has it committed: the latest first. PenstockError: nobody can tell now."""
         leader = self._leader()
         if leader == self._node:
-            return self._inbox.places(self._topic_id, self._into, self._source)
-        request = RelayPositionsRequest(self._named)
+            return self._inbox.places(self._route)
+        request = RelayPositionsRequest(self._on_the_wire)
         answer = await self._peer(leader).ask(PeerApi.RELAY_POSITIONS, _VERSION, request, _ANSWER_SECONDS)
         _check(answer.error_code, answer.error_message)
-        return tuple(RelayPlace(epoch, distance) for epoch, distance in answer.positions)
+        return tuple(RelayPlace(epoch, number) for epoch, number in answer.positions)
 
     async def deliver(self, batches: bytearray) -> None:
         """Returns once the target has committed all of them. PenstockError: open what became of them."""
         leader = self._leader()
         if leader == self._node:
-            await self._inbox.take(self._topic_id, self._into, memoryview(batches), _ANSWER_SECONDS)
+            await self._inbox.take(self._route, memoryview(batches), _ANSWER_SECONDS)
             return
-        request = RelayDeliverRequest(self._named, int(_ANSWER_SECONDS * 1000), batches)
+        request = RelayDeliverRequest(self._on_the_wire, int(_ANSWER_SECONDS * 1000), batches)
         answer = await self._peer(leader).ask(PeerApi.RELAY_DELIVER, _VERSION, request, 2 * _ANSWER_SECONDS)
         _check(answer.error_code, answer.error_message)
 
@@ -74,7 +68,9 @@ class Route:
         return topic.partitions[self._into].leader
 
     def _peer(self, broker: int) -> Peer:
-        peer = self._peers.peer(broker, f"relay-{self._topic_id.hex()}-{self._source}")
+        peer = self._peers.peer(
+            broker, f"relay-{self._route.source_topic_id.hex()}-{self._route.source_partition}"
+        )
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         return peer

@@ -20,7 +20,7 @@ from penstock.wire.kafka.primitives import (
 )
 from penstock.wire.peers.errors import decoding, encoding
 from penstock.wire.peers.keys import PeerApi
-from penstock.wire.peers.routes import RelayRoute, read_route, write_route
+from penstock.wire.peers.routes import WireRoute, read_route, write_route
 
 API_KEY = int(PeerApi.RELAY_DELIVER)
 MIN_VERSION = MAX_VERSION = 0
@@ -33,7 +33,7 @@ _OFFSET = Layout(">q")
 
 
 class RelayDeliverRequest(NamedTuple):
-    route: RelayRoute
+    route: WireRoute
     timeout_ms: int
     batches: Buffer  # decoded, a view of the frame
 

@@ -19,7 +19,7 @@ from penstock.wire.kafka.primitives import (
 )
 from penstock.wire.peers.errors import decoding, encoding
 from penstock.wire.peers.keys import PeerApi
-from penstock.wire.peers.routes import RelayRoute, read_route, write_route
+from penstock.wire.peers.routes import WireRoute, read_route, write_route
 
 API_KEY = int(PeerApi.RELAY_POSITIONS)
 MIN_VERSION = MAX_VERSION = 0
@@ -31,7 +31,7 @@ _POSITION = Layout(">iq")
 
 
 class RelayPositionsRequest(NamedTuple):
-    route: RelayRoute
+    route: WireRoute
 
 
 class RelayPositionsResponse(NamedTuple):

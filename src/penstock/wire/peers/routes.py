@@ -5,7 +5,6 @@
 Topics by id: another one of the same name must not get what was meant for this one.
 """
 
-from enum import IntEnum
 from struct import Struct as Layout
 from typing import NamedTuple
 
@@ -15,13 +14,9 @@ _ROUTE = Layout(">b16si16si")
 ROUTE_BYTES = _ROUTE.size
 
 
-class RouteKind(IntEnum):
-    """What its positions count."""
+class WireRoute(NamedTuple):
+    """As `replication.route_registry` has it; what kinds there are, `records.relay` says."""
 
-    RETIRED_PARTITION = 0  # offsets of the source, from where it was retired
-
-
-class RelayRoute(NamedTuple):
     kind: int
     source_topic_id: bytes
     source_partition: int
@@ -29,11 +24,11 @@ class RelayRoute(NamedTuple):
     target_partition: int
 
 
-def read_route(buffer: Buffer, position: int) -> tuple[RelayRoute, int]:
-    return RelayRoute(*_ROUTE.unpack_from(buffer, position)), position + ROUTE_BYTES
+def read_route(buffer: Buffer, position: int) -> tuple[WireRoute, int]:
+    return WireRoute(*_ROUTE.unpack_from(buffer, position)), position + ROUTE_BYTES
 
 
-def write_route(out: bytearray, route: RelayRoute) -> None:
+def write_route(out: bytearray, route: WireRoute) -> None:
     checked_uuid(route.source_topic_id)
     checked_uuid(route.target_topic_id)
     out += _ROUTE.pack(*route)

@@ -10,6 +10,7 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.services.services import Services
 from penstock.services.topics.names import check_topic_name
+from penstock.storage.relay_positions import names_in_snapshot
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (
     DescribeProducersRequest,
@@ -55,6 +56,8 @@ async def _producers(services: Services, topic: str, index: int) -> list[Produce
     found = []
     for number, copy in enumerate(copied):
         await give_way(number)
+        if names_in_snapshot(copy):
+            continue
         found.append(
             ProducerState(
                 producer_id=copy.producer_id,

@@ -3,25 +3,19 @@
 An error while a fail-over could still take back what was moved last.
 """
 
-from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
+from penstock.replication.route_registry import RelayRoute
 from penstock.services.services import Services
 from penstock.wire.peers.keys import PeerApi
 from penstock.wire.peers.relay_positions import RelayPositionsRequest, RelayPositionsResponse
-from penstock.wire.peers.routes import RouteKind
 
 
 @api(PeerApi.RELAY_POSITIONS, versions=(0, 0), internal=True)
 def handle(services: Services, request: RelayPositionsRequest, call: Call) -> RelayPositionsResponse:
     del call
-    route = request.route
     try:
-        if route.kind != RouteKind.RETIRED_PARTITION:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"no route of kind {route.kind} is known here")
-        places = services.relays.inbox.places(
-            route.target_topic_id, route.target_partition, route.source_partition
-        )
+        places = services.relays.inbox.places(RelayRoute(*request.route))
     except ApiError as error:
         return RelayPositionsResponse(error.code, error.message)
-    return RelayPositionsResponse(positions=tuple((place.epoch, place.distance) for place in places))
+    return RelayPositionsResponse(positions=tuple((place.epoch, place.number) for place in places))
