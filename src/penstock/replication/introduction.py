@@ -67,7 +67,7 @@ class Identity:
         return IntroductionRequest(self.node, broker_epoch, proof)
 
 
-class Doorkeeper:
+class BrokerAuthenticator:
     """Of this broker, where others introduce themselves."""
 
     def __init__(self, node: int, image: ClusterImage, rng: Random, listener: str) -> None:

@@ -188,7 +188,7 @@ class Broker:
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
             relays=cluster.relays,
-            doorkeeper=cluster.doorkeeper,
+            authenticator=cluster.authenticator,
             refusals=Refusals(),
         )
 

@@ -23,7 +23,7 @@ from penstock.records.relay import RelayKind
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
-from penstock.replication.introduction import Doorkeeper, Identity
+from penstock.replication.introduction import BrokerAuthenticator, Identity
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
@@ -75,7 +75,7 @@ class ClusterMember:
         self._news = asyncio.Event()  # the metadata changed
         self._identity = Identity(node, image, self._broker_epoch)
         self._peers = Peers(self._identity, image)
-        self.doorkeeper = Doorkeeper(node, image, seams.rng, config.inter_broker_listener_name)
+        self.authenticator = BrokerAuthenticator(node, image, seams.rng, config.inter_broker_listener_name)
         self.others = BrokerClient(self._peers)
         self.controller_client = ControllerClient(self._peers, image)
         self.controller = Controller(

@@ -10,7 +10,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.clock import Clock
 from penstock.core.endpoints import Endpoint
-from penstock.replication.introduction import Doorkeeper
+from penstock.replication.introduction import BrokerAuthenticator
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
@@ -72,7 +72,7 @@ class Services:
     reassignments: Reassignments
     retiring: RetiringService
     relays: Relays
-    doorkeeper: Doorkeeper
+    authenticator: BrokerAuthenticator
     refusals: Refusals
 
     @property

@@ -9,7 +9,7 @@ from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.session import NO_BROKER, Session
-from penstock.replication.introduction import Doorkeeper, Identity, is_registered, prove
+from penstock.replication.introduction import BrokerAuthenticator, Identity, is_registered, prove
 from penstock.wire.peers.broker_introduction import IntroductionRequest
 
 LISTENER = "BROKERS"
@@ -26,8 +26,8 @@ def image_of(secret: bytes = SECRET, cluster_id: str = "cluster") -> ClusterImag
     return image
 
 
-def door(image: ClusterImage | None = None) -> Doorkeeper:
-    return Doorkeeper(ASKED, image or image_of(), Random(1), LISTENER)
+def door(image: ClusterImage | None = None) -> BrokerAuthenticator:
+    return BrokerAuthenticator(ASKED, image or image_of(), Random(1), LISTENER)
 
 
 def session() -> Session:
@@ -35,7 +35,7 @@ def session() -> Session:
 
 
 def introduced(
-    keeper: Doorkeeper, one: Session, *, image: ClusterImage | None = None, asked: int = ASKED
+    keeper: BrokerAuthenticator, one: Session, *, image: ClusterImage | None = None, asked: int = ASKED
 ) -> int:
     speaker = Identity(SPEAKER, image or image_of(), lambda: EPOCH)
     request = speaker.introduction(asked, EPOCH, keeper.challenge(one).nonce)

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.coordination.image import ClusterImage
 from penstock.core.session import Session
-from penstock.replication.introduction import Doorkeeper, Identity
+from penstock.replication.introduction import BrokerAuthenticator, Identity
 from penstock.replication.peer import NotSentError, Peer, PeerError
 from penstock.wire.kafka.headers import decode_request_header
 from penstock.wire.kafka.messages import request_module
@@ -32,7 +32,7 @@ class Other:
     def __init__(self, secret: bytes = b"secret") -> None:
         image = ClusterImage()
         image.secret, image.cluster_id = secret, "cluster"
-        self.door = Doorkeeper(2, image, Random(1), "LISTENER")
+        self.door = BrokerAuthenticator(2, image, Random(1), "LISTENER")
         self.rounds: list[list[int]] = []  # what came before it had answered anything of it
 
     @asynccontextmanager

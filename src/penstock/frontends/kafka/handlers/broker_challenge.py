@@ -12,4 +12,4 @@ from penstock.wire.peers.keys import PeerApi
 @api(PeerApi.BROKER_CHALLENGE, versions=(0, 0), internal=True, introduces=True)
 def handle(services: Services, request: ChallengeRequest, call: Call) -> ChallengeResponse:
     del request
-    return services.doorkeeper.challenge(call.session)
+    return services.authenticator.challenge(call.session)

@@ -11,4 +11,4 @@ from penstock.wire.peers.keys import PeerApi
 
 @api(PeerApi.BROKER_INTRODUCTION, versions=(0, 0), internal=True, introduces=True)
 def handle(services: Services, request: IntroductionRequest, call: Call) -> IntroductionResponse:
-    return services.doorkeeper.introduce(call.session, request)
+    return services.authenticator.introduce(call.session, request)
