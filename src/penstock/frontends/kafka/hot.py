@@ -294,7 +294,7 @@ class HotPath:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
             return refused_fetch(request, version, correlation_id)
-        if request.replica_id != asker.session.broker and request.replica_id >= 0:
+        if request.replica_id >= 0 and request.replica_id != asker.session.broker:
             return refused_follower(request, version, correlation_id)
         outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
         try:
@@ -317,7 +317,7 @@ class HotPath:
         if request.isolation_level not in _ISOLATION_LEVELS:
             refused: list[object] = await in_thread(refused_fetch, request, version, correlation_id)
             return refused
-        if request.replica_id != asker.session.broker and request.replica_id >= 0:
+        if request.replica_id >= 0 and request.replica_id != asker.session.broker:
             return await in_thread(refused_follower, request, version, correlation_id)  # type: ignore[no-any-return]
         outcome = FetchOutcome(asker, self._fetch, correlation_id, version)
         try:
