@@ -49,7 +49,7 @@ def crowds() -> list[Crowd]:
     return [
         Crowd(api, path)
         for key, api in sorted(REGISTRY.items())
-        if api.handler is not None
+        if api.handler is not None and not api.internal  # brokers ask for so much and no more
         for path in _lists(_request_of(key))
     ]
 

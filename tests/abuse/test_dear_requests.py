@@ -82,11 +82,8 @@ def ask_for_snapshots(scene: Scene, number: int) -> None:
         for one in range(-number, 0)
     ]
     topic = fetch_snapshot.RequestTopicSnapshot(name="ids", partitions=wanted)
-    with RawClient(scene.port) as client:
-        answer = client.call(ApiKey.FETCH_SNAPSHOT, 0, fetch_snapshot.FetchSnapshotRequest(topics=[topic]))
-    assert [partition.error_code for partition in answer.topics[0].partitions] == [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER
-    ]
+    with RawClient(scene.port) as client, pytest.raises(ConnectionError):
+        client.call(ApiKey.FETCH_SNAPSHOT, 0, fetch_snapshot.FetchSnapshotRequest(topics=[topic]))
 
 
 def test_incremental_fetches_that_are_sent_at_once(scene: Scene) -> None:

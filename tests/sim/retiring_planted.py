@@ -10,20 +10,22 @@ from penstock.controller import retirer
 from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import Removed
 from penstock.core.errors import ApiError
-from penstock.frontends.kafka.handlers import describe_producers
-from penstock.records.batch import BatchHeader
-from penstock.records.relay import RelayPlace, place_batch, relayed_by
+from penstock.records.batch import BatchHeader, Buffer
+from penstock.records.relay import RelayPlace, RelaySource, position_batch, relayed_by, retired_source
 from penstock.replication import retirement
 from penstock.replication.partition import Partition
 from penstock.services import retiring
 from penstock.services.hosting import log_opening as opening
-from penstock.services.relay import pump
+from penstock.services.relay import pump, retired
+from penstock.services.relay import source as relay_source
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.routes import Route
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
-from penstock.storage.producers import AppendedBatch, ProducerState, RelayPosition
+from penstock.storage.producer_copy import AppendedBatch
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered
+from penstock.storage.relay_positions import RelayPosition
 
 # Of simulated time.
 _LOOK_SECONDS = 0.01
@@ -31,8 +33,8 @@ _LOOK_SECONDS = 0.01
 
 def takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target does not look whether it has it, nor whose it is: most that come late are of an old registration."""
-    monkeypatch.setattr(ProducerState, "check_relayed", lambda state, header: None)
-    monkeypatch.setattr(RelayInbox, "check_sender", lambda inbox, sender: None)
+    monkeypatch.setattr(ProducerState, "check_relayed", lambda *given: None)
+    monkeypatch.setattr(RelayInbox, "check_sender", lambda *given: None)
 
 
 def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,26 +47,26 @@ def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
         return max(limit, log.end_offset), True
 
     monkeypatch.setattr(Route, "places", nothing)
-    monkeypatch.setattr(pump, "parted_at", at_the_end)
+    monkeypatch.setattr(retired, "parted_at", at_the_end)
 
 
 def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are moved as soon as they are there, and a fail-over may still take them back."""
-    honest = pump.Pump._read
 
     async def hasty(one: pump.Pump) -> None:
-        partition = one._partition
-        while one._next >= partition.log.end_offset:  # noqa: ASYNC110 - nothing tells of what is only appended
+        source: Any = one._source
+        partition, limit = source._partition, source._retirement.limit
+        while one._next >= partition.log.end_offset - limit:  # noqa: ASYNC110 - nothing tells of what is only appended
             await asyncio.sleep(_LOOK_SECONDS)
         limits = partition.limits
         committed, limits.high_watermark = limits.high_watermark, partition.log.end()
         try:
-            chunk = await honest(one)
+            chunk = await source.read(one._next, one._place)
         finally:
             limits.high_watermark = committed
         await one._target.deliver(chunk.batches)
-        one._next = retirement.retirement_of(partition).moved = chunk.next_offset
-        one._place = chunk.place
+        one._next, one._place = chunk.next_number, chunk.place
+        source.moved(chunk.next_number)
 
     monkeypatch.setattr(pump.Pump, "_move", hasty)
 
@@ -98,24 +100,24 @@ def chooses_before_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 def believes_what_is_appended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target tells of what it has appended, and may still lose; the source's retention takes that for moved."""
     monkeypatch.setattr(RelayPosition, "is_committed", lambda word, high_watermark: True)
-    monkeypatch.setattr(describe_producers, "_open_since", lambda producer, high_watermark: -1)
 
 
 def waits_for_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The target takes nothing behind a gap, also where nobody can fill it any more."""
 
-    def unsaid(source: int, place: RelayPlace, now_ms: int, *, skips: bool = False) -> bytearray:
-        return bytearray() if skips else place_batch(source, place, now_ms)
+    def unsaid(source: RelaySource, place: RelayPlace, now_ms: int, *, skips: bool = False) -> bytearray:
+        return bytearray() if skips else position_batch(source, place, now_ms)
 
-    monkeypatch.setattr(pump, "place_batch", unsaid)
+    monkeypatch.setattr(relay_source, "position_batch", unsaid)
 
 
 def begins_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """To a target that knows nothing of a relay, whatever comes first is the beginning; nor is it asked before that."""
     honest = ProducerState.check_relayed
 
-    def check_relayed(state: ProducerState, header: BatchHeader) -> AppendedBatch | None:
-        return honest(state, header) if relayed_by(header).source in state.relays else None
+    def check_relayed(state: ProducerState, header: BatchHeader, batch: Buffer) -> AppendedBatch | None:
+        known = state.relays.get(retired_source(relayed_by(header).source))
+        return None if known is None else honest(state, header, batch)
 
     monkeypatch.setattr(ProducerState, "check_relayed", check_relayed)
     monkeypatch.setattr(pump.Pump, "_look_at_target", lambda one: None)

@@ -127,10 +127,14 @@ def test_a_client_that_fetches_in_a_followers_name_makes_nothing_count_as_replic
         scene.loop.network.stall(leader.name, machine.name)
     partition = replica_of(leader, 0)
     assert scene.produce(1) is ErrorCode.NONE
+    assert leader.broker is not None
     for machine in scene.followers():
-        asked = as_follower(partition.topic_id, scene.machines.index(machine) + 1, offset=1)
-        answer = scene.do(SimClient(leader.name, PORT).call(ApiKey.FETCH, asked, 17))
-        assert answer.responses[0].partitions[0].high_watermark <= 0
+        registered = leader.broker.metadata.image.brokers[scene.machines.index(machine) + 1]
+        for epoch in (2**60, registered.epoch):  # which anybody can learn
+            asked = as_follower(partition.topic_id, registered.id, epoch, offset=1)
+            answer = scene.do(SimClient(leader.name, PORT).call(ApiKey.FETCH, asked, 17))
+            told = answer.responses[0].partitions[0]
+            assert (told.error_code, told.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     assert partition.high_watermark == 0
     # Nor does it keep the real ones from being heard.
     scene.loop.network.heal_all()
@@ -138,10 +142,10 @@ def test_a_client_that_fetches_in_a_followers_name_makes_nothing_count_as_replic
     assert scene.produce(-1) is ErrorCode.NONE
 
 
-def as_follower(topic_id: bytes, broker: int, offset: int) -> fetch.FetchRequest:
+def as_follower(topic_id: bytes, broker: int, broker_epoch: int, offset: int) -> fetch.FetchRequest:
     partition = fetch.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
     return fetch.FetchRequest(
-        replica_state=fetch.ReplicaState(replica_id=broker, replica_epoch=2**60),
+        replica_state=fetch.ReplicaState(replica_id=broker, replica_epoch=broker_epoch),
         max_bytes=1000,
         topics=[fetch.FetchTopic(topic_id=topic_id, partitions=[partition])],
     )

@@ -1,32 +1,31 @@
-"""A relay's word is a broker's. Said by anybody else, what is written next would be dropped as moved."""
+"""A relay's position is a broker's word. Said by anybody else, what is written next would be dropped as moved."""
 
 import pytest
+from tests.sim.as_broker import AsBroker, retired_route
 from tests.sim.cluster_clients import create_topic
 from tests.sim.cluster_retiring import INTO, RETIRED, RetiringStory
-from tests.sim.messages import TOPIC, produce_request
+from tests.sim.messages import TOPIC
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.relay import RelayPlace, place_batch
-from penstock.services.relay.inbox import RELAYED, sender_id
-from penstock.testing.sim_broker import PORT
-from penstock.testing.sim_client import SimClient
+from penstock.records.relay import RelayPlace, position_batch, retired_source
 from penstock.testing.sim_loop import SimLoop
-from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.relay_deliver import RelayDeliverRequest
 
 LATEST = 2**31 - 1
 
 
 @pytest.mark.parametrize(
-    ("says", "epoch", "expected"),
+    ("registrations_ahead", "epoch", "expected"),
     [
-        ("nothing", LATEST, ErrorCode.STALE_BROKER_EPOCH),
-        ("another epoch", LATEST, ErrorCode.STALE_BROKER_EPOCH),
-        ("what is registered", LATEST, ErrorCode.UNKNOWN_LEADER_EPOCH),
-        ("what is registered", 0, ErrorCode.NONE),
+        (1, LATEST, ErrorCode.STALE_BROKER_EPOCH),
+        (-1, LATEST, ErrorCode.STALE_BROKER_EPOCH),
+        (0, LATEST, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (0, 0, ErrorCode.NONE),
     ],
 )
-def test_a_word_counts_only_from_a_registered_broker_and_of_an_epoch_that_is(
-    says: str, epoch: int, expected: ErrorCode
+def test_a_position_counts_only_from_a_registered_broker_and_of_an_epoch_that_is(
+    registrations_ahead: int, epoch: int, expected: ErrorCode
 ) -> None:
     with SimLoop(1) as loop:
         story = RetiringStory(loop, synced=False)
@@ -42,15 +41,10 @@ def test_a_word_counts_only_from_a_registered_broker_and_of_an_epoch_that_is(
         assert target is not None
         assert target.broker is not None
         image = target.broker.metadata.image
-        registered = image.brokers[1].epoch
-        mark = {
-            "nothing": RELAYED,
-            "another epoch": sender_id(1, registered + 1),
-            "what is registered": sender_id(1, registered),
-        }[says]
-        word = bytes(place_batch(RETIRED, RelayPlace(epoch, 0), 1))
-        request = produce_request(INTO, word, topic_id=image.topics[TOPIC].id)
-        request.transactional_id = mark
-        asking = SimClient(target.name, PORT).call(ApiKey.PRODUCE, request, 13)
-        answer = loop.run_until_complete(loop.spawn("client", asking))
-        assert answer.responses[0].partition_responses[0].error_code == expected
+        sender = AsBroker(image, 1, image.brokers[1].epoch + registrations_ahead)
+        position = bytes(position_batch(retired_source(RETIRED), RelayPlace(epoch, 0), 1))
+        request = RelayDeliverRequest(retired_route(image.topics[TOPIC].id, RETIRED, INTO), 1000, position)
+        node = story.machines.index(target) + 1
+        asking = sender.ask(node, target.name, PeerApi.RELAY_DELIVER, request)
+        answer = loop.run_until_complete(loop.spawn("sender", asking))
+        assert answer.error_code == expected

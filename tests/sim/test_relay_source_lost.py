@@ -25,7 +25,7 @@ from penstock.replication import retirement
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.services.relay.routes import Route
-from penstock.storage.producers import RelayPosition
+from penstock.storage.relay_positions import RelayPosition
 from penstock.testing.sim_broker import SimBroker
 from penstock.testing.sim_loop import SimLoop
 

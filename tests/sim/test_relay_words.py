@@ -7,7 +7,7 @@ from tests.sim.cluster_retiring import INTO, RETIRED, RetiringStory
 from tests.sim.messages import PRODUCERS, TOPIC
 
 from penstock.core.error_codes import ErrorCode
-from penstock.records.relay import RelayPlace
+from penstock.records.relay import RelayPlace, retired_source
 from penstock.replication.partition import Partition
 from penstock.services import delete_records as deletions
 from penstock.storage.producers import ProducerState
@@ -56,7 +56,7 @@ def leading(story: RetiringStory, index: int) -> Partition:
 
 
 def place_of(partition: Partition) -> RelayPlace | None:
-    word = partition.log.producers.relays.get(RETIRED)
+    word = partition.log.producers.relays.get(retired_source(RETIRED))
     return None if word is None else word.place
 
 

@@ -1,7 +1,6 @@
 """The controller's part in retiring partitions: it asks their leaders, and writes down what they say.
 
-Only leaders know where their readers are and what is left to do; only the controller writes. So it asks now and then,
-and every write holds only if the partition is still led as it was when its leader answered: same state, same process.
+The conversation is drawn in `wire.peers.retirement`.
 """
 
 import asyncio
@@ -14,7 +13,6 @@ from penstock.config.topic import TopicConfig
 from penstock.controller.image_queries import checks_of
 from penstock.controller.retiring import (
     RETIRE_TO,
-    Sighting,
     configs_after,
     frozen,
     live_count,
@@ -30,6 +28,7 @@ from penstock.coordination.nodes import PartitionState
 from penstock.coordination.tree import Check
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.wire.peers.retirement import Closed, Frozen, Question, RetirementAnswer, Seen
 
 logger = logging.getLogger(__name__)
 
@@ -37,21 +36,8 @@ _RETRY_SECONDS = 0.2
 # Producers that look for a partition's leader ask every second or more often.
 _FOUND_MS = 30_000
 
-# (leader, topic, its partitions with their leader epochs, what) -> (offset, time) of those that answered.
-AskLeader = Callable[[int, str, Mapping[int, int], int], Awaitable[Mapping[int, tuple[int, int]]]]
-
-# What leaders are asked, in place of a time in ListOffsets.
-FREEZE = -1001  # show readers no more than now: the offset of it
-LOOK = -1002  # the log's start, and when it was last written to
-# Take nothing more, if you agree that it was long enough ago: the log's end, and 0 as the time. (-1003 was the same
-# question in an earlier version, whose leaders did not tell the end.)
-CLOSE = -1005
-CLOSED = 0
-# The same way whoever wants to know may ask: how many offsets are left to move, and (as the time) into which partition.
-LEFT = -1004
-# And any broker, since the metadata tells: where readers of the number stopped when it was retired (-1: it is not), and
-# (as the time) where a log that is grown under it begins.
-LIMIT = -1006
+# (leader, topic id, its partitions with their leader epochs, question) -> the answers of those that have one.
+AskLeader = Callable[[int, bytes, Mapping[int, int], Question], Awaitable[Mapping[int, RetirementAnswer]]]
 
 
 class Retirer:
@@ -111,8 +97,8 @@ class Retirer:
         wanted = to_freeze(topic)
         if wanted:
             lives = self._lives(topic)
-            told = await self._ask_leaders(topic, wanted, FREEZE)
-            limits = {number: offset for number, (offset, _) in told.items()}
+            told = await self._ask_leaders(topic, wanted, Question.FREEZE)
+            limits = {number: answer.limit for number, answer in told.items() if isinstance(answer, Frozen)}
             await self._write(topic, {n: self._frozen(topic, n, limits[n]) for n in limits}, lives)
             for number, limit in limits.items():
                 logger.info("%s-%d: retired at offset %d", name, number, limit)
@@ -148,34 +134,34 @@ class Retirer:
             self._led_since[topic.id] = since
         return [number for (number, _), at_ms in since.items() if now_ms - at_ms >= patience_ms]
 
-    async def _sightings(self, topic: Topic) -> dict[int, Sighting]:
+    async def _sightings(self, topic: Topic) -> dict[int, Seen]:
         retired = [number for number, state in enumerate(topic.partitions) if state.retirement is not None]
-        told = await self._ask_leaders(topic, retired, LOOK)
-        return {number: Sighting(offset, written_ms) for number, (offset, written_ms) in told.items()}
+        told = await self._ask_leaders(topic, retired, Question.LOOK)
+        return {number: answer for number, answer in told.items() if isinstance(answer, Seen)}
 
     async def _drop(self, topic: Topic, last: int) -> None:
         lives = self._lives(topic)
-        told = await self._ask_leaders(topic, [last], CLOSE)
-        if last in told and told[last][1] == CLOSED:
+        answer = (await self._ask_leaders(topic, [last], Question.CLOSE)).get(last)
+        if isinstance(answer, Closed):
             leader = topic.partitions[last].leader
             checks = [lives[leader]] if leader in lives else []
             configs = configs_after(topic, last)
-            gone = {last: removed(topic, last, told[last][0])}
+            gone = {last: removed(topic, last, answer.end_offset)}
             await self._metadata.drop_partitions(topic, gone, configs, checks)
             logger.info("%s-%d: nobody needs it any more, so it is removed", topic.name, last)
 
     async def _ask_leaders(
-        self, topic: Topic, numbers: Sequence[int], what: int
-    ) -> dict[int, tuple[int, int]]:
+        self, topic: Topic, numbers: Sequence[int], question: Question
+    ) -> dict[int, RetirementAnswer]:
         by_leader: dict[int, dict[int, int]] = {}
         for number in numbers:
             state = topic.partitions[number]
             if state.leader in self._metadata.image.brokers:
                 by_leader.setdefault(state.leader, {})[number] = state.leader_epoch
-        told: dict[int, tuple[int, int]] = {}
+        told: dict[int, RetirementAnswer] = {}
         for leader, epochs in by_leader.items():
             try:
-                told.update(await self._ask(leader, topic.name, epochs, what))
+                told.update(await self._ask(leader, topic.id, epochs, question))
             except (OSError, TimeoutError, PenstockError) as error:
                 logger.info("broker %d does not tell about %s: %s", leader, topic.name, error)
         return told

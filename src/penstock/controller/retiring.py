@@ -10,22 +10,15 @@ Numbers stay without gaps, because clients count: the last partition is hidden f
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.coordination.image import Topic
 from penstock.coordination.nodes import PartitionState, Removed, RetirementState
+from penstock.wire.peers.retirement import Seen
 
 RETIRE_TO = "penstock.retire.to"
 # What is written down of the time of the last write may be as much too old, as a share of the grace.
 _WRITTEN_NOTED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """An retirement, as its leader describes it."""
-
-    start_offset: int
-    written_ms: int
 
 
 def live_count(topic: Topic) -> int:
@@ -57,7 +50,7 @@ def newly_led(topic: Topic) -> dict[int, int]:
 
 
 def seen(
-    topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, found: Collection[int] = ()
+    topic: Topic, sightings: Mapping[int, Seen], grace_ms: int, found: Collection[int] = ()
 ) -> dict[int, PartitionState]:
     """What to write down of what the leaders say; `found`: newly led, and their producers have had enough time."""
     changed = {}
@@ -82,7 +75,7 @@ def seen(
     return changed
 
 
-def to_close(topic: Topic, sightings: Mapping[int, Sighting], grace_ms: int, now_ms: int) -> int | None:
+def to_close(topic: Topic, sightings: Mapping[int, Seen], grace_ms: int, now_ms: int) -> int | None:
     """The last partition, if nobody has needed it for long enough.
 
     One at a time: the one before may be its target, and must be looked at when nothing can come from it any more.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.coordination.ids import id_bytes
+from penstock.coordination.node_format import MetadataError
 from penstock.coordination.nodes import (
     BROKER_CONFIGS,
     BROKERS,
@@ -15,10 +16,10 @@ from penstock.coordination.nodes import (
     NONE_REMOVED,
     NOTHING_UNKNOWN,
     PARTITIONS,
+    SECRET,
     TOPICS,
     BrokerRegistration,
     Life,
-    MetadataError,
     PartitionState,
     Removed,
     TopicRecord,
@@ -28,6 +29,7 @@ from penstock.coordination.nodes import (
     decode_controller,
     decode_life,
     decode_partition,
+    decode_secret,
     decode_topic,
 )
 from penstock.coordination.tree import Change, FeedGapError, Node, Snapshot
@@ -76,6 +78,7 @@ class ClusterImage:
         # as long as this is the same. (`number` may stay, when a snapshot turns out to be ahead of it.)
         self.changes = 0
         self.cluster_id = ""
+        self.secret = b""  # of the cluster; empty: not known, so nobody can prove anything with it
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
@@ -138,6 +141,7 @@ class ClusterImage:
             own.clear()
             own.update(taken)  # type: ignore[arg-type]
         self.cluster_id, self.controller, self.number = fresh.cluster_id, fresh.controller, snapshot.number
+        self.secret = fresh.secret
         self._rebuild(dirty)
         gone = tuple(topic for name, topic in old.items() if not _same(self.topics.get(name), topic))
         resized = tuple(topic for topic in self.topics.values() if _is_resized(topic, old.get(topic.name)))
@@ -203,6 +207,8 @@ class ClusterImage:
             self.controller = NOBODY if node is None else decode_controller(path, node)
         elif path == CLUSTER and node is not None:
             self.cluster_id = decode_cluster(path, node)
+        elif path == SECRET:
+            self.secret = b"" if node is None else decode_secret(path, node)
 
     def _take_topic(self, path: str, name: str, node: Node | None, dirty: "_Dirty") -> None:
         dirty.topics[name] = None

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from penstock.coordination import nodes, writes
@@ -32,6 +33,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
 PRODUCER_ID_BLOCK = 1000
+SECRET_BYTES = 32
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
 
@@ -69,7 +71,7 @@ class MetadataStore:
     async def load(self) -> ClusterImage:
         """Read everything; the first one ever also lays the ground and names the cluster."""
         if not self.image.cluster_id:
-            await writes.lay_ground(self._tree, self.random_id)
+            await writes.lay_ground(self._tree, self.random_id, partial(self._random.randbytes, SECRET_BYTES))
         await self._reload()
         return self.image
 

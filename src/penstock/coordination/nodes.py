@@ -9,6 +9,7 @@
     /controller-epoch             its version guards every write of the controller
     /configs/brokers/<id>         dynamic settings of one broker; `default` for all
     /producer-ids                 the first producer id that no block holds yet
+    /secret                       what brokers prove with that they are of this cluster; made once (ADR 17)
 
 A topic exists once its `/topics` node does: partitions are written before it, or with it, and are keyed by topic id, so
 a topic too large for one multi can be written in parts and what is left of a failed creation belongs to nobody.
@@ -19,18 +20,16 @@ topic are also kept when it is written again: what a newer version noted there m
 Each says its version, 1 where it says none. It is raised only for what older readers would misread: they refuse it.
 """
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 from penstock.coordination.ids import id_bytes, id_text
-from penstock.coordination.tree import CoordinationError, Node
+from penstock.coordination.node_format import VERSION_MEMBER, dump, fields_of, naming
+from penstock.coordination.tree import Node
 from penstock.core.endpoints import Address, Endpoint, find_endpoint
-from penstock.core.formats import NewerFormatError, check_version
 
 CLUSTER = "/cluster"
 TOPICS = "/topics"
@@ -39,25 +38,18 @@ BROKERS = "/brokers"
 CONFIGS = "/configs"
 BROKER_CONFIGS = "/configs/brokers"
 PRODUCER_IDS = "/producer-ids"
+SECRET = "/secret"
 LIVES = "/lives"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller-epoch"
 DEFAULT_BROKER = "default"
 
 _CACHED_MAX = 4096
-_VERSION = 1
-_VERSION_MEMBER = "version"
-# json.dumps would build an encoder per call.
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 # In the order they are created: parents first.
 ROOTS = (TOPICS, PARTITIONS, BROKERS, CONFIGS, BROKER_CONFIGS, LIVES, CONTROLLER_EPOCH)
 # Those that a store of an earlier version lacks.
 LATER_ROOTS = (LIVES, CONTROLLER_EPOCH)
-
-
-class MetadataError(CoordinationError):
-    """A node that does not hold what it should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +195,12 @@ def encode_topic(record: TopicRecord) -> bytes:
         fields["removed"] = {
             str(number): (one.limit, one.end, one.epoch) for number, one in record.removed.items()
         }
-    return _dump(fields)
+    return dump(fields)
 
 
 def decode_topic(path: str, node: Node) -> TopicRecord:
-    with _naming(path):
-        fields = _fields(node.data)
+    with naming(path):
+        fields = fields_of(node.data)
         configs = {str(name): str(value) for name, value in fields["configs"].items()}
         return TopicRecord(
             id_bytes(fields["id"]),
@@ -222,7 +214,7 @@ def decode_topic(path: str, node: Node) -> TopicRecord:
         )
 
 
-_TOPIC_MEMBERS = frozenset({_VERSION_MEMBER, "id", "partitions", "configs", "first_epoch", "removed"})
+_TOPIC_MEMBERS = frozenset({VERSION_MEMBER, "id", "partitions", "configs", "first_epoch", "removed"})
 
 
 def partitions_path(topic_id: bytes) -> str:
@@ -248,20 +240,20 @@ def encode_partition(state: PartitionState) -> bytes:
     if (retirement := state.retirement) is not None:
         into, written_ms, epoch = retirement.into, retirement.written_ms, retirement.epoch
         fields["inlet"] = (retirement.offset, into, written_ms, epoch, int(retirement.hidden))
-    return _dump(fields)
+    return dump(fields)
 
 
 _RARE_SETS = ("eligible", "suspects", "adding", "removing")
 
 
 def decode_partition(path: str, node: Node) -> PartitionState:
-    with _naming(path):
+    with naming(path):
         return _decode_partition(node.data, node.version)
 
 
 @lru_cache(maxsize=_CACHED_MAX)
 def _decode_partition(data: bytes, version: int) -> PartitionState:
-    fields = _fields(data)
+    fields = fields_of(data)
     retirement = None
     if "inlet" in fields:
         offset, into, written_ms, epoch, hidden = map(int, fields["inlet"])
@@ -282,7 +274,7 @@ def broker_path(broker: int) -> str:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    return _dump(
+    return dump(
         {
             "identity": broker.identity,
             "host": broker.host,
@@ -298,8 +290,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(path: str, node: Node) -> BrokerRegistration:
-    with _naming(path):
-        fields = _fields(node.data)
+    with naming(path):
+        fields = fields_of(node.data)
         return BrokerRegistration(
             id=int(path.rpartition("/")[2]),
             identity=str(fields["identity"]),
@@ -324,23 +316,23 @@ def life_path(broker: int) -> str:
 
 def encode_life(life: Life) -> bytes:
     lost_files = {"lost_files": True} if life.lost_files else {}
-    return _dump({"incarnation": life.incarnation, "settled": life.settled, **lost_files})
+    return dump({"incarnation": life.incarnation, "settled": life.settled, **lost_files})
 
 
 def decode_life(path: str, node: Node) -> Life:
-    with _naming(path):
-        fields = _fields(node.data)
+    with naming(path):
+        fields = fields_of(node.data)
         settled, lost_files = bool(fields["settled"]), bool(fields.get("lost_files", False))
         return Life(str(fields["incarnation"]), settled, node.version, lost_files)
 
 
 def encode_controller(broker: int) -> bytes:
-    return _dump({"broker": broker})
+    return dump({"broker": broker})
 
 
 def decode_controller(path: str, node: Node) -> int:
-    with _naming(path):
-        return int(_fields(node.data)["broker"])
+    with naming(path):
+        return int(fields_of(node.data)["broker"])
 
 
 def broker_configs_path(broker: int | None) -> str:
@@ -349,52 +341,40 @@ def broker_configs_path(broker: int | None) -> str:
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
-    return _dump(dict(configs))
+    return dump(dict(configs))
 
 
 def decode_configs(path: str, node: Node) -> dict[str, str]:
-    with _naming(path):
-        fields = _fields(node.data)
+    with naming(path):
+        fields = fields_of(node.data)
         # Beside the settings, not around them: releases before would find none.
-        return {str(name): str(value) for name, value in fields.items() if name != _VERSION_MEMBER}
+        return {str(name): str(value) for name, value in fields.items() if name != VERSION_MEMBER}
 
 
 def encode_cluster(cluster_id: str) -> bytes:
-    return _dump({"id": cluster_id})
+    return dump({"id": cluster_id})
 
 
 def decode_cluster(path: str, node: Node) -> str:
-    with _naming(path):
-        fields = _fields(node.data)
+    with naming(path):
+        fields = fields_of(node.data)
         return str(fields["id"])
 
 
+def encode_secret(secret: bytes) -> bytes:
+    return dump({"secret": secret.hex()})
+
+
+def decode_secret(path: str, node: Node) -> bytes:
+    with naming(path):
+        return bytes.fromhex(fields_of(node.data)["secret"])
+
+
 def encode_producer_ids(following: int) -> bytes:
-    return _dump({"next": following})
+    return dump({"next": following})
 
 
 def decode_producer_ids(path: str, node: Node) -> int:
-    with _naming(path):
-        fields = _fields(node.data)
+    with naming(path):
+        fields = fields_of(node.data)
         return int(fields["next"])
-
-
-def _dump(fields: dict[str, Any]) -> bytes:
-    return _ENCODER.encode({_VERSION_MEMBER: _VERSION, **fields}).encode()
-
-
-def _fields(data: bytes) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(data)
-    check_version("it", int(fields.get(_VERSION_MEMBER, _VERSION)), _VERSION)
-    return fields
-
-
-@contextmanager
-def _naming(path: str) -> Iterator[None]:
-    """Whatever is wrong with a node's content names the node."""
-    try:
-        yield
-    except NewerFormatError as error:
-        raise MetadataError(f"{path} is not understood: {error}") from error
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise MetadataError(f"{path} does not hold what it should: {error!r}") from error

@@ -30,14 +30,19 @@ _ALIVE = 0
 _GUARD_BYTES = 4096
 
 
-async def lay_ground(tree: Tree, new_id: Callable[[], bytes]) -> None:
+async def lay_ground(tree: Tree, new_id: Callable[[], bytes], new_secret: Callable[[], bytes]) -> None:
     """What every cluster has; the first one ever names it."""
     if await tree.get(nodes.CLUSTER) is None:
         cluster = Create(nodes.CLUSTER, nodes.encode_cluster(id_text(new_id())))
+        secret = Create(nodes.SECRET, nodes.encode_secret(new_secret()))
         # Another broker may be first: then its name counts.
         with suppress(NodeExistsError):
-            await tree.multi([cluster, *(Create(path, b"{}") for path in nodes.ROOTS)])
+            await tree.multi([cluster, secret, *(Create(path, b"{}") for path in nodes.ROOTS)])
         return
+    # A store of an earlier version has none: whoever comes first makes it, and all others take what is there.
+    if await tree.get(nodes.SECRET) is None:
+        with suppress(NodeExistsError):
+            await tree.multi([Create(nodes.SECRET, nodes.encode_secret(new_secret()))])
     for path in nodes.LATER_ROOTS:
         with suppress(NodeExistsError):
             if await tree.get(path) is None:

@@ -16,13 +16,21 @@ class Principal(NamedTuple):
 ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
+# In place of a broker's id, and of the epoch of its registration.
+NO_BROKER = -1
+
+
 class Session:
     """What is known of one connection, for as long as it lasts. Every request is handled with it at hand."""
 
     __slots__ = (
+        "broker",
+        "broker_epoch",
+        "challenge",
         "client_id",
         "client_software_name",
         "client_software_version",
+        "forwarded_by",
         "is_lost",
         "listener",
         "muted_until",
@@ -43,3 +51,8 @@ class Session:
         self.produces = False  # whether records ever came this way
         # Until then (loop time) nothing is taken from the client; 0.0: it is not muted.
         self.muted_until = 0.0
+        # The broker that it proved to be, of which registration; whether that still is one is asked at each use.
+        self.broker = self.broker_epoch = NO_BROKER
+        self.challenge = b""  # what a broker has to prove itself on
+        # Of a request in an envelope, whose session is the client's at another broker: that broker.
+        self.forwarded_by = NO_BROKER

@@ -7,7 +7,7 @@ something is amiss rests for a while, the others go on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +20,10 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.tasks import Tasks
 from penstock.replication.fetch_session import SESSION_ERRORS, FetchPosition, Key, LeaderSession
 from penstock.replication.following import Follower
+from penstock.replication.introduction import Identity
 from penstock.replication.leader_questions import LeaderQuestions
 from penstock.replication.partition import Partition
-from penstock.replication.peer import CLIENT_ID_PREFIX, Peer, PeerError
+from penstock.replication.peer import Peer, PeerError
 from penstock.replication.throttle import FOLLOWER_REPLICAS, Throttle
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.fetch import FetchRequest, FetchResponse, PartitionData, ReplicaState
@@ -61,14 +62,14 @@ class Fetchers:
         image: ClusterImage,
         config: LiveConfig,
         follower: Follower,
-        broker_epoch: Callable[[], int],
+        identity: Identity,
     ) -> None:
         self._loop = loop
         self.node = node
         self.image = image
         self.config = config
         self.follower = follower
-        self.broker_epoch = broker_epoch
+        self.identity = identity
         self.throttle = Throttle(node, image, FOLLOWER_REPLICAS)
         self._by_leader: dict[int, Fetcher] = {}
         self._leader_of: dict[Partition, int] = {}
@@ -308,7 +309,7 @@ class Fetcher:
         if self._peer is None or self._peer.address != address:
             if self._peer is not None:
                 self._peer.close()
-            self._peer = Peer(*address, client_id=f"{CLIENT_ID_PREFIX}{self._owner.node}-fetcher")
+            self._peer = Peer(self._leader, *address, self._owner.identity, "fetcher")
         return self._peer
 
     def _request(self) -> tuple[FetchRequest, dict[Key, tuple[Partition, _Followed]]]:
@@ -327,7 +328,9 @@ class Fetcher:
             asked[key] = (partition, followed)
         topics, forgotten = self._session.ask(wanted)
         request = FetchRequest(
-            replica_state=ReplicaState(replica_id=self._owner.node, replica_epoch=self._owner.broker_epoch()),
+            replica_state=ReplicaState(
+                replica_id=self._owner.node, replica_epoch=self._owner.identity.broker_epoch()
+            ),
             max_wait_ms=config.replica_fetch_wait_max_ms,
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,

@@ -14,7 +14,6 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.lease import Lease
 from penstock.records.batch import BatchHeader
-from penstock.records.relay import relayed_by
 from penstock.replication.leading import Leading
 from penstock.replication.limits import PLENTY, AckWaiter, DataWaiter, Limits, Reader
 from penstock.storage.checkpoint import SyncJob
@@ -118,12 +117,12 @@ class Partition:
         log = self.log
         if log.failed:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is offline after an I/O error")
-        position = log.producers.relays.get(relayed_by(header).source)
-        if position is not None:
-            position.is_committed(
-                self.high_watermark
-            )  # it remembers that, also when this one takes its place
-        repeat = log.producers.check_relayed(header)
+        relays = log.producers.relays
+        source, _ = relays.of(header, batch)
+        if source is not None and (position := relays.get(source)) is not None:
+            # It remembers that, also when this one takes its place.
+            position.is_committed(self.high_watermark)
+        repeat = log.producers.check_relayed(header, batch)
         if repeat is not None:
             return repeat.first_offset, repeat.last_offset
         offset = log.append(batch, header, self.leader_epoch, now_ms)

@@ -1,13 +1,20 @@
-"""Requests from this broker to another one: a connection that is made when it is needed, one request at a time."""
+"""Requests from this broker to another one: a connection that is made when it is needed, one request at a time.
+
+Each connection begins with an introduction (`introduction`), and has another one when this broker has registered anew.
+"""
 
 import asyncio
+from collections import deque
 from typing import Any, cast
 
+from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import PenstockError
+from penstock.replication.introduction import Identity
 from penstock.wire.kafka.connection import ClientConnection
+from penstock.wire.peers.broker_challenge import ChallengeRequest
+from penstock.wire.peers.keys import PeerApi
 
-# How brokers name themselves to each other.
-CLIENT_ID_PREFIX = "penstock-broker-"
+_VERSION = 0
 
 
 class PeerError(PenstockError):
@@ -19,13 +26,14 @@ class NotSentError(PeerError):
 
 
 class _Wire(asyncio.Protocol):
-    """One connection; its next response, or its end, resolves `answer`."""
+    """One connection; its responses resolve `_answers` in their order, its end all that are left."""
 
     def __init__(self, client_id: str) -> None:
         self._connection = ClientConnection(client_id)
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Any] | None = None
+        self._answers: deque[asyncio.Future[Any]] = deque()
         self.usable = True
+        self.introduced_epoch: int | None = None  # as which registration of this broker it is known there
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
@@ -33,7 +41,10 @@ class _Wire(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for response in self._connection.receive(data):
-                self._resolve(response.message())
+                message = response.message()
+                answer = self._answers.popleft()
+                if not answer.done():
+                    answer.set_result(message)
         except PenstockError as error:
             self._fail(error)
             self.close()
@@ -42,19 +53,19 @@ class _Wire(asyncio.Protocol):
         self.usable = False
         self._fail(exc or ConnectionResetError("the connection was closed"))
 
-    def _resolve(self, message: Any) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(message)
-
     def _fail(self, error: Exception) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(error)
+        answers, self._answers = self._answers, deque()
+        for answer in answers:
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # whoever asked for several may wait for the first alone
 
-    async def ask(self, api_key: int, version: int, request: Any) -> Any:
+    def send(self, api_key: int, version: int, request: Any) -> asyncio.Future[Any]:
         assert self._transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._transport.write(self._connection.send(api_key, version, request)[1])
-        return await self._answer
+        self._answers.append(answer)
+        return answer
 
     def close(self) -> None:
         self.usable = False
@@ -63,9 +74,11 @@ class _Wire(asyncio.Protocol):
 
 
 class Peer:
-    def __init__(self, host: str, port: int, client_id: str) -> None:
+    def __init__(self, broker: int, host: str, port: int, identity: Identity, purpose: str) -> None:
         self.address = (host, port)
-        self._client_id = client_id
+        self._broker = broker
+        self._identity = identity
+        self._client_id = f"penstock-broker-{identity.node}-{purpose}"  # for the other's logs alone
         self._wire: _Wire | None = None
         self._turn = asyncio.Lock()
 
@@ -81,10 +94,14 @@ class Peer:
             async with asyncio.timeout_at(deadline), self._turn:
                 try:
                     wire = await self._connected()
+                    introduced = await self._introduce(wire)
                     if loop.time() >= deadline:
                         raise TimeoutError
                     sent = True
-                    return await wire.ask(api_key, version, request)
+                    answer = wire.send(api_key, version, request)
+                    if introduced is not None:
+                        _check(await introduced)
+                    return await answer
                 except BaseException:
                     self.close()  # an answer that nobody waits for must not be taken for the next one's
                     raise
@@ -93,6 +110,17 @@ class Peer:
             host, port = self.address
             kind = PeerError if sent else NotSentError
             raise kind(f"{host}:{port} did not answer: {error!r}") from error
+
+    async def _introduce(self, wire: _Wire) -> asyncio.Future[Any] | None:
+        """Say who we are, if that is not known there; what is answered comes before the answer to the request."""
+        epoch = self._identity.broker_epoch()
+        if wire.introduced_epoch == epoch:
+            return None
+        challenge = await wire.send(PeerApi.BROKER_CHALLENGE, _VERSION, ChallengeRequest())
+        _check(challenge)
+        wire.introduced_epoch = epoch
+        introduction = self._identity.introduction(self._broker, epoch, challenge.nonce)
+        return wire.send(PeerApi.BROKER_INTRODUCTION, _VERSION, introduction)
 
     async def _connected(self) -> _Wire:
         if self._wire is None or not self._wire.usable:
@@ -104,3 +132,8 @@ class Peer:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+
+
+def _check(answer: Any) -> None:
+    if answer.error_code != ErrorCode.NONE:
+        raise PeerError(f"it does not take this broker for one: {ErrorCode(answer.error_code).name}")

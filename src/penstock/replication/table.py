@@ -6,6 +6,7 @@ from penstock.config.topic import TopicConfig
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.partition import Partition
+from penstock.replication.route_registry import RouteRegistry
 
 
 class Topic:
@@ -20,7 +21,6 @@ class Topic:
         "name",
         "opens_batches",
         "partitions",
-        "relays",
         "uses_append_time",
     )
 
@@ -40,7 +40,6 @@ class Topic:
         self.id = topic_id
         self.partitions = partitions
         self.count = max(count, len(partitions))
-        self.relays: dict[int, int] = {}  # of retired partitions, wherever they are: from which to which
         # Those that this broker leads: whoever produces or consumes finds them here, and no others.
         self.led = {index: partition for index, partition in partitions.items() if partition.is_leader}
         self.configure(config)
@@ -77,6 +76,7 @@ class PartitionTable:
     def __init__(self) -> None:
         self.by_name: dict[bytes, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
+        self.routes = RouteRegistry()
 
     def add(self, topic: Topic) -> None:
         self.by_name[topic.name.encode()] = topic

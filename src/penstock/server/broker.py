@@ -211,6 +211,8 @@ class Broker:
             controller_client=cluster.controller_client,
             reassignments=Reassignments(cluster.controller, self.metadata),
             retiring=cluster.retiring,
+            relays=cluster.relays,
+            authenticator=cluster.authenticator,
             refusals=Refusals(),
         )
 
@@ -252,7 +254,6 @@ class Broker:
             self.table,
             services.writer,
             self.fetches,
-            self.cluster.relays.inbox,
         )
         dispatcher = KafkaDispatcher(services, hot, self.in_thread)
         accept = partial(KafkaConnection, self._loop, self.connections, dispatcher)

@@ -6,18 +6,22 @@ Everything here runs on one node as well, where there is nobody else: the same c
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from penstock.config.live import LiveConfig
 from penstock.controller.controller import Controller, LogEnds
+from penstock.coordination.ids import id_text
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.errors import ApiError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
+from penstock.records.relay import RelayKind
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
 from penstock.replication.group_commit import GroupCommit
+from penstock.replication.introduction import BrokerAuthenticator, Identity
 from penstock.replication.isr_keeper import IsrKeeper
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
@@ -32,8 +36,10 @@ from penstock.services.peers.broker_client import BrokerClient
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.relays import Relays
+from penstock.services.relay.relays import MakeSource, Relays
+from penstock.services.relay.retired import RetiredSource
 from penstock.services.retiring import RetiringService
+from penstock.wire.peers.retirement import Question, RetirementAnswer
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +67,10 @@ class ClusterMember:
         self._node = node = config.now.node_id
         self._data_path = Path(config.now.log_dirs[0])
         image = metadata.image
-        self._peers = Peers(node, image)
+        self._identity = Identity(node, image, self._broker_epoch)
+        self._peers = Peers(self._identity, image)
+        listener = config.now.inter_broker_listener_name
+        self.authenticator = BrokerAuthenticator(node, image, seams.rng, listener)
         self.others = BrokerClient(self._peers)
         self.controller_client = ControllerClient(self._peers, image)
         self.controller = Controller(
@@ -75,7 +84,7 @@ class ClusterMember:
         throttle = LeaderThrottle(node, image, config, loop.time)
         self.follower_reads = FollowerReads(image, self.keeper, throttle, loop.time)
         follower = Follower(jobs, seams.clock, group_commit)
-        self.fetchers = Fetchers(loop, node, image, config, follower, self._broker_epoch)
+        self.fetchers = Fetchers(loop, node, image, config, follower, self._identity)
         self.roles = Roles(
             loop,
             node,
@@ -89,7 +98,8 @@ class ClusterMember:
         )
         self.retiring = RetiringService(seams.clock, table)
         inbox = RelayInbox(seams.clock, table, image)
-        self.relays = Relays(loop, seams.executor, node, image, self._peers, inbox, self._broker_epoch)
+        sources: dict[int, MakeSource] = {RelayKind.RETIRED: partial(RetiredSource.of, loop, seams.executor)}
+        self.relays = Relays(node, image, table, self._peers, inbox, sources)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -143,18 +153,16 @@ class ClusterMember:
         return told
 
     async def _ask_retiring(
-        self, leader: int, topic: str, epochs: Mapping[int, int], question: int
-    ) -> Mapping[int, tuple[int, int]]:
+        self, leader: int, topic_id: bytes, epochs: Mapping[int, int], question: Question
+    ) -> Mapping[int, RetirementAnswer]:
         if leader != self._node:
-            return await self.others.ask_retiring(leader, topic, epochs, question)
+            return await self.others.ask_retiring(leader, topic_id, epochs, question)
         told = {}
         for index, epoch in epochs.items():
             try:
-                answer = self.retiring.answer(topic, index, epoch, question)
+                told[index] = self.retiring.answer(topic_id, index, epoch, question)
             except ApiError as error:
-                logger.info("%s-%d cannot tell: %s", topic, index, error)
-                continue
-            told[index] = (answer.offset, answer.timestamp)
+                logger.info("%s-%d cannot tell: %s", id_text(topic_id), index, error)
         return told
 
     async def _disk_space(self, broker: BrokerRegistration) -> tuple[int, int]:

@@ -17,10 +17,10 @@ from penstock.core.errors import StorageError
 from penstock.core.stats import Durations, Lags
 from penstock.server.metrics_cluster import ClusterCollector
 from penstock.services.maintenance.archive_progress import archived_end
-from penstock.wire.kafka.api_keys import ApiKey
 
 if TYPE_CHECKING:
     from penstock.server.broker import Broker
+from penstock.wire.kafka.messages import api_name
 
 
 class BrokerCollector:
@@ -55,7 +55,7 @@ class BrokerCollector:
             "penstock_request_seconds", "Requests, from the last byte received to the answer.", labels=["api"]
         )
         for key, durations in list(self._broker.connections.requests.by_api.items()):
-            _add(family, [_api_name(key)], durations)
+            _add(family, [_label_of(key)], durations)
         yield family
 
     def _connections(self) -> Iterator[Metric]:
@@ -157,11 +157,8 @@ class BrokerMetrics:
         return generate_latest(self._registry)
 
 
-def _api_name(key: int) -> str:
-    try:
-        return ApiKey(key).name.lower()
-    except ValueError:
-        return str(key)
+def _label_of(key: int) -> str:
+    return api_name(key).lower()
 
 
 def _add(family: HistogramMetricFamily, labels: Iterable[str], durations: Durations | Lags) -> None:

@@ -82,7 +82,9 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
     ):
         store = await _open_store(config, data_dir, files)
         try:
-            seams = Seams(files, SystemClock(), random.Random(), executor, workers.threads, workers.round_of)
+            seams = Seams(
+                files, SystemClock(), random.SystemRandom(), executor, workers.threads, workers.round_of
+            )
             broker = await _started(config, seams, store, stopped)
             if broker is None:
                 return

@@ -100,10 +100,14 @@ class DeletionService:
 
     async def _keep_words(self, led: "_Led", offset: int) -> None:
         """What relays said before `offset` is said again first; ApiError when that cannot be committed."""
-        topic, partition = led.topic, led.partition
-        while (oldest := oldest_word(topic, partition)) is not None and oldest < offset:
-            if is_said(topic, partition):
-                last = say_again(topic, partition, self._clock.now_ms())
+        partition = led.partition
+        while True:
+            routes = self._table.routes.into(led.topic.id, partition.index)
+            oldest = oldest_word(routes, partition)
+            if oldest is None or oldest >= offset:
+                return
+            if is_said(routes, partition):
+                last = say_again(routes, partition, self._clock.now_ms())
             else:  # it is under way: each try would write one more, and a segment for it
                 last = partition.log.end_offset - 1
             if not partition.is_committed(last):

@@ -1,16 +1,20 @@
-"""Retiring, at the partition's leader: what it answers the controller, and what may be asked of a topic at all."""
+"""Retiring, at the partition's leader: what it answers the controller, and what may be asked of a topic at all.
+
+What the controller asks, and what each answer promises, is drawn in `wire.peers.retirement`.
+"""
 
 from collections.abc import Mapping
 
 from penstock.config.settings import ConfigError
 from penstock.config.topic import TopicConfig
-from penstock.controller.retirer import CLOSE, CLOSED, FREEZE, LEFT, LOOK
 from penstock.controller.retiring import RETIRE_TO, live_count, retired_at
 from penstock.coordination.image import Topic as TopicImage
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.records.relay import RelayKind
+from penstock.replication.partition import Partition
 from penstock.replication.retirement import (
     UNKNOWN,
     Close,
@@ -22,11 +26,10 @@ from penstock.replication.retirement import (
     left_to_read,
     retirement_of,
 )
-from penstock.replication.table import PartitionTable
+from penstock.replication.table import PartitionTable, Topic
 from penstock.services.list_offsets import OffsetAnswer, check_exact_epoch
+from penstock.wire.peers.retirement import Closed, Frozen, Question, RetirementAnswer, Seen
 
-# What the controller asks, where clients ask for times.
-QUESTIONS = frozenset({FREEZE, LOOK, CLOSE})
 NOT_RETIRED = -1
 
 
@@ -35,43 +38,60 @@ class RetiringService:
         self._clock = clock
         self._table = table
 
-    def answer(self, topic: str, index: int, leader_epoch: int, question: int) -> OffsetAnswer:
+    def answer(self, topic_id: bytes, index: int, leader_epoch: int, question: Question) -> RetirementAnswer:
         """ApiError when it is not led here under that epoch, or cannot tell yet."""
-        partition = self._table.find(topic, index)
+        topic = self._table.by_id.get(topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._table.find(topic.name, index)
         check_exact_epoch(partition, leader_epoch)
-        now_ms = self._clock.now_ms()
-        config = self._table.by_name[topic.encode()].config
-        if question == FREEZE:
-            if config.retire_to is None or index < config.retire_to:
-                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "nobody wishes so, as far as is known here")
-            return OffsetAnswer(offset=freeze(partition, now_ms), leader_epoch=leader_epoch)
-        if not is_retired(partition):
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
-        if question == LEFT:
-            into = self._table.by_name[topic.encode()].relays.get(index)
-            if into is None:
-                raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
-            return OffsetAnswer(into, left_to_move(partition), partition.leader_epoch)
+        if question is Question.FREEZE:
+            return self._freeze(topic, partition)
+        _check_retired(partition)
         retirement = retirement_of(partition)
         if retirement.moved == UNKNOWN:
             # Taken for written to, its grace would begin anew with every election.
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "how much of it is moved is not known yet")
-        drained = is_drained(partition)
+        drained, now_ms = is_drained(partition), self._clock.now_ms()
         # What is still to be moved counts as if it was written now.
         written_ms = retirement.written_ms if drained else now_ms
         # A log that lost its end, and was not written to since, ends below the limit: readers have something left.
         is_over = drained and left_to_read(partition) >= retirement.limit
-        if question == CLOSE and is_over and now_ms - written_ms >= config.retire_grace_ms:
-            if retirement.close is not Close.CONFIRMED:
-                # A target that lost its end while nobody wrote would be missed with the last copy.
-                ask_anew(partition, Close.ASKED)
-                raise ApiError(
-                    ErrorCode.OFFSET_NOT_AVAILABLE, "the target is asked once more whether it has all"
-                )
-            # What its end is now stays so: nobody can write any more.
-            retirement.closed = True
-            return OffsetAnswer(CLOSED, partition.log.end_offset, leader_epoch)
-        return OffsetAnswer(written_ms, left_to_read(partition), leader_epoch)
+        if question is Question.CLOSE and is_over and now_ms - written_ms >= topic.config.retire_grace_ms:
+            return _close(partition)
+        return Seen(left_to_read(partition), written_ms)
+
+    def _freeze(self, topic: Topic, partition: Partition) -> Frozen:
+        if topic.config.retire_to is None or partition.index < topic.config.retire_to:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "nobody wishes so, as far as is known here")
+        return Frozen(freeze(partition, self._clock.now_ms()))
+
+    def left(self, topic: str, index: int, leader_epoch: int) -> OffsetAnswer:
+        """For whoever wants to know: how many offsets are left to move, and (as the time) into which partition."""
+        partition = self._table.find(topic, index)
+        check_exact_epoch(partition, leader_epoch)
+        _check_retired(partition)
+        routes = self._table.routes.out_of(partition.topic_id, index)
+        into = [route.target_partition for route in routes if route.kind == RelayKind.RETIRED]
+        if not into:
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "where it goes is not known here yet")
+        return OffsetAnswer(into[0], left_to_move(partition), partition.leader_epoch)
+
+
+def _check_retired(partition: Partition) -> None:
+    if not is_retired(partition):
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "it was not retired, as far as is known here")
+
+
+def _close(partition: Partition) -> Closed:
+    retirement = retirement_of(partition)
+    if retirement.close is not Close.CONFIRMED:
+        # A target that lost its end while nobody wrote would be missed with the last copy.
+        ask_anew(partition, Close.ASKED)
+        raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, "the target is asked once more whether it has all")
+    # What its end is now stays so: nobody can write any more.
+    retirement.closed = True
+    return Closed(partition.log.end_offset)
 
 
 def limit_of(topic: TopicImage | None, index: int) -> OffsetAnswer:

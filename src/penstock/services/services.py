@@ -7,6 +7,7 @@ from penstock.controller.controller import Controller
 from penstock.coordination.image import ClusterImage
 from penstock.core.clock import Clock
 from penstock.core.endpoints import Endpoint
+from penstock.replication.introduction import BrokerAuthenticator
 from penstock.replication.table import PartitionTable
 from penstock.services.configs import ConfigService
 from penstock.services.coordinator.group_admin import GroupAdminService
@@ -21,6 +22,7 @@ from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.producer_ids import ProducerIds
 from penstock.services.reassignments import Reassignments
 from penstock.services.refusals import Refusals
+from penstock.services.relay.relays import Relays
 from penstock.services.retiring import RetiringService
 from penstock.services.topics.service import TopicService
 from penstock.services.writer import Writer
@@ -60,4 +62,6 @@ class Services:
     controller_client: ControllerClient
     reassignments: Reassignments
     retiring: RetiringService
+    relays: Relays
+    authenticator: BrokerAuthenticator
     refusals: Refusals

@@ -24,8 +24,9 @@ from penstock.storage.layout import (
     range_name,
     segment_name,
 )
+from penstock.storage.producer_copy import ProducerCopy
 from penstock.storage.producer_snapshot import dump_producers
-from penstock.storage.producers import ProducerCopy, ProducerState
+from penstock.storage.producers import ProducerState
 from penstock.storage.segment import Segment
 from penstock.storage.unsynced import Written
 

@@ -22,7 +22,8 @@ from penstock.storage.compaction.checkpoint import Cleaned
 from penstock.storage.deletion import Deletion, StartJob
 from penstock.storage.epochs import EpochHistory
 from penstock.storage.lookup import TimeLookup
-from penstock.storage.producers import AppendedBatch, ProducerState
+from penstock.storage.producer_copy import AppendedBatch
+from penstock.storage.producers import ProducerState
 from penstock.storage.retention import RetentionLimits, SegmentSummary, expired_segments
 from penstock.storage.segment import RELATIVE_OFFSET_MAX, Segment, Slice
 from penstock.storage.segment_row import SegmentRow
@@ -31,8 +32,7 @@ from penstock.storage.truncation import Truncation
 from penstock.storage.unsynced import Unsynced
 
 _new_tuple: Any = tuple.__new__  # without a call in Python
-# A crash costs at most the scan of this much: a fraction of a second.
-CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024
+CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024  # at most so much is scanned after a crash: a fraction of a second
 # What a batch costs a scan besides its bytes, in bytes: small batches must not make a restart slow.
 SCAN_COST_PER_BATCH = 512
 # A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
@@ -161,7 +161,7 @@ class Log:
         active.appended(header, offset, size, self._index_interval_bytes)
         self.end_offset = last + 1
         if header.producer_id >= 0:
-            self.producers.record(header, offset)
+            self.producers.record(header, offset, batch)
         self.unsynced_bytes += size
         self._cost_since_checkpoint += size + SCAN_COST_PER_BATCH
         return offset

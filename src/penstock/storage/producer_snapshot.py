@@ -3,7 +3,7 @@
     version 1  checksum  producers | id  epoch  last sequence  last offset  offset delta  timestamp  coordinator  open
     2          4         4         | 8   2      4              8            4             8          4            8
 
-    ours 1 | checksum  producers | id  epoch  timestamp  batches | first, last sequence  first, last offset  timestamp
+    ours 2 | checksum  producers | id  epoch  timestamp  batches | first, last sequence  first, last offset  timestamp
     2      | 4         4         | 8   2      8          1       | 4      4              8      8            8
 
 The first part is Kafka's layout: `kafka-dump-log` shows it, and a snapshot that Kafka wrote is read by it. It has one
@@ -12,6 +12,7 @@ that is open began: both -1, there are none yet.
 
 The second part is what this broker goes by: up to five batches each, and relays. Kafka's reader stops before it. Its
 list is also what brokers tell each other (FetchSnapshot), and what releases before this layout wrote as the whole file.
+Where no relay goes by a name (`storage.relay_positions`) its version is 1, which releases before names read.
 
 Checksums are CRC32C, each of everything behind it.
 """
@@ -24,10 +25,13 @@ from penstock.core.crc32c import crc32c
 from penstock.core.errors import StorageError
 from penstock.core.formats import check_version
 from penstock.records.relay import RELAY_IDS
-from penstock.storage.producers import AppendedBatch, ProducerCopy, ProducerState
+from penstock.storage.producer_copy import AppendedBatch, ProducerCopy
+from penstock.storage.producers import ProducerState
+from penstock.storage.relay_positions import names_in_snapshot
 
 _VERSION = 1
-_OURS_VERSION = 1
+_OURS_VERSION = 2
+_WITHOUT_NAMES = 1
 
 _HEAD = Struct(">hI")
 _COUNT = Struct(">i")
@@ -46,7 +50,8 @@ _SEQUENCES = 1 << 31
 def dump_producers(producers: Sequence[ProducerCopy]) -> bytes:
     """A snapshot, as `load_producers` takes it."""
     entries = [_entry(producer) for producer in producers if producer.producer_id < RELAY_IDS]
-    ours = _OURS.pack(_OURS_VERSION) + encode_producers(producers)
+    version = _OURS_VERSION if any(map(names_in_snapshot, producers)) else _WITHOUT_NAMES
+    ours = _OURS.pack(version) + encode_producers(producers)
     body = b"".join((_COUNT.pack(len(entries)), *entries, ours))
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 

@@ -7,102 +7,25 @@ log, rebuilt from batch headers; a snapshot (`storage.producer_snapshot`) spares
 How many ids a log remembers is bounded: anybody can make them up. Past half of the bound those that were quiet for some
 minutes, longer than a client tries a batch again, are forgotten early; past the bound new ones are refused.
 
-Relays (`records.relay`) are producers of another kind: one place in the source's log says all, it is never forgotten
-while the source is there, and only the broker itself writes as one.
+Relays (`storage.relay_positions`) are producers of another kind, and only the broker itself writes as one.
 """
 
 from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
-from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import PRODUCER_QUIET_MS_MIN, PRODUCERS_MAX
-from penstock.records.batch import BatchHeader
-from penstock.records.relay import (
-    RELAY_IDS,
-    Relayed,
-    RelayPlace,
-    producer_fields,
-    relay_place,
-    relayed_by,
-)
+from penstock.records.batch import BatchHeader, Buffer
+from penstock.records.relay import RELAY_IDS, RelaySource
+from penstock.storage.producer_copy import AppendedBatch, ProducerCopy
+from penstock.storage.relay_positions import RelayPositions
 
 BATCHES_KEPT = 5  # max.in.flight.requests.per.connection of idempotent clients
 _KEPT_BEFORE = 1 - BATCHES_KEPT  # from there on, when one more comes
-EPOCHS_KEPT = 8  # of a relay's source: as many uncleanly elected leaders may have parted from each other
 _new_tuple = tuple.__new__  # half as dear as calling a named tuple's class
 NO_MORE = -1  # where a list of producers would go on
 _SEQUENCE_MAX = 0x7FFFFFFF
-
-
-class AppendedBatch(NamedTuple):
-    first_sequence: int
-    last_sequence: int
-    first_offset: int
-    last_offset: int
-    timestamp: int
-
-
-_NOWHERE = AppendedBatch(0, 0, -1, -1, -1)
-_NOTHING_MOVED = RelayPlace(-1, -1)
-
-
-class ProducerCopy(NamedTuple):
-    """What is known of a producer. Replaced, never changed: so a copy of all of them is a list, made at once."""
-
-    producer_id: int
-    epoch: int
-    last_timestamp: int
-    batches: tuple[AppendedBatch, ...]
-
-    def lacks(self, known: "ProducerCopy") -> bool:
-        """Whether that is more than it has; where only a coordinator wrote for it in its epoch, it has no batches."""
-        if self.batches:
-            return self.batches[-1].last_offset < known.batches[-1].last_offset
-        return self.epoch <= known.epoch
-
-
-class RelayPosition:
-    """The last position of a relay: how far it has moved the source's records, and which of ours say so."""
-
-    __slots__ = ("batch", "committed_at", "earlier", "place", "quiet_since_ms")
-
-    def __init__(
-        self,
-        place: RelayPlace,
-        batch: AppendedBatch,
-        committed_at: int | None = None,
-        earlier: tuple[RelayPlace, ...] = (),
-    ) -> None:
-        self.place = place
-        # How far the logs of earlier leader epochs were moved, and are part of the latest; the oldest first.
-        self.earlier = earlier
-        self.batch = batch
-        # Where the latest of its positions stands that is known to be committed: this one, or one before it.
-        self.committed_at = committed_at
-        self.quiet_since_ms = -1
-
-    def places(self) -> tuple[RelayPlace, ...]:
-        """The latest first."""
-        return (self.place, *reversed(self.earlier))
-
-    def before(self, moved: Relayed) -> tuple[RelayPlace, ...]:
-        """What is earlier, once `moved` is the latest: it may go on from further back than this one came."""
-        if moved.epoch <= self.place.epoch:
-            return self.earlier
-        places = [
-            RelayPlace(place.epoch, min(place.distance, moved.first - 1))
-            for place in (*self.earlier, self.place)
-        ]
-        return tuple(place for place in places if place.distance >= 0)[-EPOCHS_KEPT:]
-
-    def is_committed(self, high_watermark: int) -> bool:
-        """Whether no fail-over takes it back any more: only then is what was moved the target's."""
-        if self.batch.last_offset < high_watermark:
-            self.committed_at = self.batch.first_offset
-            return True
-        return False
 
 
 class ProducerState:
@@ -113,7 +36,7 @@ class ProducerState:
         # Since when nothing more has come, and what was known then; noticed by `expire`.
         self._quiet: dict[int, tuple[int, ProducerCopy]] = {}
         self.refused = 0  # new producers, since `expire` looked
-        self.relays: dict[int, RelayPosition] = {}  # by the source's partition
+        self.relays = RelayPositions()
 
     def __len__(self) -> int:
         return len(self._entries) + len(self.relays)
@@ -154,31 +77,17 @@ class ProducerState:
                 raise _out_of_order(header, f"expected sequence {expected}")
         return None
 
-    def check_relayed(self, header: BatchHeader) -> AppendedBatch | None:
+    def check_relayed(self, header: BatchHeader, batch: Buffer) -> AppendedBatch | None:
         """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""
-        moved = relayed_by(header)
-        position = self.relays.get(moved.source)
-        known = _NOTHING_MOVED if position is None else position.place
-        if position is not None and moved.place <= known:
-            return position.batch
-        if moved.skips:
-            return None
-        # In a later epoch the source may have lost what it moved before: then it goes on from further back.
-        follows = moved.first == known.distance + 1
-        if not follows and (moved.epoch == known.epoch or moved.first > known.distance):
-            raise ApiError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{moved} of a relay does not follow {known}",
-            )
-        return None
+        return self.relays.check(header, batch)
 
-    def record(self, header: BatchHeader, first_offset: int) -> None:
-        """The batch was written at `first_offset`."""
+    def record(self, header: BatchHeader, first_offset: int, batch: Buffer | None = None) -> None:
+        """The batch was written at `first_offset`; `batch` is needed where it `names_source`."""
         producer_id = header.producer_id
         entry = self._entries.get(producer_id)
         if entry is None:
             if producer_id >= RELAY_IDS:
-                self._record_relayed(header, first_offset)
+                self.relays.record(header, first_offset, batch)
                 return
             batches: tuple[AppendedBatch, ...] = ()
         else:
@@ -193,29 +102,13 @@ class ProducerState:
                 first_offset + header.last_offset_delta,
                 header.max_timestamp,
             )
-            batch: AppendedBatch = _new_tuple(AppendedBatch, fields)
-            batches = batches[_KEPT_BEFORE:] + (batch,)  # noqa: RUF005 - unpacking takes twice as long
+            appended: AppendedBatch = _new_tuple(AppendedBatch, fields)
+            batches = batches[_KEPT_BEFORE:] + (appended,)  # noqa: RUF005 - unpacking takes twice as long
         self._entries[producer_id] = _new_tuple(
             ProducerCopy, (producer_id, header.producer_epoch, header.max_timestamp, batches)
         )
 
-    def _record_relayed(self, header: BatchHeader, first_offset: int) -> None:
-        moved = relayed_by(header)
-        batch = AppendedBatch(
-            header.base_sequence,
-            header.last_sequence,
-            first_offset,
-            first_offset + header.last_offset_delta,
-            header.max_timestamp,
-        )
-        before = self.relays.get(moved.source)
-        if before is None:
-            self.relays[moved.source] = RelayPosition(moved.place, batch)
-        else:
-            known = before.committed_at, before.before(moved)
-            self.relays[moved.source] = RelayPosition(moved.place, batch, *known)
-
-    def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[int] = ()) -> None:
+    def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[RelaySource] = ()) -> None:
         """Forget producers that wrote nothing for so long; these `relays` are kept, others are over.
 
         By the clock of this broker, from the first look after their last batch. By the batches' own time, as in
@@ -230,13 +123,7 @@ class ProducerState:
             silent = ((since, one) for one, (since, _) in self._quiet.items())
             early = nsmallest(crowd, (one for one in silent if now_ms - one[0] >= PRODUCER_QUIET_MS_MIN))
             self._forget([producer_id for _, producer_id in early])
-        for source, position in list(self.relays.items()):
-            if source in relays:
-                position.quiet_since_ms = -1
-            elif position.quiet_since_ms < 0:
-                position.quiet_since_ms = now_ms
-            elif now_ms - position.quiet_since_ms >= quiet_ms_max:
-                del self.relays[source]
+        self.relays.expire(now_ms, quiet_ms_max, relays)
 
     def _forget(self, producer_ids: Iterable[int]) -> None:
         for producer_id in producer_ids:
@@ -252,19 +139,8 @@ class ProducerState:
         self.relays.clear()
 
     def copy(self) -> list[ProducerCopy]:
-        """For a snapshot that a thread writes, and for DescribeProducers.
-
-        Relays look like producers of one batch, one for each of the source's leader epochs, the latest of them last.
-        """
-        return [*self._entries.values(), *self._relay_copies()]
-
-    def _relay_copies(self) -> Iterator[ProducerCopy]:
-        for source, position in self.relays.items():
-            for place in (*position.earlier, position.place):
-                producer_id, epoch, last = producer_fields(source, *place)
-                batch = position.batch if place is position.place else _NOWHERE
-                batch = batch._replace(last_sequence=last)
-                yield ProducerCopy(producer_id, epoch, batch.timestamp, (batch,))
+        """For a snapshot that a thread writes, and for DescribeProducers."""
+        return [*self._entries.values(), *self.relays.copies()]
 
     def copy_below(self, offset: int, first_id: int, count: int) -> tuple[list[ProducerCopy], int]:
         """Up to so many, from an id on, by what they wrote below `offset`: whoever reads on from there knows them all.
@@ -276,7 +152,7 @@ class ProducerState:
         found = [self._entries[one] for one in ids]
         if len(ids) == count:
             return list(_below(found, offset)), ids[-1] + 1
-        found += sorted(copy_ for copy_ in self._relay_copies() if copy_.producer_id >= first_id)
+        found += sorted(copy_ for copy_ in self.relays.copies() if copy_.producer_id >= first_id)
         return list(_below(found, offset)), NO_MORE
 
     def below(self, offset: int) -> "ProducerState":
@@ -294,14 +170,10 @@ class ProducerState:
     def add(self, producers: Iterable[ProducerCopy]) -> None:
         """What `copy` made."""
         for producer in producers:
-            producer_id, epoch, _, batches = producer
-            if producer_id >= RELAY_IDS:
-                source, place = relay_place(producer_id, epoch, batches[-1].last_sequence)
-                before = self.relays.get(source)
-                earlier = () if before is None else (*before.earlier, before.place)
-                self.relays[source] = RelayPosition(place, batches[-1], earlier=earlier)
-                continue
-            self._entries[producer_id] = producer
+            if producer.producer_id >= RELAY_IDS:
+                self.relays.add(producer)
+            else:
+                self._entries[producer.producer_id] = producer
 
     @classmethod
     def of(cls, producers: Iterable[ProducerCopy]) -> "ProducerState":

@@ -8,6 +8,7 @@ from penstock.core.errors import ApiError, DiskError, StorageError
 from penstock.core.files import Files
 from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader, check_batch
+from penstock.records.relay import names_source
 from penstock.storage import index as index_files
 from penstock.storage.checkpoint import RecoveryPoint, epochs_below
 from penstock.storage.epochs import EpochHistory
@@ -165,7 +166,7 @@ class Scan:
                 continue
             if header.base_offset != self.end_offset and not self._may_skip_to(header.base_offset):
                 break
-            self._take_over(segment, header)
+            self._take_over(segment, header, chunk, position - chunk_at)
             position += header.size_bytes
         self.cut_bytes += file_size - position
         if rewrite:
@@ -201,11 +202,12 @@ class Scan:
             return index, point.max_timestamp
         return segment.rebuilt_index(point.position)
 
-    def _take_over(self, segment: Segment, header: BatchHeader) -> None:
+    def _take_over(self, segment: Segment, header: BatchHeader, chunk: memoryview, at: int) -> None:
         segment.appended(header, header.base_offset, header.size_bytes, self.settings.index_interval_bytes)
         self._note_epoch(header.leader_epoch, range(self.batches_end, header.base_offset))
         if header.producer_id >= 0:
-            self.producers.record(header, header.base_offset)
+            batch = chunk[at : at + header.size_bytes] if names_source(header) else None
+            self.producers.record(header, header.base_offset, batch)
         self.end_offset = self.batches_end = header.next_offset
         self.cost += header.size_bytes + SCAN_COST_PER_BATCH
 

@@ -12,11 +12,13 @@ The log goes on in a new one, and of the old one such an answer gets what it was
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import File, Files
 from penstock.core.formats import NewerFormatError
 from penstock.records.batch import BatchHeader
+from penstock.records.relay import names_source
 from penstock.storage.checkpoint import LogEnd, RecoveryPoint, epochs_below
 from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
@@ -31,8 +33,11 @@ from penstock.storage.layout import (
     segment_name,
 )
 from penstock.storage.producer_snapshot import dump_producers, load_producers
-from penstock.storage.producers import ProducerCopy, ProducerState
+from penstock.storage.producers import ProducerState
 from penstock.storage.segment import DamagedSegmentError, Segment
+
+if TYPE_CHECKING:
+    from penstock.storage.producer_copy import ProducerCopy
 
 
 class Truncation:
@@ -137,9 +142,10 @@ class Truncation:
             is_last = segment is self.kept[-1]
             if not is_last and self.kept[number + 1].base_offset <= known_to:
                 continue
-            for _, header in _batches(segment, 0, self.end.position if is_last else segment.size):
+            for at, header in _batches(segment, 0, self.end.position if is_last else segment.size):
                 if header.base_offset >= known_to and header.producer_id >= 0:
-                    state.record(header, header.base_offset)
+                    batch = segment.file.pread(header.size_bytes, at) if names_source(header) else None
+                    state.record(header, header.base_offset, batch)
         return state
 
     def _best_snapshot(self) -> tuple[ProducerState, int]:

@@ -53,7 +53,7 @@ class _Wire(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionResetError("the broker closed the connection"))
 
-    async def ask(self, api: ApiKey, request: Any, version: int) -> Any:
+    async def ask(self, api: int, request: Any, version: int) -> Any:
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(self._connection.send(api, version, request)[1])
@@ -73,13 +73,15 @@ class SimClient:
         self._timeout_s = timeout_s
         self._wire: _Wire | None = None
 
-    async def call(self, api: ApiKey, request: Any, version: int | None = None) -> Any:
+    async def call(self, api: int, request: Any, version: int | None = None) -> Any:
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self._wire is None or not self._wire.usable:
                     loop = asyncio.get_running_loop()
                     _, self._wire = await loop.create_connection(_Wire, *self._address)
-                return await self._wire.ask(api, request, VERSIONS[api] if version is None else version)
+                return await self._wire.ask(
+                    api, request, VERSIONS[ApiKey(api)] if version is None else version
+                )
         except (OSError, TimeoutError):
             if self._wire is not None:
                 self._wire.close()

@@ -42,9 +42,10 @@ def header(api_key: int, version: int, client_id: bytes = b"\x00\x03raw") -> byt
 
 
 def served() -> list[tuple[int, int]]:
-    """Every (API, version) this broker answers."""
+    """Every (API, version) that this broker answers clients."""
     load_handlers()
-    found = [(api.key, v) for api in REGISTRY.values() for v in range(api.min_version, api.max_version + 1)]
+    for_clients = [api for api in REGISTRY.values() if not api.internal]
+    found = [(api.key, v) for api in for_clients for v in range(api.min_version, api.max_version + 1)]
     hot = {ApiKey.PRODUCE: produce_codec, ApiKey.FETCH: fetch_codec}
     found += [(k, v) for k, codec in hot.items() for v in range(codec.MIN_VERSION, codec.MAX_VERSION + 1)]
     return sorted(set(found))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from penstock.controller.retiring import (
     RETIRE_TO,
-    Sighting,
     configs_after,
     frozen,
     live_count,
@@ -26,6 +25,7 @@ from penstock.coordination.nodes import (
     encode_topic,
 )
 from penstock.coordination.tree import Node
+from penstock.wire.peers.retirement import Seen
 
 LIVE = PartitionState(replicas=(1, 2), isr=(1, 2), leader=1, leader_epoch=5)
 GRACE_MS = 1000
@@ -59,9 +59,9 @@ def test_a_frozen_partition_keeps_its_leader_and_knows_its_target() -> None:
 
 
 def test_a_partition_is_hidden_when_readers_have_nothing_left_here_and_above() -> None:
-    both = {1: Sighting(10, 0), 2: Sighting(9, 0)}
+    both = {1: Seen(10, 0), 2: Seen(9, 0)}
     assert seen(a_topic(LIVE, retirement(), retirement(), to=1), both, GRACE_MS) == {}
-    both[2] = Sighting(10, 0)
+    both[2] = Seen(10, 0)
     hidden = seen(a_topic(LIVE, retirement(), retirement(), to=1), both, GRACE_MS)
     assert {number: state.hidden for number, state in hidden.items()} == {1: True, 2: True}
     assert seen(a_topic(LIVE, retirement(), retirement(), to=1), {1: both[1]}, GRACE_MS) == {}
@@ -71,7 +71,7 @@ def test_a_hidden_partition_is_shown_again_until_its_next_leader_is_found() -> N
     state = retirement(epoch=4, hidden=True)  # hidden under the leader before
     topic, nothing_left = (
         a_topic(LIVE, retirement(hidden=True), state, to=1),
-        {1: Sighting(10, 0), 2: Sighting(10, 0)},
+        {1: Seen(10, 0), 2: Seen(10, 0)},
     )
     assert not state.hidden
     assert topic.shown == 3
@@ -82,21 +82,21 @@ def test_a_hidden_partition_is_shown_again_until_its_next_leader_is_found() -> N
 
 def test_a_partition_is_not_hidden_from_those_who_look_for_its_next_leader() -> None:
     topic = a_topic(LIVE, retirement(epoch=4), to=1)
-    assert seen(topic, {1: Sighting(10, 0)}, GRACE_MS) == {}
-    assert seen(topic, {1: Sighting(10, 0)}, GRACE_MS, found=[1]) == {1: retirement(hidden=True)}
-    assert seen(topic, {1: Sighting(9, 0)}, GRACE_MS, found=[1]) == {1: retirement()}
+    assert seen(topic, {1: Seen(10, 0)}, GRACE_MS) == {}
+    assert seen(topic, {1: Seen(10, 0)}, GRACE_MS, found=[1]) == {1: retirement(hidden=True)}
+    assert seen(topic, {1: Seen(9, 0)}, GRACE_MS, found=[1]) == {1: retirement()}
 
 
 def test_writes_are_noted_now_and_then() -> None:
     topic = a_topic(LIVE, retirement(written_ms=5000), to=1)
-    assert seen(topic, {1: Sighting(0, 5100)}, GRACE_MS) == {}
-    changed = seen(topic, {1: Sighting(0, 5101)}, GRACE_MS)
+    assert seen(topic, {1: Seen(0, 5100)}, GRACE_MS) == {}
+    changed = seen(topic, {1: Seen(0, 5101)}, GRACE_MS)
     assert changed[1].retirement == RetirementState(10, 0, 5101, 5)
 
 
 def test_the_last_partition_goes_first_and_only_after_the_grace() -> None:
     topic = a_topic(LIVE, retirement(hidden=True), retirement(hidden=True), to=1)
-    old, young = Sighting(10, 0), Sighting(10, 500)
+    old, young = Seen(10, 0), Seen(10, 500)
     assert to_close(topic, {1: old, 2: old}, GRACE_MS, 1000) == 2
     assert to_close(topic, {1: old, 2: young}, GRACE_MS, 1000) is None
     assert to_close(topic, {1: young, 2: old}, GRACE_MS, 1000) == 2
@@ -140,7 +140,7 @@ def test_a_leader_that_lost_its_log_takes_no_offsets_back() -> None:
 def test_a_partition_is_shown_again_when_there_is_something_to_read_after_all() -> None:
     """The disk was lost: what is written below the limit from then on is moved nowhere."""
     topic = a_topic(LIVE, retirement(hidden=True), retirement(hidden=True), to=1)
-    hidden = seen(topic, {1: Sighting(10, 0), 2: Sighting(3, 0)}, GRACE_MS)
+    hidden = seen(topic, {1: Seen(10, 0), 2: Seen(3, 0)}, GRACE_MS)
     assert {number: state.hidden for number, state in hidden.items()} == {2: False}
     newly = a_topic(LIVE, retirement(epoch=4, hidden=True), to=1)
-    assert seen(newly, {1: Sighting(3, 0)}, GRACE_MS, found=[1]) == {1: retirement()}
+    assert seen(newly, {1: Seen(3, 0)}, GRACE_MS, found=[1]) == {1: retirement()}

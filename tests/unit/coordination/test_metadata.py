@@ -12,7 +12,8 @@ from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore
 from penstock.coordination.metadata import PRODUCER_ID_BLOCK, MetadataStore, NewTopic
-from penstock.coordination.nodes import BrokerRegistration, MetadataError, PartitionState, TopicRecord
+from penstock.coordination.node_format import MetadataError
+from penstock.coordination.nodes import BrokerRegistration, PartitionState, TopicRecord
 from penstock.coordination.tree import (
     CHANGES_KEPT_MAX,
     Change,

@@ -8,7 +8,8 @@ import pytest
 from penstock.coordination import nodes
 from penstock.coordination.memory import MemoryStore
 from penstock.coordination.metadata import MetadataStore, NewTopic
-from penstock.coordination.nodes import MetadataError, PartitionState, Removed
+from penstock.coordination.node_format import MetadataError
+from penstock.coordination.nodes import PartitionState, Removed
 from penstock.coordination.tree import MULTI_BYTES_MAX, ConflictError, Create
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError

@@ -13,14 +13,25 @@ from penstock.coordination import nodes
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.memory import MemoryStore
 from penstock.coordination.metadata import MetadataStore, NewTopic
-from penstock.coordination.nodes import BrokerRegistration, MetadataError, PartitionState
+from penstock.coordination.node_format import MetadataError
+from penstock.coordination.nodes import BrokerRegistration, PartitionState
 from penstock.coordination.tree import Create, Set
 from penstock.coordination.zookeeper.layout import LayoutError
 from penstock.core.formats import NewerFormatError
 
 REFUSED = r"has version 2, and this release reads up to 1: start the newer release that wrote it"
 SETTINGS = {"penstock.draining": "true"}
-KINDS = ("cluster", "topics", "partitions", "brokers", "lives", "configs", "controller", "producer-ids")
+KINDS = (
+    "cluster",
+    "topics",
+    "partitions",
+    "brokers",
+    "lives",
+    "configs",
+    "controller",
+    "producer-ids",
+    "secret",
+)
 
 
 async def _metadata(store):

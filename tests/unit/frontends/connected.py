@@ -51,8 +51,8 @@ class Connected:
 
     def __init__(self, asked: Asked) -> None:
         services = asked.services
-        loop, inbox = asyncio.get_running_loop(), asked.broker.cluster.relays.inbox
-        hot = HotPath(loop, services.table, services.writer, asked.broker.fetches, inbox)
+        loop = asyncio.get_running_loop()
+        hot = HotPath(loop, services.table, services.writer, asked.broker.fetches)
         self.dispatcher = KafkaDispatcher(services, hot, asked.broker.in_thread)
         self.session = Session(asked.listener, self.peer)
         self.is_aborted = False

@@ -12,7 +12,7 @@ from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
 from penstock.core.lease import Work
-from penstock.core.session import Session
+from penstock.core.session import NO_BROKER, Session
 from penstock.frontends.kafka.fetch_sessions import FetchSession
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.records.batch import read_header
@@ -72,15 +72,16 @@ class Asked:
         self.tree = tree
         self.listener = broker.listeners.all[0].name  # the one that is asked
 
-    async def ask(self, key: int, request: Any, version: int) -> Any:
+    async def ask(self, key: int, request: Any, version: int, *, broker: int = NO_BROKER) -> Any:
+        """As a client, or as a broker that has introduced itself."""
         api = REGISTRY[key]
         assert api.handler is not None
         sent = api.codec.encode_request(request, version)
         received, end = api.codec.decode_request(memoryview(sent), 0, version)
         assert end == len(sent)
-        response = api.handler(
-            self.services, received, Call(version, "tester", Session(self.listener, "127.0.0.1"))
-        )
+        session = Session(self.listener, "127.0.0.1")
+        session.broker = broker
+        response = api.handler(self.services, received, Call(version, "tester", session))
         if isinstance(response, PendingReply):
             filled: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             response.subscribe(filled.set_result)

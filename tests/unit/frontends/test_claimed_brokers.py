@@ -1,4 +1,4 @@
-"""Client ids that say "broker": they share the brokers' place for large requests, and have no turns by their names."""
+"""Large requests of brokers wait for those of brokers alone, whatever a client calls itself."""
 
 import asyncio
 from types import SimpleNamespace
@@ -7,8 +7,8 @@ from typing import Any
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.limits import LARGE_REQUEST_BYTES
+from penstock.core.session import NO_BROKER, Session
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
-from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.wire.kafka.api_keys import ApiKey
 
 PADDING = bytes(LARGE_REQUEST_BYTES)
@@ -37,8 +37,12 @@ class Scene:
         self._dispatcher = KafkaDispatcher(asked.services, self.hot, asked.broker.in_thread)  # type: ignore[arg-type]
         self._tasks: list[asyncio.Task[object]] = []
 
-    async def fetch(self, name: str, address: str, client_id: str) -> None:
-        connection = SimpleNamespace(name=name, peer=address, has_left=lambda: False, run=self._run)
+    async def fetch(self, name: str, address: str, client_id: str, broker: int = NO_BROKER) -> None:
+        session = Session("PLAINTEXT", address)
+        session.broker = broker
+        connection = SimpleNamespace(
+            name=name, peer=address, has_left=lambda: False, run=self._run, session=session
+        )
         head = ApiKey.FETCH.to_bytes(2, "big") + VERSION.to_bytes(2, "big") + bytes(4)
         frame = head + len(client_id).to_bytes(2, "big") + client_id.encode() + PADDING
         assert self._dispatcher.dispatch(connection, memoryview(frame)) is None
@@ -58,24 +62,20 @@ class Scene:
             await asyncio.sleep(0)
 
 
-def own_node(asked: Asked) -> int:
-    return next(iter(asked.services.image.brokers))
-
-
-async def test_who_makes_up_client_ids_has_no_more_turns_than_a_broker() -> None:
+async def test_a_broker_has_no_more_turns_than_another_however_many_connections_it_has() -> None:
     async with Machine().broker() as asked:
-        scene, node = Scene(asked), own_node(asked)
+        scene = Scene(asked)
         for number in range(FETCHES):
-            await scene.fetch("claims", "there", f"{CLIENT_ID_PREFIX}{node}-{number}")
-        await scene.fetch("broker", "here", f"{CLIENT_ID_PREFIX}{node}-fetcher")
-        assert (await scene.end_all()).index("broker") == 1
+            await scene.fetch("one", "here", f"fetcher-{number}", broker=2)
+        await scene.fetch("another", "here", "fetcher", broker=3)
+        assert (await scene.end_all()).index("another") == 1
 
 
 async def test_brokers_and_clients_do_not_wait_for_each_other() -> None:
     async with Machine().broker() as asked:
-        scene, node = Scene(asked), own_node(asked)
+        scene = Scene(asked)
         await scene.fetch("client", "here", "client")
-        await scene.fetch("broker", "here", f"{CLIENT_ID_PREFIX}{node}-fetcher")
-        await scene.fetch("no broker", "elsewhere", f"{CLIENT_ID_PREFIX}{node + 1}-fetcher")
+        await scene.fetch("broker", "here", "penstock-broker-2-fetcher", broker=2)
+        await scene.fetch("says so", "elsewhere", "penstock-broker-2-fetcher")
         assert scene.hot.served == ["client", "broker"]
         await scene.end_all()

@@ -9,7 +9,8 @@ from tests.unit.storage.logs import a_batch, append
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.lease import Work
-from penstock.records.relay import producer_fields
+from penstock.records.relay import RelayKind, producer_fields
+from penstock.replication.route_registry import RelayRoute
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.delete_records import (
     DeleteRecordsPartition,
@@ -129,7 +130,10 @@ async def test_a_relay_that_cannot_be_spoken_for_in_time_keeps_everything() -> N
     """Its place is said again before the batch that says it goes; where nothing is committed, nothing goes."""
     async with Machine().broker() as asked:
         await asked.create("t")
-        asked.services.table.by_name[b"t"].relays = {RETIRED: 0}
+        table = asked.services.table
+        topic_id = table.by_name[b"t"].id
+        route = RelayRoute(RelayKind.RETIRED, topic_id, RETIRED, topic_id, 0)
+        table.routes.register(RelayKind.RETIRED, topic_id, [route])
         partition = asked.partition("t")
         append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
         asked.append("t", a_batch(TEN))

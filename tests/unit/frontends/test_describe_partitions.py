@@ -33,12 +33,17 @@ async def epoch_end(
     topic: str = "t",
     version: int = 4,
     replica: int = -1,
+    broker: int = -1,
 ) -> tuple[int, int, int]:
     partition = OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
     request = OffsetForLeaderEpochRequest(
         replica_id=replica, topics=[OffsetForLeaderTopic(topic=topic, partitions=[partition])]
     )
-    answer = (await asked.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, version)).topics[0].partitions[0]
+    answer = (
+        (await asked.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, request, version, broker=broker))
+        .topics[0]
+        .partitions[0]
+    )
     assert answer.partition == index
     return answer.error_code, answer.leader_epoch, answer.end_offset
 
@@ -72,7 +77,9 @@ async def test_a_follower_hears_of_epochs_behind_what_readers_see_of_a_retired_p
         asked.append("t", a_batch([4]))
         retire(asked.partition("t"), 2, None, 0)
         assert await epoch_end(asked, 0) == (0, 0, 2)
-        assert await epoch_end(asked, 0, replica=2) == (0, 0, 3)
+        assert await epoch_end(asked, 0, replica=2, broker=2) == (0, 0, 3)
+        assert await epoch_end(asked, 0, replica=2) == (0, 0, 2)  # who only says so is a reader
+        assert await epoch_end(asked, 0, replica=3, broker=2) == (0, 0, 2)
 
 
 async def test_epochs_of_a_log_that_was_emptied_before_it_was_written() -> None:

@@ -103,8 +103,8 @@ async def test_what_another_broker_leads_is_read_and_hinted_at_by_version(
     async with Machine().broker() as asked:
         client = await connected(asked)
         state = PartitionState((1, 2), (1, 2), leader=2, leader_epoch=7)
-        await asked.services.metadata.update_partitions({("t", 0): state})
-        await asked.services.hosting.reconcile()
+        await asked.broker.metadata.update_partitions({("t", 0): state})
+        await asked.broker.hosting.reconcile()
         topic_id = asked.services.image.topics["t"].id
         request = a_request(0)
         request.topics[0].partitions[0].current_leader_epoch = 3 if version > 10 else -1

@@ -113,7 +113,7 @@ def snapshot_of(*positions: int, max_bytes: int = 1 << 30) -> snapshot.FetchSnap
 async def test_only_replicas_are_told_what_producers_did() -> None:
     async with Machine().broker() as asked:
         await with_producers(asked, 3)
-        answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(0), 0)
+        answer = await asked.ask(ApiKey.FETCH_SNAPSHOT, snapshot_of(0), 0, broker=2)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 

@@ -4,7 +4,6 @@ import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 from tests.unit.storage.logs import a_batch
 
-from penstock.controller.retirer import LIMIT
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ClientGoneError
 from penstock.core.session import Session
@@ -16,6 +15,7 @@ from penstock.wire.kafka.generated.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from penstock.wire.kafka.retired_specs import LIMIT
 
 NEWEST = 11
 

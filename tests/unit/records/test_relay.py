@@ -10,10 +10,11 @@ from penstock.records.relay import (
     RELAY_IDS,
     Relayed,
     RelayPlace,
-    place_batch,
+    position_batch,
     producer_fields,
     relay_place,
     relayed_by,
+    retired_source,
     stamp_relayed,
 )
 
@@ -39,7 +40,7 @@ def test_the_whole_place_is_in_every_batch_also_where_sequences_would_wrap(dista
 
 
 def test_a_place_is_said_again_in_a_control_record_that_readers_skip() -> None:
-    batch = memoryview(place_batch(3, RelayPlace(7, SEQUENCES + 5), 1000))
+    batch = memoryview(position_batch(retired_source(3), RelayPlace(7, SEQUENCES + 5), 1000))
     header = check_batch(batch)
     assert header.is_control
     assert relayed_by(header).place == RelayPlace(7, SEQUENCES + 5)

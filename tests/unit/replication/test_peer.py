@@ -1,87 +1,128 @@
-"""Asking another broker: whatever is wrong with it, the one that asks goes on."""
+"""A connection to another broker: introduced once, for one round trip, and again under a new registration."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Never
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import cast
 
 import pytest
 
+from penstock.coordination.image import ClusterImage
+from penstock.core.session import Session
+from penstock.replication.introduction import BrokerAuthenticator, Identity
 from penstock.replication.peer import NotSentError, Peer, PeerError
-from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated.fetch import FetchRequest
+from penstock.wire.kafka.headers import decode_request_header
+from penstock.wire.kafka.messages import request_module
+from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.relay_positions import RelayPositionsRequest, RelayPositionsResponse
+from penstock.wire.peers.routes import WireRoute
 
-VERSION = 17
-
-
-def ask(host: str, port: int) -> Coroutine[None, None, object]:
-    return Peer(host, port, client_id="test").ask(ApiKey.FETCH, VERSION, FetchRequest(), 5.0)
-
-
-@pytest.mark.parametrize(
-    ("host", "port"), [("127.0.0.1", 99999), ("a" * 70 + ".example", 9092), ("a..b", 9092), ("127.0.0.1", -1)]
+CHALLENGE, INTRODUCTION, ASKED = (
+    PeerApi.BROKER_CHALLENGE,
+    PeerApi.BROKER_INTRODUCTION,
+    PeerApi.RELAY_POSITIONS,
 )
-def test_what_is_no_address_is_a_broker_that_does_not_answer(host: str, port: int) -> None:
-    with pytest.raises(PeerError, match="did not answer"):
-        asyncio.run(ask(host, port))
+REQUEST = RelayPositionsRequest(WireRoute(0, bytes(16), 0, bytes(16), 1))
 
 
-class Silent(Peer):
-    async def _connected(self) -> Never:
-        await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+class Other:
+    """The broker that is asked: it lets in who proves itself, and answers questions with whom it took for whom."""
+
+    def __init__(self, secret: bytes = b"secret") -> None:
+        image = ClusterImage()
+        image.secret, image.cluster_id = secret, "cluster"
+        self.door = BrokerAuthenticator(2, image, Random(1), "LISTENER")
+        self.rounds: list[list[int]] = []  # what came before it had answered anything of it
+
+    @asynccontextmanager
+    async def asked_by(self, identity: Identity) -> AsyncIterator[Peer]:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(self), "127.0.0.1", 0)
+        peer = Peer(2, *server.sockets[0].getsockname()[:2], identity, "test")
+        try:
+            yield peer
+        finally:
+            peer.close()
+            server.close()
 
 
-def test_a_cancelled_question_stays_cancelled() -> None:
-    async def cancelled() -> None:
-        peer = Silent("127.0.0.1", 1, client_id="test")
-        asking = peer.ask(ApiKey.FETCH, VERSION, FetchRequest(), 60.0)
-        question = asyncio.get_running_loop().create_task(asking)
-        await asyncio.sleep(0)
-        question.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await question
+class Connection(asyncio.Protocol):
+    def __init__(self, other: Other) -> None:
+        self._other = other
+        self._session = Session("LISTENER", "127.0.0.1")
+        self._data = b""
 
-    asyncio.run(cancelled())
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        # Whatever else is on its way shall be there before anything is answered.
+        asyncio.get_running_loop().call_later(0.02, self._answer)
+
+    def _answer(self) -> None:
+        keys = []
+        while len(self._data) >= 4 and len(self._data) >= (size := 4 + int.from_bytes(self._data[:4], "big")):
+            frame, self._data = self._data[4:size], self._data[size:]
+            header, position = decode_request_header(frame)
+            keys.append(header.api_key)
+            codec = request_module(header.api_key)
+            request, _ = codec.decode_request(frame, position, 0)
+            if header.api_key == CHALLENGE:
+                answer: object = self._other.door.challenge(self._session)
+            elif header.api_key == INTRODUCTION:
+                answer = self._other.door.introduce(self._session, request)
+            else:
+                answer = RelayPositionsResponse(
+                    positions=((self._session.broker, self._session.broker_epoch),)
+                )
+            body = codec.encode_response(answer, 0)
+            head = (len(body) + 4).to_bytes(4, "big") + header.correlation_id.to_bytes(4, "big")
+            self._transport.write(head + body)
+        if keys:
+            self._other.rounds.append(keys)
 
 
-class Wire:
-    """A connection that is there, and free; what is sent over it is never answered."""
-
+class Me(Identity):
     def __init__(self) -> None:
-        self.sent: list[int] = []
-
-    async def ask(self, api_key: int, version: int, request: Any) -> Never:
-        self.sent.append(api_key)
-        await asyncio.Event().wait()
-        raise AssertionError("nobody sets it")
+        image = ClusterImage()
+        image.secret, image.cluster_id = b"secret", "cluster"
+        self.epoch = 57
+        super().__init__(1, image, lambda: self.epoch)
 
 
-class Connected(Peer):
-    def __init__(self) -> None:
-        super().__init__("127.0.0.1", 1, client_id="test")
-        self.wire = Wire()
-
-    async def _connected(self) -> Any:
-        return self.wire
-
-
-def test_nothing_is_sent_when_its_time_is_over() -> None:
-    peer = Connected()
-    with pytest.raises(NotSentError):
-        asyncio.run(peer.ask(ApiKey.FETCH, VERSION, FetchRequest(), 0.0))
-    assert not peer.wire.sent
+async def test_an_introduction_costs_one_round_trip_once() -> None:
+    other = Other()
+    async with other.asked_by(Me()) as peer:
+        for _ in range(2):
+            answer = await peer.ask(ASKED, 0, REQUEST, 10.0)
+            assert answer.positions == ((1, 57),)
+    assert other.rounds == [[CHALLENGE], [INTRODUCTION, ASKED], [ASKED]]
 
 
-def test_what_was_sent_is_told_from_what_was_not() -> None:
-    async def told() -> None:
-        peer = Connected()
-        first = asyncio.create_task(peer.ask(ApiKey.FETCH, VERSION, FetchRequest(), 0.2))
-        await asyncio.sleep(0)  # it has its turn
-        with pytest.raises(NotSentError):  # its time is over before its turn comes
-            await peer.ask(ApiKey.PRODUCE, VERSION, FetchRequest(), 0.1)
-        with pytest.raises(PeerError) as failure:
-            await first
-        assert not isinstance(failure.value, NotSentError)
-        assert peer.wire.sent == [ApiKey.FETCH]
+async def test_who_registers_anew_introduces_itself_again() -> None:
+    other, me = Other(), Me()
+    async with other.asked_by(me) as peer:
+        await peer.ask(ASKED, 0, REQUEST, 10.0)
+        me.epoch = 58
+        assert (await peer.ask(ASKED, 0, REQUEST, 10.0)).positions == ((1, 58),)
+    assert other.rounds[2:] == [[CHALLENGE], [INTRODUCTION, ASKED]]
 
-    asyncio.run(told())
+
+async def test_an_introduction_that_is_refused_is_an_error_and_begins_anew() -> None:
+    other = Other(secret=b"another")
+    async with other.asked_by(Me()) as peer:
+        for _ in range(2):
+            with pytest.raises(PeerError, match="does not take this broker for one"):
+                await peer.ask(ASKED, 0, REQUEST, 10.0)
+    assert other.rounds == 2 * [[CHALLENGE], [INTRODUCTION, ASKED]]
+
+
+async def test_what_was_not_sent_because_nobody_may_introduce_itself_there_was_not_sent() -> None:
+    other = Other()
+    other.door._listener = "ANOTHER"
+    async with other.asked_by(Me()) as peer:
+        with pytest.raises(NotSentError):
+            await peer.ask(ASKED, 0, REQUEST, 10.0)
+    assert other.rounds == [[CHALLENGE]]

@@ -11,8 +11,10 @@ import pytest
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.limits import FORWARDED_REQUESTS_MAX
+from penstock.core.session import Principal, Session
 from penstock.frontends.kafka.apis import load_handlers
 from penstock.frontends.kafka.registry import REGISTRY
+from penstock.replication.introduction import Identity
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.peers.peers import Peers
 from penstock.wire.kafka.api_keys import ApiKey
@@ -27,6 +29,9 @@ from penstock.wire.kafka.generated import (
     list_partition_reassignments,
     unregister_broker,
 )
+from penstock.wire.kafka.headers import decode_request_header
+from penstock.wire.peers import broker_challenge, broker_introduction, envelope
+from penstock.wire.peers.keys import PeerApi
 
 ALTERING: dict[ApiKey, Any] = {
     ApiKey.CREATE_TOPICS: create_topics.CreateTopicsRequest(
@@ -48,14 +53,18 @@ LOOKING: dict[ApiKey, Any] = {
     ApiKey.DESCRIBE_QUORUM: describe_quorum.DescribeQuorumRequest(),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.ListPartitionReassignmentsRequest(),
 }
+CHALLENGE = broker_challenge.ChallengeResponse(nonce=b"nonce")
+ACCEPTED = broker_introduction.IntroductionResponse()
 load_handlers()
 
 
 class Controller:
-    """Another broker that notes what it is asked, and answers nothing; it may hang up instead."""
+    """Another broker that notes what it is asked, and answers nothing but introductions; it may hang up instead."""
 
-    def __init__(self, *, hangs_up: bool = False) -> None:
+    def __init__(self, *, hangs_up: bool = False, answers: envelope.EnvelopeResponse | None = None) -> None:
         self.asked: list[ApiKey] = []
+        self.envelopes: list[envelope.EnvelopeRequest] = []
+        self.answers = answers
         self.open = 0  # connections
         self.hangs_up = hangs_up
         self._news = asyncio.Event()
@@ -73,8 +82,13 @@ class Controller:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Connection(self), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        image: Any = SimpleNamespace(controller=2, brokers={2: SimpleNamespace(host="127.0.0.1", port=port)})
-        peers = Peers(1, image)
+        image: Any = SimpleNamespace(
+            controller=2,
+            brokers={2: SimpleNamespace(host="127.0.0.1", port=port)},
+            secret=b"secret",
+            cluster_id="cluster",
+        )
+        peers = Peers(Identity(1, image, lambda: 7), image)
         try:
             yield ControllerClient(peers, image)
         finally:
@@ -89,17 +103,37 @@ class Connection(asyncio.Protocol):
         self._data = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         self._controller.open += 1
 
     def data_received(self, data: bytes) -> None:
         self._data += data
         while len(self._data) >= (size := 4 + int.from_bytes(self._data[:4], "big")):
-            self._controller.asked.append(ApiKey(int.from_bytes(self._data[4:6], "big")))
+            self._take(self._data[4:size])
             self._data = self._data[size:]
-            if self._controller.hangs_up:
-                self._transport.close()
         self._controller.tell()
+
+    def _take(self, frame: bytes) -> None:
+        header, position = decode_request_header(frame)
+        controller = self._controller
+        if header.api_key == PeerApi.BROKER_CHALLENGE:
+            self._answer(header.correlation_id, broker_challenge.encode_response(CHALLENGE, 0))
+        elif header.api_key == PeerApi.BROKER_INTRODUCTION:
+            self._answer(header.correlation_id, broker_introduction.encode_response(ACCEPTED, 0))
+        else:
+            if header.api_key == PeerApi.ENVELOPE:
+                inside, _ = envelope.decode_request(frame, position, 0)
+                controller.envelopes.append(inside)
+                controller.asked.append(ApiKey(inside.api_key))
+            else:
+                controller.asked.append(ApiKey(header.api_key))
+            if controller.hangs_up:
+                self._transport.close()
+            elif controller.answers is not None:
+                self._answer(header.correlation_id, envelope.encode_response(controller.answers, 0))
+
+    def _answer(self, correlation_id: int, body: bytes) -> None:
+        self._transport.write((len(body) + 4).to_bytes(4, "big") + correlation_id.to_bytes(4, "big") + body)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._controller.open -= 1
@@ -218,3 +252,30 @@ def test_who_has_become_the_controller_meanwhile_is_not_asked_over_the_network()
         assert not controller.asked
 
     told(scene, Controller())
+
+
+def test_who_asked_goes_with_the_request() -> None:
+    async def scene(controller: Controller, client: ControllerClient) -> None:
+        caller = Session("CLIENTS", "10.0.0.9")
+        caller.principal, caller.client_id = Principal("User", "alice"), "\ufffd" * 30_000
+        await client.forward(ApiKey.DELETE_TOPICS, 6, ALTERING[ApiKey.DELETE_TOPICS], 60.0, caller)
+        (sent,) = controller.envelopes
+        assert sent[:2] == ("User", "alice")
+        assert (sent.address, sent.listener, sent.version) == ("10.0.0.9", "CLIENTS", 6)
+        assert sent.client_id is not None
+        assert sent.client_id.startswith("\ufffd")
+
+    told(scene, Controller(hangs_up=True))
+
+
+def test_what_a_broker_did_not_carry_out_because_it_is_not_the_controller_is_asked_again() -> None:
+    async def scene(controller: Controller, client: ControllerClient) -> None:
+        asking = asyncio.ensure_future(
+            client.forward(ApiKey.DELETE_TOPICS, 6, ALTERING[ApiKey.DELETE_TOPICS], 60.0)
+        )
+        await controller.until(lambda: len(controller.asked) == 2)
+        body = delete_topics.encode_response(delete_topics.DeleteTopicsResponse(throttle_time_ms=3), 6)
+        controller.answers = envelope.EnvelopeResponse(body=body)
+        assert (await asking).throttle_time_ms == 3
+
+    told(scene, Controller(answers=envelope.EnvelopeResponse(ErrorCode.NOT_CONTROLLER)))

@@ -6,11 +6,12 @@ from tests.unit.storage.logs import NOW_MS, a_batch, append, opened
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, check_batch, read_header
-from penstock.records.relay import Relayed, RelayPlace, place_batch, relayed_by
+from penstock.records.relay import Relayed, RelayPlace, position_batch, relayed_by, retired_source
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import Close, ask_anew, freeze, is_drained, left_to_move, retirement_of
-from penstock.services.relay import pump
-from penstock.services.relay.pump import Moved, Pump, parted_at, prepared
+from penstock.services.relay import retired
+from penstock.services.relay.pump import Moved, Pump
+from penstock.services.relay.retired import RetiredSource, parted_at, prepared
 from penstock.storage.log import Log
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
@@ -65,23 +66,23 @@ def test_where_the_latest_is_of_no_history_of_ours_the_earlier_ones_tell(
 def test_a_target_knows_how_far_it_had_got_with_earlier_leaders() -> None:
     state = ProducerState()
     for epoch, distance in ((1, 4), (1, 9), (2, 7), (2, 8), (5, 3)):
-        state.record(read_header(place_batch(7, RelayPlace(epoch, distance), NOW_MS)), 50)
+        state.record(read_header(position_batch(retired_source(7), RelayPlace(epoch, distance), NOW_MS)), 50)
     expected = (RelayPlace(5, 3), RelayPlace(2, 2), RelayPlace(1, 2))
-    assert state.relays[7].places() == expected
+    assert state.relays.by_source[retired_source(7)].places() == expected
     again = load_producers(dump_producers(state.copy()))
-    assert again.relays[7].places() == expected
-    assert again.relays[7].batch.last_offset == 50
+    assert again.relays.by_source[retired_source(7)].places() == expected
+    assert again.relays.by_source[retired_source(7)].batch.last_offset == 50
     assert again.copy() == state.copy()
 
 
 def test_batches_say_where_they_come_from_and_control_records_are_only_counted() -> None:
     log = opened(MemFiles()).log
     append(log, a_batch([NOW_MS] * 2), epoch=4)
-    append(log, place_batch(9, RelayPlace(1, 1), NOW_MS), epoch=4)
+    append(log, position_batch(retired_source(9), RelayPlace(1, 1), NOW_MS), epoch=4)
     append(log, a_batch([NOW_MS] * 3), epoch=5)
     data = bytearray(log.active.file.pread(log.active.size, 0))
     chunk = prepared(data, 7, 1, 2, RelayPlace(4, 0))
-    assert (chunk.next_offset, chunk.place, chunk.lost) == (6, RelayPlace(5, 4), [])
+    assert (chunk.next_number, chunk.place, chunk.lost) == (5, RelayPlace(5, 4), [])
     headers = headers_of(chunk.batches)
     assert [relayed_by(header) for header in headers] == [Relayed(7, 4, 1, 1), Relayed(7, 5, 2, 4)]
     assert [header.is_control for header in headers] == [True, False]
@@ -100,14 +101,14 @@ def headers_of(batches: bytearray) -> list[BatchHeader]:
     [
         (
             RelayPlace(1, 0),
-            [range(3, 4)],
+            [range(1, 2)],
             [Relayed(7, 1, 1, 1, skips=True), Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
         ),
         (RelayPlace(1, 1), [], [Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)]),
         # Also to a target that knows nothing: else it would wait for the beginning.
         (
             None,
-            [range(2, 4)],
+            [range(2)],
             [Relayed(7, 1, 1, 1, skips=True), Relayed(7, 1, 2, 2), Relayed(7, 3, 3, 3)],
         ),
         # A leader has begun to move what was written under earlier epochs as its own: its successor goes on so.
@@ -130,11 +131,11 @@ def test_what_nobody_has_any_more_is_said_to_be_lost(
     assert [header.is_control for header in headers_of(chunk.batches)] == [header.skips for header in sent]
     state = ProducerState()
     if place is not None:
-        state.record(read_header(place_batch(7, place, NOW_MS)), 0)
+        state.record(read_header(position_batch(retired_source(7), place, NOW_MS)), 0)
     for offset, header in enumerate(headers_of(chunk.batches)):
-        if state.check_relayed(header) is None:
+        if state.check_relayed(header, b"") is None:
             state.record(header, offset)
-    assert state.relays[7].place == chunk.place == RelayPlace(3, 3)
+    assert state.relays.by_source[retired_source(7)].place == chunk.place == RelayPlace(3, 3)
 
 
 class Target:
@@ -148,7 +149,7 @@ class Target:
         self.elected = ProducerState(), 4  # what is known there once it has lost what it had, and the epoch
 
     async def places(self) -> tuple[RelayPlace, ...]:
-        word = self.state.relays.get(2)
+        word = self.state.relays.get(retired_source(2))
         return () if word is None else word.places()
 
     async def deliver(self, batches: bytearray) -> None:
@@ -161,7 +162,7 @@ class Target:
         while position < len(batches):
             header = read_header(batches, position)
             position += header.size_bytes
-            if self.state.check_relayed(header) is None:
+            if self.state.check_relayed(header, b"") is None:
                 self.state.record(header, len(self.moved))
                 self.moved.append(relayed_by(header))
         if trouble == "lost":
@@ -192,7 +193,7 @@ def test_every_record_arrives_once_whatever_fails(troubles: list[str]) -> None:
     target.troubles = list(troubles)
     moved = Moved()
     with SimLoop(1) as loop:
-        loop.spawn("source", Pump(loop, None, partition, target, moved).run())
+        loop.spawn("source", Pump(RetiredSource(loop, None, partition), target, moved).run())
         for number in range(1, 6):
             write()
             loop.run_until(lambda: retirement_of(partition).moved >= partition.log.end_offset)
@@ -210,7 +211,7 @@ def test_a_target_that_lost_what_it_had_while_there_is_more_to_move_gets_all_aga
 
     Nor need the source have heard yet that another one leads it.
     """
-    monkeypatch.setattr(pump, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(retired, "_CHUNK_BYTES", 1)
     partition = Partition("t", bytes(16), 2, opened(MemFiles()).log, 2, NoSyncer(), sync_before_ack=False)
     freeze(partition, NOW_MS)
     for _ in range(4):
@@ -219,10 +220,10 @@ def test_a_target_that_lost_what_it_had_while_there_is_more_to_move_gets_all_aga
     target = Target()
     target.elected = ProducerState(), epoch
     for place in known:
-        target.elected[0].record(read_header(place_batch(2, place, NOW_MS)), 0)
+        target.elected[0].record(read_header(position_batch(retired_source(2), place, NOW_MS)), 0)
     target.troubles = ["", "lost"]
     with SimLoop(1) as loop:
-        loop.spawn("source", Pump(loop, None, partition, target, Moved()).run())
+        loop.spawn("source", Pump(RetiredSource(loop, None, partition), target, Moved()).run())
         loop.run_until(lambda: is_drained(partition))
     assert [one.first for one in target.moved] == [0, 1, 2, 3]
 
@@ -234,7 +235,7 @@ def test_a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again() -> No
     partition.append(memoryview(batch), read_header(batch), NOW_MS)
     target = Target()
     with SimLoop(1) as loop:
-        loop.spawn("source", Pump(loop, None, partition, target, Moved()).run())
+        loop.spawn("source", Pump(RetiredSource(loop, None, partition), target, Moved()).run())
         loop.run_until(lambda: is_drained(partition))
         target.state, target.moved, target.epoch = ProducerState(), [], 4
         loop.run_until(lambda: bool(target.moved))
@@ -243,3 +244,19 @@ def test_a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again() -> No
         assert not is_drained(partition)
         loop.run_until(lambda: retirement_of(partition).close is Close.CONFIRMED)
         assert is_drained(partition)
+
+
+def test_what_the_target_told_before_it_was_asked_to_close_confirms_nothing() -> None:
+    """It may have lost its end since."""
+    partition = Partition("t", bytes(16), 2, opened(MemFiles()).log, 1, NoSyncer(), sync_before_ack=False)
+    freeze(partition, NOW_MS)
+    with SimLoop(1) as loop:
+        source = RetiredSource(loop, None, partition)
+    source.asks_target()
+    ask_anew(partition, Close.ASKED)
+    source.resumed(0)
+    retirement = retirement_of(partition)
+    assert retirement.close is Close.ASKED
+    source.asks_target()
+    source.resumed(0)
+    assert (retirement.close, retirement.moved) == (Close.CONFIRMED, 0)

@@ -5,9 +5,10 @@ from tests.unit.storage.logs import NOW_MS, Settings, a_batch, append, opened, s
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.topic import TopicConfig
-from penstock.records.relay import RelayPlace, producer_fields, relayed_by
+from penstock.records.relay import RelayKind, RelayPlace, producer_fields, relayed_by, retired_source
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import retire, retirement_of
+from penstock.replication.route_registry import RelayRoute
 from penstock.replication.table import Topic
 from penstock.services.maintenance.retention import retention_of
 from penstock.services.relay.positions import keep_words, oldest_word
@@ -23,6 +24,9 @@ class NoSyncer:
         pass
 
 
+ROUTE = RelayRoute(RelayKind.RETIRED, bytes(16), RETIRED, bytes(16), 0)
+
+
 def a_topic(index: int, **overrides: str) -> tuple[Topic, Partition]:
     log = opened(MemFiles(), Settings(segment_bytes=len(a_batch()))).log
     partition = Partition("t", bytes(16), index, log, 1, NoSyncer(), sync_before_ack=False)
@@ -34,7 +38,6 @@ def a_topic(index: int, **overrides: str) -> tuple[Topic, Partition]:
     given = settings | {name.replace("_", "."): value for name, value in overrides.items()}
     config = TopicConfig.resolve(given, BrokerConfig.resolve({"log.dirs": "/data"}))
     topic = Topic("t", bytes(16), config, {index: partition}, count=3)
-    topic.relays = {RETIRED: 0}
     return topic, partition
 
 
@@ -97,13 +100,13 @@ def test_the_last_word_of_a_relay_is_said_again_before_it_goes() -> None:
     fill(partition, 3)
     limits, limit_offset = retention_of(topic, partition)
     assert limit_offset == 4
-    assert oldest_word(topic, partition) == 0
-    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
-    assert log.producers.relays[RETIRED].place == RelayPlace(1, 0)
-    assert oldest_word(topic, partition) == 4
+    assert oldest_word([ROUTE], partition) == 0
+    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
+    assert log.producers.relays.by_source[retired_source(RETIRED)].place == RelayPlace(1, 0)
+    assert oldest_word([ROUTE], partition) == 4
     # It is the end of the log now: the next time everything before it goes.
     limits, limit_offset = retention_of(topic, partition)
-    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 4
+    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 4
     sync(log, checkpoint=True)
     assert log.expire(limits, 4, LATER_MS) is not None
     again = opened(MemFiles()).log
@@ -111,7 +114,7 @@ def test_the_last_word_of_a_relay_is_said_again_before_it_goes() -> None:
         for _, header in segment.walk(0, segment.size, wait=True):
             again.producers.record(header, header.base_offset)
             assert relayed_by(header).place == RelayPlace(1, 0)
-    assert again.producers.relays[RETIRED].place == RelayPlace(1, 0)
+    assert again.producers.relays.by_source[retired_source(RETIRED)].place == RelayPlace(1, 0)
 
 
 def test_a_word_stays_until_the_one_that_says_it_again_is_committed() -> None:
@@ -121,19 +124,18 @@ def test_a_word_stays_until_the_one_that_says_it_again_is_committed() -> None:
     fill(partition, 3)
     limits, limit_offset = retention_of(topic, partition)
     committed = partition.limits.high_watermark
-    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
+    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
     end = partition.log.end_offset
     partition.limits.move(committed)  # its followers are away
-    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 0
+    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
     assert partition.log.end_offset == end  # nor is it said a third time
     partition.limits.move(partition.log.end())
-    assert keep_words(topic, partition, *retention_of(topic, partition), LATER_MS) == 4
+    assert keep_words([ROUTE], partition, *retention_of(topic, partition), LATER_MS) == 4
 
 
 def test_relays_that_are_over_hold_nothing_back() -> None:
     topic, partition = a_topic(0)
     append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
     fill(partition, 3)
-    topic.relays = {}
     limits, limit_offset = retention_of(topic, partition)
-    assert keep_words(topic, partition, limits, limit_offset, LATER_MS) == 4
+    assert keep_words([], partition, limits, limit_offset, LATER_MS) == 4

@@ -13,8 +13,9 @@ from penstock.core.formats import NewerFormatError
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.high_watermarks import HighWatermarks, Mark
+from penstock.storage.producer_copy import AppendedBatch, ProducerCopy
 from penstock.storage.producer_snapshot import dump_producers, encode_producers, load_producers
-from penstock.storage.producers import AppendedBatch, ProducerCopy, ProducerState
+from penstock.storage.producers import ProducerState
 from penstock.storage.recovery import start_over
 from penstock.testing.mem_files import MemFiles
 
@@ -118,7 +119,7 @@ def test_what_a_snapshot_has_beside_kafkas_part_has_a_version_too() -> None:
     data = bytearray(dump_producers([PRODUCER]))
     ours = 2 + 4 + 4 + 46
     assert data[ours : ours + 2] == b"\0\1"
-    data[ours + 1] = 2
+    data[ours + 1] = 3
     data[2:6] = crc32c(data[6:]).to_bytes(4)
     with pytest.raises(NewerFormatError, match=REFUSED):
         load_producers(bytes(data))

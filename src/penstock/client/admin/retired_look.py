@@ -16,10 +16,9 @@ from penstock.wire.kafka.generated.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from penstock.wire.kafka.retired_specs import LEFT
 
 _LATEST = -1
-# What is left to move, and into which partition: a question of ours, which no other broker answers.
-_LEFT = -1004
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ def look_at_retired(
             continue
         link = cluster.link((broker.host, broker.port), budget)
         limits = _ask(link, topic, numbers, _LATEST)
-        for number, left in _ask(link, topic, numbers, _LEFT).items():
+        for number, left in _ask(link, topic, numbers, LEFT).items():
             if number in limits:
                 hidden = TopicPartition(topic, number) not in found.partitions
                 retired[number] = Retired(number, limits[number].offset, left.timestamp, left.offset, hidden)

@@ -15,9 +15,8 @@ from penstock.wire.kafka.generated.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from penstock.wire.kafka.retired_specs import LIMIT
 
-# A question of ours in place of a time in ListOffsets: see `penstock.controller.retirer`.
-_LIMIT = -1006
 _VERSION_MIN = 4  # with leader epochs
 _NO_EPOCH = -1
 
@@ -40,7 +39,7 @@ def _ask(
     topics: dict[str, ListOffsetsTopic] = {}
     for at in partitions:
         asked = topics.setdefault(at.topic, ListOffsetsTopic(name=at.topic, partitions=[]))
-        asked.partitions.append(ListOffsetsPartition(partition_index=at.partition, timestamp=_LIMIT))
+        asked.partitions.append(ListOffsetsPartition(partition_index=at.partition, timestamp=LIMIT))
     link = cluster.any_link(budget)
     try:
         version = link.version(ApiKey.LIST_OFFSETS, at_least=_VERSION_MIN)

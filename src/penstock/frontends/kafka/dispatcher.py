@@ -19,6 +19,7 @@ from penstock.core.limits import (
     REQUEST_ENTRIES_WHOLE_MAX,
 )
 from penstock.frontends.kafka.answer_size import has_more_entries
+from penstock.frontends.kafka.envelopes import NOT_CONTROLLER, opened
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.kept_requests import KeptRequests
@@ -26,7 +27,6 @@ from penstock.frontends.kafka.places import Place, Places
 from penstock.frontends.kafka.portions import InThread, check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call
 from penstock.frontends.kafka.served import SERVED
-from penstock.replication.peer import CLIENT_ID_PREFIX
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka import fetch as fetch_codec
@@ -34,7 +34,9 @@ from penstock.wire.kafka import offset_commit as commit_codec
 from penstock.wire.kafka import produce as produce_codec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import api_versions
+from penstock.wire.kafka.messages import api_name
 from penstock.wire.kafka.primitives import DecodeError, EncodeError, Struct, skip_tags
+from penstock.wire.peers.keys import PeerApi
 
 _HEAD = Layout(">hhih")  # api key, version, correlation id, client id length
 # Of a response: size, correlation id, and in flexible versions no tagged fields.
@@ -43,7 +45,9 @@ _HEAD_WITH_TAGS = Layout(">iib")
 # As plain numbers: looking one up in its class takes longer than all that is done with it.
 _HEAD_BYTES = _HEAD.size
 _OFFSET_COMMIT = int(ApiKey.OFFSET_COMMIT)
-_API_KEYS = frozenset(map(int, ApiKey))
+_ENVELOPE = int(PeerApi.ENVELOPE)
+_RELAY_DELIVER = int(PeerApi.RELAY_DELIVER)
+_CARRY_RECORDS = (int(ApiKey.PRODUCE), _RELAY_DELIVER)
 _COMMITS_SINCE = commit_codec.FLEXIBLE_SINCE
 
 # How long a request for the controller is tried beyond its own time, and what of its own time counts.
@@ -85,18 +89,16 @@ class KafkaDispatcher:
                 position = _behind_tags(frame, position)
             return self._hot.produce(connection, frame, position, version, correlation_id)
         if size > PLAIN_REQUEST_BYTES_MAX:
-            raise ProtocolError(f"a request of {size} bytes that carries no records")
+            self.admit(api_key, size)
         if api_key == 1:
             if not fetch_codec.MIN_VERSION <= version <= fetch_codec.MAX_VERSION:
                 raise self._not_served(connection, frame, position, api_key, version)
-            behind_id = position
             if version >= fetch_codec.FLEXIBLE_SINCE:
                 position = _behind_tags(frame, position)
             if size > LARGE_REQUEST_BYTES:
-                client_id = _client_id(frame, behind_id)
                 data = memoryview(bytes(frame))  # the buffer is free, however long this takes
                 self._kept.admit(connection.peer, size)
-                place = self._large_place(connection, client_id)
+                place = self._large_place(connection)
                 work = self._fetch_at_leisure(connection, data, position, version, correlation_id, place)
                 connection.run(self._kept.until_done(connection.peer, size, work), size)
                 return None
@@ -109,7 +111,7 @@ class KafkaDispatcher:
         return self._dispatch_other(connection, frame, position, api_key, version, correlation_id)
 
     def admit(self, api_key: int, size_bytes: int) -> None:
-        if api_key != ApiKey.PRODUCE and size_bytes > PLAIN_REQUEST_BYTES_MAX:
+        if api_key not in _CARRY_RECORDS and size_bytes > PLAIN_REQUEST_BYTES_MAX:
             raise ProtocolError(f"a request of {size_bytes} bytes that carries no records")
 
     def _dispatch_other(
@@ -128,15 +130,21 @@ class KafkaDispatcher:
             if api_key == ApiKey.API_VERSIONS:
                 return [_unsupported_api_versions(correlation_id)]
             raise self._not_served(connection, frame, position, api_key, version)
+        session = connection.session
+        if api.internal and session.broker < 0 and not api.introduces:
+            raise self._not_served(connection, frame, position, api_key, version)
         # Bytes are read quicker than a view of them, and the buffer is free, however long this takes.
         data = bytes(frame)
         client_id = _client_id(data, position)
         if version >= api.codec.FLEXIBLE_SINCE:
             position = _behind_tags(data, position)
-        session = connection.session
         session.client_id = client_id
         call = Call(version, client_id, session)
-        if len(frame) > LARGE_REQUEST_BYTES:
+        if api_key == _ENVELOPE:
+            api, call, data = opened(data, position, version, session)
+            version, position = call.version, 0
+        assert api.handler is not None
+        if len(frame) > LARGE_REQUEST_BYTES and api_key != _RELAY_DELIVER:
             self._kept.admit(connection.peer, len(frame))
             work = (
                 self._in_portions(connection, api, data, position, call, correlation_id)
@@ -167,9 +175,13 @@ class KafkaDispatcher:
         self, connection: Any, frame: memoryview, position: int, api_key: int, version: int
     ) -> ProtocolError:
         """Clients do not ask for what ApiVersions did not name: an old one, or one that does not look."""
-        api = REGISTRY.find(api_key)
-        name = ApiKey(api_key).name if api_key in _API_KEYS else f"API key {api_key}"
-        why = f"versions {api.min_version} to {api.max_version} are served" if api else "it is not served"
+        api, name = REGISTRY.find(api_key), api_name(api_key)
+        is_for_it = api is not None and (not api.internal or connection.session.broker >= 0)
+        why = (
+            f"versions {api.min_version} to {api.max_version} are served"
+            if api and is_for_it
+            else "it is not served"
+        )
         self._services.refusals.tell(_client_id(frame, position), connection.peer, name, why)
         return ProtocolError(f"{name} version {version}: {why}")
 
@@ -185,7 +197,7 @@ class KafkaDispatcher:
         """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
         services = self._services
         entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
-        place = self._large_place(connection, call.client_id)
+        place = self._large_place(connection)
         request = await self._taken_apart(api, data, position, call.version, entries_max, place)
         if api.forwarded and not services.controller_client.is_here:
             return await _forwarded(services, api, request, call, correlation_id)
@@ -225,26 +237,19 @@ class KafkaDispatcher:
         correlation_id: int,
     ) -> list[object]:
         """A list whose entries are answered apart: some at a time, and few such requests at once."""
-        places = self._portioned_of_brokers if self._broker(call.client_id) else self._portioned
-        large = self._large_place(connection, call.client_id)
+        places = self._portioned_of_brokers if connection.session.broker >= 0 else self._portioned
+        large = self._large_place(connection)
         async with Place(places, connection.peer, len(data), connection.has_left) as place:
             request = await self._taken_apart(api, data, position, call.version, REQUEST_ENTRIES_MAX, large)
             response = await in_portions(api, self._services, request, call, self._in_thread, place)
             return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
 
-    def _large_place(self, connection: Any, client_id: str | None) -> Place:
-        node = self._broker(client_id)
-        if not node:
+    def _large_place(self, connection: Any) -> Place:
+        broker = connection.session.broker
+        if broker < 0:
             return Place(self._large, connection.peer, 0, connection.has_left)
-        # Several may run at one address. Not by the whole client id: whoever makes it up would have endless turns.
-        return Place(self._large_of_brokers, f"{connection.peer} {node}", 0, connection.has_left)
-
-    def _broker(self, client_id: str | None) -> str:
-        """Its node id; empty: it is none. Or says so: then it shares what is for brokers and gains nothing by it."""
-        if client_id is None or not client_id.startswith(CLIENT_ID_PREFIX):
-            return ""
-        node = client_id[len(CLIENT_ID_PREFIX) :].partition("-")[0]
-        return node if any(str(broker) == node for broker in self._services.image.brokers) else ""
+        # Several may run at one address.
+        return Place(self._large_of_brokers, f"broker {broker}", 0, connection.has_left)
 
     async def _awaited(
         self, connection: Any, api: Api, correlation_id: int, version: int, answer: Awaitable[Any]
@@ -296,15 +301,15 @@ async def _forwarded(
     services: Services, api: Api, request: Any, call: Call, correlation_id: int
 ) -> list[object]:
     controller = services.controller_client
-    if (call.client_id or "").startswith(CLIENT_ID_PREFIX):
-        raise ProtocolError("forwarded to a broker that is not the controller")  # once is enough
+    if call.session.forwarded_by >= 0:
+        return [_encoded(REGISTRY[_ENVELOPE], correlation_id, 0, NOT_CONTROLLER)]  # once is enough
     timeout_s = min(getattr(request, "timeout_ms", 0) / 1000, _FORWARDED_SECONDS_MAX) + _FORWARDED_SECONDS
     try:
-        response = await controller.forward(api.key, call.version, request, timeout_s)
+        response = await controller.forward(api.key, call.version, request, timeout_s, call.session)
     except ApiError as error:
         if not controller.is_here:
             # There is no answer that says this for all of them; clients connect anew and try again.
-            raise ProtocolError(f"{ApiKey(api.key).name} cannot be forwarded: {error}") from error
+            raise ProtocolError(f"{api_name(api.key)} cannot be forwarded: {error}") from error
         assert api.handler is not None
         response = await api.handler(services, request, call)
     return [_encoded(api, correlation_id, call.version, response)]

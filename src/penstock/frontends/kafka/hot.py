@@ -12,14 +12,18 @@ from typing import Any, Protocol
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.session import Session
-from penstock.frontends.kafka.hot_fetch import FetchOutcome, KafkaFetches, refused_fetch, taken_apart
-from penstock.frontends.kafka.hot_relayed import take_relayed
+from penstock.frontends.kafka.hot_fetch import (
+    FetchOutcome,
+    KafkaFetches,
+    refused_fetch,
+    refused_follower,
+    taken_apart,
+)
 from penstock.records.batch import ATTRIBUTES_POSITION, CODEC_MASK, UnreadableBatch
 from penstock.records.compression import Codec
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import ALL, PendingBatches, is_acknowledged
-from penstock.services.relay.inbox import RELAYED, RelayInbox
 from penstock.services.writer import RefusedRecords, Writer
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
@@ -60,9 +64,7 @@ class HotPath:
         table: PartitionTable,
         writer: Writer,
         fetches: KafkaFetches,
-        inbox: RelayInbox,
     ) -> None:
-        self._inbox = inbox
         self._loop = loop
         self._table = table
         self._writer = writer
@@ -79,11 +81,7 @@ class HotPath:
             answer = self._produce_single(asker, frame, position, version, correlation_id)
             if answer is not None:
                 return answer
-        txn_id, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
-        if txn_id and txn_id.startswith(RELAYED) and version >= produce_codec.TOPIC_IDS_SINCE:
-            moved = bytearray(frame)
-            asker.run(take_relayed(self._inbox, txn_id, moved, topics, timeout_ms, version, correlation_id))
-            return None
+        _, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
         if len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
         opens = self._opens_batches(topics, version)
@@ -265,6 +263,8 @@ class HotPath:
         request = fetch_codec.decode_request(frame, position, version)
         if request.isolation_level not in _ISOLATION_LEVELS:
             return refused_fetch(request, version, correlation_id)
+        if request.replica_id >= 0 and request.replica_id != asker.session.broker:
+            return refused_follower(request, version, correlation_id)
         outcome = FetchOutcome(asker, self._fetches, correlation_id, version)
         try:
             give_up = self._fetches.fetch(request, version, outcome)
@@ -286,6 +286,8 @@ class HotPath:
         if request.isolation_level not in _ISOLATION_LEVELS:
             refused: list[object] = await in_thread(refused_fetch, request, version, correlation_id)
             return refused
+        if request.replica_id >= 0 and request.replica_id != asker.session.broker:
+            return await in_thread(refused_follower, request, version, correlation_id)  # type: ignore[no-any-return]
         outcome = FetchOutcome(asker, self._fetches, correlation_id, version)
         try:
             give_up = self._fetches.fetch(request, version, outcome, remembered)

@@ -174,8 +174,20 @@ def taken_apart(frame: memoryview, position: int, version: int) -> tuple[FetchRe
 def refused_fetch(request: FetchRequest, version: int, correlation_id: int) -> list[object]:
     """Every partition named, each with the error of the whole."""
     error = ErrorCode.UNKNOWN_SERVER_ERROR
-    topics = [
-        (topic, [Found(place.partition, error, -1, -1, -1, None, 0, []) for place in wanted])
+    topics = _all_refused(request, error, [])
+    return fetch_codec.encode_response(correlation_id, version, topics, error=error)
+
+
+def refused_follower(request: FetchRequest, version: int, correlation_id: int) -> list[object]:
+    """For who says to be a replica and has not proven it: as Kafka answers who is none."""
+    topics = _all_refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER, [] if request.isolation_level else None)
+    return fetch_codec.encode_response(correlation_id, version, topics)
+
+
+def _all_refused(
+    request: FetchRequest, error: ErrorCode, aborted: list[tuple[int, int]] | None
+) -> list[fetch_codec.TopicAnswer]:
+    return [
+        (topic, [Found(place.partition, error, -1, -1, -1, None, 0, aborted) for place in wanted])
         for topic, wanted in request.topics
     ]
-    return fetch_codec.encode_response(correlation_id, version, topics, error=error)

@@ -6,6 +6,7 @@ from penstock.frontends.kafka.apis import all_apis
 from penstock.frontends.kafka.registry import Api
 from penstock.wire.kafka import fetch, produce
 from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.messages import api_name
 
 _HEAD = """# The Kafka protocol, as served
 
@@ -17,14 +18,26 @@ listed only to be refused in words that clients understand.
 | API | key | versions | flexible from | what each version added |
 |---|---|---|---|---|
 """
+_BETWEEN_BROKERS = """
+## Between brokers
+
+Not in the answer to ApiVersions, and refused like what is not served at all, unless the connection proved to be a
+broker's (ADR 17). Keys from 30000 on are Penstock's own.
+
+| API | key | versions | flexible from | what it is for |
+|---|---|---|---|---|
+"""
 
 
 def protocol_page() -> str:
-    return _HEAD + "".join(_row(api) for api in all_apis())
+    apis = all_apis()
+    clients = "".join(_row(api) for api in apis if not api.internal)
+    brokers = "".join(_row(api) for api in apis if api.internal)
+    return _HEAD + clients + _BETWEEN_BROKERS + brokers
 
 
 def _row(api: Api) -> str:
-    name = "".join(word.capitalize() for word in ApiKey(api.key).name.split("_"))
+    name = "".join(word.capitalize() for word in api_name(api.key).split("_"))
     versions = (
         f"{api.min_version}-{api.max_version}" if api.min_version != api.max_version else str(api.min_version)
     )

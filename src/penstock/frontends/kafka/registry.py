@@ -43,7 +43,8 @@ class Api:
     codec: MessageModule
     handler: Handler | None  # None: served on the hot path
     forwarded: bool = False  # only the controller carries it out; the others pass it on
-    internal: bool = False  # between brokers: clients are not told of it
+    internal: bool = False  # between brokers: clients are not told of it, nor is it served to them
+    introduces: bool = False  # internal, and how a broker becomes known as one
     portions: tuple[tuple[str, ...], ...] = ()  # lists whose entries are answered apart; see `portions`
     gives_way: bool = False  # to others, by itself, where its lists are long
     snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
@@ -79,6 +80,7 @@ def api(
     versions: tuple[int, int],
     forwarded: bool = False,
     internal: bool = False,
+    introduces: bool = False,
     portions: tuple[tuple[str, ...], ...] = (),
     gives_way: bool = False,
     snapshot: Snapshot | None = None,
@@ -87,7 +89,16 @@ def api(
 
     def register(handler: Handler) -> Handler:
         REGISTRY[key] = Api(
-            key, *versions, request_module(key), handler, forwarded, internal, portions, gives_way, snapshot
+            key,
+            *versions,
+            request_module(key),
+            handler,
+            forwarded,
+            internal,
+            introduces,
+            portions,
+            gives_way,
+            snapshot,
         )
         return handler
 

@@ -46,4 +46,10 @@ SERVED: dict[int, tuple[str, int, int, bool]] = {
     74: ("list_config_resources", 0, 1, False),
     75: ("describe_topic_partitions", 0, 0, False),
     76: ("share_group_heartbeat", 1, 1, False),
+    30000: ("broker_challenge", 0, 0, True),
+    30001: ("broker_introduction", 0, 0, True),
+    30002: ("envelope", 0, 0, True),
+    30003: ("relay_deliver", 0, 0, True),
+    30004: ("relay_positions", 0, 0, True),
+    30005: ("retirement", 0, 0, True),
 }

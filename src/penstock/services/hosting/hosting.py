@@ -26,6 +26,7 @@ from penstock.replication.table import PartitionTable, Topic
 from penstock.services.hosting.log_opening import OPENED_AT_ONCE, open_all, open_one, tell_unvouched
 from penstock.services.hosting.roles import Roles, is_earlier
 from penstock.services.maintenance.archive_progress import PROGRESS, ProgressKeeper, is_overstated
+from penstock.services.relay.retired import forget_retired, register_retired
 from penstock.storage.data_dir import DataDir
 from penstock.storage.high_watermarks import HighWatermarks, Mark
 from penstock.storage.log import Log
@@ -131,11 +132,7 @@ class Hosting:
             topic.count = len(image.partitions)
             if topic.config.overrides != config.overrides:
                 topic.configure(config)
-        topic.relays = {
-            index: state.retirement.into
-            for index, state in enumerate(image.partitions)
-            if state.retirement is not None
-        }
+        register_retired(self._table.routes, image)
         doubtful = await self._doubtful(image, topic)
         for number, partition in enumerate(list(topic.partitions.values())):
             await give_way(number)
@@ -290,6 +287,7 @@ class Hosting:
 
     async def _discard(self, topic: Topic) -> None:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
+        forget_retired(self._table.routes, topic.id)  # first: whoever hears of it looks for the topic
         self._table.remove(topic)
         await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
         try:

@@ -124,7 +124,7 @@ class Upkeep:
         Returns how many bytes would have gone, too, had the archive taken them.
         """
         now_ms = self._clock.now_ms()
-        relays = [source for source, into in topic.relays.items() if into == partition.index]
+        routes = self._table.routes.into(topic.id, partition.index)
         producers = partition.log.producers
         if producers.refused:
             logger.error(
@@ -134,24 +134,24 @@ class Upkeep:
                 producers.refused,
                 len(producers),
             )
-        producers.expire(now_ms, self._config.now.producer_id_expiration_ms, relays)
+        expiration_ms = self._config.now.producer_id_expiration_ms
+        producers.expire(now_ms, expiration_ms, {route.source for route in routes})
         for segment in partition.log.unknown_times():
             await self._jobs.run(segment.load_times)
         if partition.log.failed or (hold := partition.lease.take(Work.DELETE)) is None:
             return 0
         with hold:
-            return await self._expire(topic, partition, relays, hold, now_ms)
+            return await self._expire(topic, partition, hold, now_ms)
 
-    async def _expire(
-        self, topic: Topic, partition: Partition, relays: list[int], hold: Hold, now_ms: int
-    ) -> int:
+    async def _expire(self, topic: Topic, partition: Partition, hold: Hold, now_ms: int) -> int:
         # From here to `expire` nothing waits: settings that changed while times were loaded must count, since whoever
         # made an archive required has been promised that nothing goes without it.
         config = topic.config
         limits, limit_offset = retention_of(topic, partition)
         held = held_bytes(partition.log.summaries(), limits, partition.log.start_offset, limit_offset, now_ms)
-        if relays and partition.is_leader:
-            limit_offset = keep_words(topic, partition, limits, limit_offset, now_ms)
+        routes = self._table.routes.into(topic.id, partition.index)
+        if routes and partition.is_leader:
+            limit_offset = keep_words(routes, partition, limits, limit_offset, now_ms)
         deletion = partition.log.expire(limits, limit_offset, now_ms)
         if partition.log.needs_checkpoint:
             # Only what lies before the recovery point may go: let the point move up for the next time.

@@ -20,8 +20,11 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.retirement import Question, RetirementAnswer, RetirementRequest
 
 _LOG_END_VERSION = 4
+_RETIREMENT_VERSION = 0
 _DISK_VERSION = 4
 _LIST_OFFSETS_VERSION = 6
 # In place of an epoch: the last one there is, whoever leads.
@@ -67,31 +70,33 @@ class BrokerClient:
         }
 
     async def ask_retiring(
-        self, broker: int, topic: str, epochs: Mapping[int, int], question: int
-    ) -> dict[int, tuple[int, int]]:
-        """(offset, time) of those partitions whose leader has an answer; see `controller.retirer`."""
-        return await self._ask_offsets(broker, "retiring", topic, epochs, question)
+        self, broker: int, topic_id: bytes, epochs: Mapping[int, int], question: Question
+    ) -> dict[int, RetirementAnswer]:
+        """Of those partitions whose leader has an answer."""
+        wanted = list(epochs.items())
+        told: dict[int, RetirementAnswer] = {}
+        for at in range(0, len(wanted), PEER_ENTRIES_MAX):
+            request = RetirementRequest(question, topic_id, wanted[at : at + PEER_ENTRIES_MAX])
+            response = await self._ask(broker, "retiring", PeerApi.RETIREMENT, _RETIREMENT_VERSION, request)
+            if response.error_code != ErrorCode.NONE:
+                raise PeerError(f"broker {broker} refuses: {ErrorCode(response.error_code).name}")
+            told |= {index: answer for index, _, answer in response.partitions if answer is not None}
+        return told
 
     async def ask_readable_ends(self, broker: int, topic: str, epochs: Mapping[int, int]) -> dict[int, int]:
         """Up to where readers can see those partitions whose leader has an answer."""
-        told = await self._ask_offsets(broker, "archive", topic, epochs, Spec.LATEST)
-        return {index: offset for index, (offset, _) in told.items()}
-
-    async def _ask_offsets(
-        self, broker: int, purpose: str, topic: str, epochs: Mapping[int, int], question: int
-    ) -> dict[int, tuple[int, int]]:
         wanted = [
-            ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=question)
+            ListOffsetsPartition(partition_index=index, current_leader_epoch=epoch, timestamp=Spec.LATEST)
             for index, epoch in epochs.items()
         ]
-        told: dict[int, tuple[int, int]] = {}
+        told: dict[int, int] = {}
         for at in range(0, len(wanted), PEER_ENTRIES_MAX):
             some = ListOffsetsTopic(name=topic, partitions=wanted[at : at + PEER_ENTRIES_MAX])
             request = ListOffsetsRequest(replica_id=self._peers.node, topics=[some])
-            response = await self._ask(broker, purpose, ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
+            response = await self._ask(broker, "archive", ApiKey.LIST_OFFSETS, _LIST_OFFSETS_VERSION, request)
             for partition in response.topics[0].partitions:
                 if partition.error_code == ErrorCode.NONE:
-                    told[partition.partition_index] = (partition.offset, partition.timestamp)
+                    told[partition.partition_index] = partition.offset
         return told
 
     async def ask_disk(self, broker: int) -> tuple[int, int]:

@@ -3,12 +3,14 @@
 from typing import Any
 
 from penstock.coordination.image import ClusterImage
-from penstock.replication.peer import CLIENT_ID_PREFIX, NotSentError, Peer
+from penstock.replication.introduction import Identity
+from penstock.replication.peer import NotSentError, Peer
 
 
 class Peers:
-    def __init__(self, node: int, image: ClusterImage) -> None:
-        self.node = node
+    def __init__(self, identity: Identity, image: ClusterImage) -> None:
+        self.node = identity.node
+        self._identity = identity
         self._image = image
         self._peers: dict[tuple[int, str], Peer] = {}
 
@@ -22,7 +24,7 @@ class Peers:
         if peer is None or peer.address != address:
             if peer is not None:
                 peer.close()
-            peer = self._peers[key] = Peer(*address, client_id=f"{CLIENT_ID_PREFIX}{self.node}-{purpose}")
+            peer = self._peers[key] = Peer(broker, *address, self._identity, purpose)
         return peer
 
     async def ask(

@@ -1,47 +1,57 @@
-"""Which relays run here: one for every retired partition that this broker leads."""
+"""Which relays run here: one for every route that begins in a partition that this broker leads."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
 
 from penstock.coordination.image import ClusterImage, ImageDelta
 from penstock.replication.partition import Partition
-from penstock.replication.retirement import is_retired
+from penstock.replication.route_registry import RelayRoute
+from penstock.replication.table import PartitionTable
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.pump import Moved, Pump
 from penstock.services.relay.routes import Route
+from penstock.services.relay.source import Source
+
+# What a partition is as the source of one kind of route; None: nothing yet, and its role is told of again.
+MakeSource = Callable[[Partition], Source | None]
 
 
 class Relays:
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        executor: Executor | None,
         node: int,
         image: ClusterImage,
+        table: PartitionTable,
         peers: Peers,
         inbox: RelayInbox,
-        broker_epoch: Callable[[], int],
+        sources: Mapping[int, MakeSource],
     ) -> None:
-        self._loop = loop
-        self._executor = executor
+        """`sources`: by kind."""
         self._node = node
         self._image = image
+        self._table = table
         self._peers = peers
         self.inbox = inbox
-        self._broker_epoch = broker_epoch
+        self._sources = sources
         self.moved = Moved()
-        self._wanted: dict[Partition, int] = {}  # the leader epoch of each
+        self._wanted: dict[Partition, tuple[int, tuple[RelayRoute, ...]]] = {}  # with the leader epoch
         self._changed = asyncio.Event()
+        table.routes.listen(self._routes_changed)
 
     def role_changed(self, partition: Partition) -> None:
-        """It began or ceased to lead, or was retired while it led."""
-        if partition.retirement is not None or partition in self._wanted:
-            self._wanted.pop(partition, None)
-            if partition.is_leader and is_retired(partition):
-                self._wanted[partition] = partition.leader_epoch
+        """It began or ceased to lead, or is another source than it was, while it led."""
+        before = self._wanted.pop(partition, None)
+        routes = self._table.routes.out_of(partition.topic_id, partition.index)
+        if partition.is_leader and routes:
+            self._wanted[partition] = partition.leader_epoch, routes
+        if before is not None or routes:
             self._changed.set()
+
+    def _routes_changed(self, topic_id: bytes) -> None:
+        topic = self._table.by_id.get(topic_id)
+        for partition in () if topic is None else list(topic.led.values()):
+            self.role_changed(partition)
 
     def image_changed(self, delta: ImageDelta) -> None:
         gone = {topic.id for topic in delta.topics_gone}
@@ -51,35 +61,25 @@ class Relays:
 
     async def run(self) -> None:
         """Until cancelled."""
-        running: dict[tuple[Partition, int], asyncio.Task[None]] = {}
+        running: dict[tuple[Partition, int, RelayRoute], asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()
-                wanted = list(self._wanted.items())
+                wanted = [
+                    (partition, epoch, route)
+                    for partition, (epoch, routes) in self._wanted.items()
+                    for route in routes
+                ]
                 for key in [key for key in running if key not in wanted]:
                     running.pop(key).cancel()
-                for partition, epoch in wanted:
-                    route = self._route(partition)
-                    if (partition, epoch) not in running and route is not None:
-                        pump = Pump(self._loop, self._executor, partition, route, self.moved)
-                        name = f"relay of {partition.topic}-{partition.index}"
-                        running[partition, epoch] = tasks.create_task(pump.run(), name=name)
+                for partition, epoch, route in wanted:
+                    if (partition, epoch, route) not in running:
+                        source = self._sources[route.kind](partition)
+                        if source is not None:
+                            pump = Pump(source, self._way(route), self.moved)
+                            name = f"relay of {partition.topic}-{partition.index}"
+                            running[partition, epoch, route] = tasks.create_task(pump.run(), name=name)
                 await self._changed.wait()
 
-    def _route(self, partition: Partition) -> Route | None:
-        # Not of the table, which may be about to learn of it.
-        topic = self._image.topics_by_id.get(partition.topic_id)
-        retired = [] if topic is None else [one.retirement for one in topic.partitions]
-        retirement = retired[partition.index] if partition.index < len(retired) else None
-        if topic is None or retirement is None:
-            return None  # it was deleted in this moment
-        return Route(
-            self._node,
-            self._image,
-            self._peers,
-            self.inbox,
-            topic.id,
-            partition.index,
-            retirement.into,
-            self._broker_epoch,
-        )
+    def _way(self, route: RelayRoute) -> Route:
+        return Route(self._node, self._image, self._peers, self.inbox, route)

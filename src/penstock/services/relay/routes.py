@@ -1,22 +1,20 @@
 """The way to a relay's target: to the inbox here, or over the wire to the broker that leads it."""
 
-from collections.abc import Callable
-
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.records.relay import RELAY_IDS, RelayPlace, relay_place
+from penstock.records.relay import RelayPlace
 from penstock.replication.peer import Peer, PeerError
+from penstock.replication.route_registry import RelayRoute
 from penstock.services.peers.peers import Peers
-from penstock.services.relay.inbox import RelayInbox, not_committed, sender_id
-from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated.describe_producers import DescribeProducersRequest, TopicRequest
-from penstock.wire.kafka.generated.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from penstock.services.relay.inbox import RelayInbox
+from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.relay_deliver import RelayDeliverRequest
+from penstock.wire.peers.relay_positions import RelayPositionsRequest
+from penstock.wire.peers.routes import WireRoute
 
-_PRODUCE_VERSION = 13  # topics by id: another one of the same name must not get them
-_DESCRIBE_VERSION = 0
+_VERSION = 0
 _ANSWER_SECONDS = 5.0
-_ALL = -1
 _NO_EPOCH = -1
 
 
@@ -24,24 +22,16 @@ class Route:
     """From one source to its target, wherever that is led at the moment."""
 
     def __init__(
-        self,
-        node: int,
-        image: ClusterImage,
-        peers: Peers,
-        inbox: RelayInbox,
-        topic_id: bytes,
-        source: int,
-        into: int,
-        broker_epoch: Callable[[], int],
+        self, node: int, image: ClusterImage, peers: Peers, inbox: RelayInbox, route: RelayRoute
     ) -> None:
         self._node = node
         self._image = image
         self._peers = peers
         self._inbox = inbox
-        self._topic_id = topic_id
-        self._source = source
-        self._into = into
-        self._broker_epoch = broker_epoch
+        self._route = route
+        self._on_the_wire = WireRoute(*route)
+        self._topic_id = route.target_topic_id
+        self._into = route.target_partition
 
     @property
     def epoch(self) -> int:
@@ -53,52 +43,34 @@ class Route:
 
     async def places(self) -> tuple[RelayPlace, ...]:
         """How far the target has it committed: the latest first. PenstockError: nobody can tell now."""
-        name, leader = self._leader()
+        leader = self._leader()
         if leader == self._node:
-            return self._inbox.places(self._topic_id, self._into, self._source)
-        request = DescribeProducersRequest(topics=[TopicRequest(name=name, partition_indexes=[self._into])])
-        answer = await self._peer(leader).ask(
-            ApiKey.DESCRIBE_PRODUCERS, _DESCRIBE_VERSION, request, _ANSWER_SECONDS
-        )
-        told = answer.topics[0].partitions[0]
-        _check(told.error_code, told.error_message)
-        places = []
-        for active_producer in told.active_producers:
-            if active_producer.producer_id >= RELAY_IDS:
-                source, place = relay_place(
-                    active_producer.producer_id, active_producer.producer_epoch, active_producer.last_sequence
-                )
-                if source == self._source:
-                    if active_producer.current_txn_start_offset >= 0:
-                        raise not_committed()
-                    places.append(place)
-        return tuple(sorted(places, key=lambda place: place.epoch, reverse=True))
+            return self._inbox.places(self._route)
+        request = RelayPositionsRequest(self._on_the_wire)
+        answer = await self._peer(leader).ask(PeerApi.RELAY_POSITIONS, _VERSION, request, _ANSWER_SECONDS)
+        _check(answer.error_code, answer.error_message)
+        return tuple(RelayPlace(epoch, number) for epoch, number in answer.positions)
 
     async def deliver(self, batches: bytearray) -> None:
         """Returns once the target has committed all of them. PenstockError: open what became of them."""
-        _, leader = self._leader()
+        leader = self._leader()
         if leader == self._node:
-            await self._inbox.take(self._topic_id, self._into, memoryview(batches), _ANSWER_SECONDS)
+            await self._inbox.take(self._route, memoryview(batches), _ANSWER_SECONDS)
             return
-        data = PartitionProduceData(index=self._into, records=bytes(batches))
-        request = ProduceRequest(
-            transactional_id=sender_id(self._node, self._broker_epoch()),
-            acks=_ALL,
-            timeout_ms=int(_ANSWER_SECONDS * 1000),
-            topic_data=[TopicProduceData(topic_id=self._topic_id, partition_data=[data])],
-        )
-        answer = await self._peer(leader).ask(ApiKey.PRODUCE, _PRODUCE_VERSION, request, 2 * _ANSWER_SECONDS)
-        told = answer.responses[0].partition_responses[0]
-        _check(told.error_code, told.error_message)
+        request = RelayDeliverRequest(self._on_the_wire, int(_ANSWER_SECONDS * 1000), batches)
+        answer = await self._peer(leader).ask(PeerApi.RELAY_DELIVER, _VERSION, request, 2 * _ANSWER_SECONDS)
+        _check(answer.error_code, answer.error_message)
 
-    def _leader(self) -> tuple[str, int]:
+    def _leader(self) -> int:
         topic = self._image.topics_by_id.get(self._topic_id)
         if topic is None or self._into >= len(topic.partitions):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return topic.name, topic.partitions[self._into].leader
+        return topic.partitions[self._into].leader
 
     def _peer(self, broker: int) -> Peer:
-        peer = self._peers.peer(broker, f"relay-{self._topic_id.hex()}-{self._source}")
+        peer = self._peers.peer(
+            broker, f"relay-{self._route.source_topic_id.hex()}-{self._route.source_partition}"
+        )
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         return peer

@@ -1,15 +1,21 @@
-"""Finding a message's codec by its API key. Modules load on first use: a broker needs a third of them."""
+"""Finding a message's codec by its API key. Modules load on first use: a broker needs a third of them.
 
+Kafka's are generated; those of brokers among themselves are our own (`wire.peers`).
+"""
+
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol, cast
 
+from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.index import APIS
 from penstock.wire.kafka.primitives import Buffer, DecodeError
+from penstock.wire.peers.keys import MODULES, PeerApi
 
 
 class MessageModule(Protocol):
-    """What every generated request/response module offers."""
+    """What every module of a request and its response offers."""
 
     API_KEY: int
     MIN_VERSION: int
@@ -24,10 +30,19 @@ class MessageModule(Protocol):
 
 @cache
 def request_module(api_key: int) -> MessageModule:
+    if api_key in MODULES:
+        return cast(MessageModule, import_module(f"penstock.wire.peers.{MODULES[api_key]}"))
     row = APIS.get(api_key)
     if row is None:
         raise DecodeError(f"there is no API with key {api_key}")
     return cast(MessageModule, import_module(f"penstock.wire.kafka.generated.{row[0]}"))
+
+
+def api_name(api_key: int) -> str:
+    for keys in (ApiKey, PeerApi):
+        with suppress(ValueError):
+            return keys(api_key).name
+    return f"API key {api_key}"
 
 
 def version_range(api_key: int) -> tuple[int, int]:

@@ -1,7 +1,6 @@
 """DescribeProducers (61), version 0: which idempotent producers a partition remembers, and where each of them is.
 
-A relay (`records.relay`) is shown as a producer. While its last batch is not committed, that is shown as a transaction
-which is open since that batch: the source asks this way how far the target is, and must not believe what is not.
+A relay (`records.relay`) is shown as a producer.
 """
 
 from penstock.core.error_codes import ErrorCode
@@ -9,10 +8,9 @@ from penstock.core.errors import ApiError
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
-from penstock.records.relay import RELAY_IDS
 from penstock.services.services import Services
 from penstock.services.topics.names import check_topic_name
-from penstock.storage.producers import ProducerCopy
+from penstock.storage.relay_positions import names_in_snapshot
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (
     DescribeProducersRequest,
@@ -54,12 +52,12 @@ async def _partition(services: Services, topic: str, index: int) -> PartitionRes
 
 
 async def _producers(services: Services, topic: str, index: int) -> list[ProducerState]:
-    partition = services.table.find(topic, index)
-    # Before what is copied is told in turns: a relay's batch may be committed in between, and must not be said to be.
-    high_watermark, copied = partition.high_watermark, partition.log.producers.copy()
+    copied = services.table.find(topic, index).log.producers.copy()
     found = []
     for number, copy in enumerate(copied):
         await give_way(number)
+        if names_in_snapshot(copy):
+            continue
         found.append(
             ProducerState(
                 producer_id=copy.producer_id,
@@ -67,13 +65,7 @@ async def _producers(services: Services, topic: str, index: int) -> list[Produce
                 last_sequence=copy.batches[-1].last_sequence if copy.batches else -1,
                 last_timestamp=copy.last_timestamp,
                 coordinator_epoch=_NO_TRANSACTION,
-                current_txn_start_offset=_open_since(copy, high_watermark),
+                current_txn_start_offset=_NO_TRANSACTION,
             )
         )
     return found
-
-
-def _open_since(producer: ProducerCopy, high_watermark: int) -> int:
-    if producer.producer_id >= RELAY_IDS and producer.batches[-1].last_offset >= high_watermark:
-        return producer.batches[-1].first_offset
-    return _NO_TRANSACTION

@@ -29,7 +29,6 @@ _PRODUCER_BYTES_MAX = 192  # with all its batches, rounded up
 @api(ApiKey.FETCH_SNAPSHOT, versions=(0, 0), internal=True)
 async def handle(services: Services, request: FetchSnapshotRequest, call: Call) -> FetchSnapshotResponse:
     """For replicas of what they ask for, each partition once; clients have no business here."""
-    del call
     turn = Turn(asyncio.get_running_loop().time)
     left = min(request.max_bytes // _PRODUCER_BYTES_MAX, PRODUCERS_TOLD_MAX)
     answers: dict[str, dict[int, ResponsePartitionSnapshot]] = {}
@@ -38,7 +37,7 @@ async def handle(services: Services, request: FetchSnapshotRequest, call: Call) 
         for wanted in topic.partitions:
             if wanted.partition not in partitions:
                 await turn.give_way()
-                answer, told = _answer(services, topic.name, wanted, request.replica_id, max(left, 1))
+                answer, told = _answer(services, topic.name, wanted, call.session.broker, max(left, 1))
                 partitions[wanted.partition] = answer
                 left -= told
     return FetchSnapshotResponse(

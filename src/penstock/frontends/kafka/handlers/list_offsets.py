@@ -4,20 +4,18 @@ v2 adds the isolation level, v4 leader epochs, v6 is flexible. Names came one by
 the earliest local offset (-4), v9 the latest tiered offset (-5), v10 a timeout (for tiered lookups, which never happen
 here), v11 the earliest offset still to be tiered (-6). Asking for one too early is UNSUPPORTED_VERSION, per partition.
 
-The controller asks leaders of retired partitions the same way, under numbers of its own (`controller.retirer`); one of
-them is for everybody, as is one that any broker answers from the metadata.
+Two names of our own tell what becomes of a retired partition (`wire.kafka.retired_specs`): our tools ask for them.
 
 A partition is looked at once in a request, as in Kafka: finding a time may mean to open a batch of 100,000 records, and
 a request has room for 100,000 times.
 """
 
-from penstock.controller.retirer import LEFT, LIMIT
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.frontends.kafka.registry import Call, api
 from penstock.replication.limits import Reader
 from penstock.services.list_offsets import OffsetAnswer, Spec
-from penstock.services.retiring import QUESTIONS, limit_of
+from penstock.services.retiring import limit_of
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_offsets import (
@@ -27,6 +25,7 @@ from penstock.wire.kafka.generated.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from penstock.wire.kafka.retired_specs import LEFT, LIMIT
 
 _NAMED_SINCE: dict[int, int] = {
     Spec.LATEST: 1,
@@ -37,7 +36,7 @@ _NAMED_SINCE: dict[int, int] = {
     Spec.EARLIEST_PENDING_UPLOAD: 11,
 }
 _NEVER = 1 << 15
-_FOR_ALL = (LEFT, LIMIT)
+_OF_RETIRED = (LEFT, LIMIT)
 _ISOLATION_LEVELS = (0, 1)
 
 
@@ -53,9 +52,7 @@ async def handle(services: Services, request: ListOffsetsRequest, call: Call) ->
                 answer = _refused(index, ErrorCode.INVALID_REQUEST)
             elif request.isolation_level not in _ISOLATION_LEVELS:
                 answer = _refused(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            elif wanted.timestamp in _FOR_ALL or (
-                wanted.timestamp in QUESTIONS and request.replica_id in services.image.brokers
-            ):
+            elif wanted.timestamp in _OF_RETIRED:
                 answer = _told_of_retired(services, topic.name, wanted)
             else:
                 reader = Reader(request.isolation_level)
@@ -95,7 +92,7 @@ def _told_of_retired(
     try:
         if wanted.timestamp == LIMIT:
             return _found(index, limit_of(services.image.topics.get(topic), index))
-        found = services.retiring.answer(topic, index, wanted.current_leader_epoch, wanted.timestamp)
+        found = services.retiring.left(topic, index, wanted.current_leader_epoch)
     except ApiError as error:
         return _refused(index, error.code)
     return _found(index, found)

@@ -3,9 +3,10 @@
 v2 lets a client name the leader epoch it knows; v3 names the replica that asks, which is -1 or -2 for clients; v4 is
 flexible.
 
-A broker that is asked for the last epoch of all tells the end of its replica, whether it leads or not: so the
-controller finds out who has the most when all replicas of a partition crashed. A follower is told of the whole log,
-also where readers see less of a retired partition: it notes where epochs began (`replication.epoch_starts`).
+Who says to be a replica and has not proven it is answered as a client, as in Kafka. A broker is told more. For the
+last epoch of all, the end of the replica here, whether it leads or not: so the controller finds out who has the most
+when all replicas of a partition crashed. And a follower hears of the whole log, also where readers see less of a
+retired partition: it notes where epochs began (`replication.epoch_starts`).
 """
 
 from penstock.core.error_codes import ErrorCode
@@ -27,7 +28,8 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
 async def handle(
     services: Services, request: OffsetForLeaderEpochRequest, call: Call
 ) -> OffsetForLeaderEpochResponse:
-    unsure = await _unsure(services, request) if request.replica_id < 0 else set()
+    is_broker = 0 <= request.replica_id == call.session.broker
+    unsure = set() if is_broker else await _unsure(services, request)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(
@@ -35,7 +37,7 @@ async def handle(
                 partitions=[
                     EpochEndOffset(partition=wanted.partition, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
                     if (topic.topic, wanted.partition) in unsure
-                    else _answer(services, topic.topic, wanted, request.replica_id)
+                    else _answer(services, topic.topic, wanted, is_broker=is_broker)
                     for wanted in topic.partitions
                 ],
             )
@@ -59,15 +61,15 @@ async def _unsure(services: Services, request: OffsetForLeaderEpochRequest) -> s
 
 
 def _answer(
-    services: Services, topic: str, wanted: OffsetForLeaderPartition, replica_id: int
+    services: Services, topic: str, wanted: OffsetForLeaderPartition, *, is_broker: bool
 ) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition)
     try:
-        if replica_id >= 0 and wanted.leader_epoch == LAST_EPOCH:
+        if is_broker and wanted.leader_epoch == LAST_EPOCH:
             answer.leader_epoch, answer.end_offset = services.offsets.log_end(topic, wanted.partition)
             return answer
         offsets = services.offsets
-        end_of = offsets.end_in_log if replica_id >= 0 else offsets.end_of_epoch
+        end_of = offsets.end_in_log if is_broker else offsets.end_of_epoch
         answer.leader_epoch, answer.end_offset = end_of(
             topic, wanted.partition, wanted.current_leader_epoch, wanted.leader_epoch
         )

@@ -1,0 +1,28 @@
+"""Retirement (30005), version 0: what the controller asks leaders of retired partitions. Between brokers only.
+
+The conversation is drawn in `wire.peers.retirement`.
+"""
+
+from penstock.core.error_codes import ErrorCode
+from penstock.core.errors import ApiError
+from penstock.frontends.kafka.registry import Call, api
+from penstock.replication.introduction import is_registered
+from penstock.services.services import Services
+from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.retirement import RetirementAnswer, RetirementRequest, RetirementResponse
+
+
+@api(PeerApi.RETIREMENT, versions=(0, 0), internal=True)
+def handle(services: Services, request: RetirementRequest, call: Call) -> RetirementResponse:
+    session = call.session
+    if not is_registered(services.image, session.broker, session.broker_epoch):
+        return RetirementResponse(ErrorCode.STALE_BROKER_EPOCH)
+    partitions: list[tuple[int, int, RetirementAnswer | None]] = []
+    for index, leader_epoch in request.partitions:
+        try:
+            answer = services.retiring.answer(request.topic_id, index, leader_epoch, request.question)
+        except ApiError as error:
+            partitions.append((index, error.code, None))
+        else:
+            partitions.append((index, ErrorCode.NONE, answer))
+    return RetirementResponse(partitions=partitions)
