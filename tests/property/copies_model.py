@@ -45,7 +45,7 @@ class Model:
         self.asked: list[tuple[int, int, int, Proposal]] = []
         self.image: Any = SimpleNamespace(
             brokers={one: SimpleNamespace(epoch=one, stopping=False) for one in BROKERS},
-            lives={one: SimpleNamespace(settled=True) for one in BROKERS},
+            lives={one: SimpleNamespace(settled=True, lost_files=False) for one in BROKERS},
             topics_by_id={},
         )
         self.state = PartitionState(row, row, row[0])
