@@ -53,7 +53,7 @@ class Machine(Protocol[SettingsT_contra]):
         """Whether it is still the one of its name."""
 
     def begin(self, subject: Any, settings: SettingsT_contra, now: Now) -> Decision:
-        """Everything was read; its deadlines begin anew."""
+        """It was read; its deadlines begin anew. There may have been decisions about it since."""
 
     def expire(self, subject: Any, settings: SettingsT_contra, now: Now) -> Decision:
         """Everything that is due. Afterwards its `earliest` says when to look again."""

@@ -261,9 +261,9 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         self.damaged_records += report.damaged
         shard.state = state
         shard.go_active()
-        if shard.state is state:
-            shard.unheard = set()
-            self.in_turns(self._hear(shard, state, of_all=True))
+        self.in_turns(shard.begin_in_turns(state))
+        shard.unheard = set()
+        self.in_turns(self._hear(shard, state, of_all=True))
         if report.records or report.damaged:
             logger.info(
                 "%s-%d: %d %s from %d records, %d of other kinds, %d damaged",

@@ -268,9 +268,16 @@ class Shard(Generic[MachineT, SettingsT]):
         """Everything was read."""
         self.status = Status.ACTIVE
         self._failure = ""
-        state, now = self.state, self.now()
-        for subject in list(state.subjects()):
-            self.decide(subject, partial(state.begin, subject, self.settings, now))
+
+    def begin_in_turns(self, state: MachineT) -> Iterator[None]:
+        """The deadlines of all that was read begin; some may have been asked about before."""
+        for number, subject in enumerate(list(state.subjects()), start=1):
+            if self.state is not state:
+                return
+            if state.holds(subject):
+                self.decide(subject, partial(state.begin, subject, self.settings, self.now()))
+            if number % TURN_ITEMS_MAX == 0:
+                yield
 
     def restart(self) -> None:
         """The log can be written again: to be loaded anew."""
