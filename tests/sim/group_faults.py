@@ -1,6 +1,8 @@
 """Errors raised between a change of a group in memory and its append, and bugs to be planted into coordinators."""
 
-from collections.abc import Callable, Iterable
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka import portions
 from penstock.groups.decision import CoordinatorRecord, KnownTopics
+from penstock.groups.offsets.table import LiveOffsets, OffsetTable
 from penstock.groups.records.offset_value import CommittedOffset
 from penstock.groups.state import CoordinatorState
 from penstock.records.builder import BatchBuilder
@@ -55,6 +58,22 @@ class FaultyState(CoordinatorState):
         return super().apply(key, value, offset, producer_id)
 
 
+class SlowTurns:
+    """In place of `Turns`: much happens between two steps."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, rng: random.Random) -> None:
+        self._loop = loop
+        self._rng = rng
+
+    def take(self, steps: Iterator[None]) -> None:
+        self._loop.call_later(self._rng.uniform(0, 0.3), self._step, steps)
+
+    def _step(self, steps: Iterator[None]) -> None:
+        for _ in steps:
+            self.take(steps)
+            break
+
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -69,10 +88,27 @@ def deletions_unseen_while_loading(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def forgetful(
         state: CoordinatorState, topics: KnownTopics, names: Iterable[str] | None = None
-    ) -> list[CoordinatorRecord]:
-        return [] if names is None else honest(state, topics, names)
+    ) -> Iterator[list[CoordinatorRecord]]:
+        return iter(()) if names is None else honest(state, topics, names)
 
     monkeypatch.setattr(CoordinatorState, "hear_of_topics", forgetful)
+
+
+def tell_what_is_not_dropped_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets of a topic that is gone are told until their tombstones are stored."""
+    monkeypatch.setattr(LiveOffsets, "of_topic", OffsetTable.of_topic)
+
+
+def tombstones_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored later is not held against what was committed meanwhile."""
+    honest = CoordinatorState.hear_of_topics
+
+    def hasty(
+        state: CoordinatorState, topics: KnownTopics, names: Iterable[str] | None = None
+    ) -> Iterator[list[CoordinatorRecord]]:
+        return iter(list(honest(state, topics, names)))
+
+    monkeypatch.setattr(CoordinatorState, "hear_of_topics", hasty)
 
 
 def memory_ahead_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,7 +125,7 @@ def test_a_coordinator_that_hears_late_drops_no_commit(seed: int) -> None:
 
 
 def test_the_checker_finds_conclusions_from_metadata_of_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = CoordinatorRuntime._known_topic
+    honest = CoordinatorRuntime.known_topic
     first_seen: dict[tuple[CoordinatorRuntime, str], float] = {}
 
     def late(runtime: CoordinatorRuntime, name: str) -> tuple[bytes, int] | None:
@@ -134,6 +134,6 @@ def test_the_checker_finds_conclusions_from_metadata_of_a_moment_ago(monkeypatch
             return None
         return known if now - first_seen.setdefault((runtime, name), now) > 1 else None
 
-    monkeypatch.setattr(CoordinatorRuntime, "_known_topic", late)
+    monkeypatch.setattr(CoordinatorRuntime, "known_topic", late)
     with pytest.raises(Violation):
         run_story(PLANTED_SEED)

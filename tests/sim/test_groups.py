@@ -14,6 +14,7 @@ import asyncio
 import os
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -22,12 +23,15 @@ from tests.sim.group_faults import (
     FaultyBuilder,
     FaultyState,
     Plant,
+    SlowTurns,
     deletions_unseen_while_loading,
     end_the_loader,
     go_on_after_an_error,
     join_what_looks_alike,
     memory_ahead_of_the_log,
     remember_commits_for_ever,
+    tell_what_is_not_dropped_yet,
+    tombstones_decided_once,
 )
 from tests.sim.group_members import (
     NETWORK_TROUBLE,
@@ -47,10 +51,11 @@ from penstock.frontends.kafka import dispatcher, portions
 from penstock.frontends.kafka.handlers import offset_fetch
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import REGISTRY
+from penstock.groups import state
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import SyncReply
 from penstock.groups.offsets.commit import Committer
-from penstock.services.coordinator import group_kind, group_offsets
+from penstock.services.coordinator import group_kind, group_offsets, runtime
 from penstock.services.coordinator import shard as shards
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Shard
@@ -204,6 +209,11 @@ def run_story(seed: int, *, in_portions: bool = False) -> tuple[str, History]:
             rng = loop.random("turns of others")
             turns = patch.object(Pace, "give_way", lambda _: asyncio.sleep(rng.uniform(0, 0.1)))
             patched.enter_context(turns)
+            # What is given up, too: offset by offset.
+            for module in (state, shards):
+                patched.enter_context(patch.object(module, "TURN_ITEMS_MAX", 1))
+            slow = partial(SlowTurns, rng=loop.random("turns of the coordinator"))
+            patched.enter_context(patch.object(runtime, "Turns", slow))
         story = Story(loop)
         story.run()
         return loop.trace_hash, story.history
@@ -276,6 +286,12 @@ def test_the_checker_finds_a_plan_handed_out_before_it_is_committed(monkeypatch:
 def test_the_checker_finds(plant: Plant, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     assert _finds(60, first)
+
+
+@pytest.mark.parametrize("plant", [tell_what_is_not_dropped_yet, tombstones_decided_once])
+def test_the_checker_finds_in_portions(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert _finds(60, in_portions=True)
 
 
 def test_the_checker_finds_portions_of_different_states(monkeypatch: pytest.MonkeyPatch) -> None:

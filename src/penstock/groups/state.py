@@ -5,10 +5,10 @@ when it is read back, so that a restart arrives where the broker was. (A classic
 while it is in service: its members in memory are ahead of what is stored of them.)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import GROUP_BYTES
+from penstock.core.limits import GROUP_BYTES, TURN_ITEMS_MAX
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.requests import ClassicSettings
 from penstock.groups.classic.states import DEAD, EMPTY
@@ -16,10 +16,15 @@ from penstock.groups.classic.timeouts import begin_sessions, expire
 from penstock.groups.decision import CoordinatorRecord, Decision, KnownTopics, Now, Ticket
 from penstock.groups.offsets.commit import offset_tombstone
 from penstock.groups.offsets.retention import expired_offsets
-from penstock.groups.offsets.table import OffsetTable, offset_bytes
+from penstock.groups.offsets.table import NOTHING, OffsetTable, offset_bytes
 from penstock.groups.records.group_value import decode_group_value
 from penstock.groups.records.keys import GroupKey, OffsetKey, decode_key, encode_group_key
 from penstock.groups.records.offset_value import NO_TOPIC_ID, CommittedOffset, decode_offset_value
+
+# What is stored before the next portion is asked for: in between others may have their turn, and change what they like.
+Portions = Iterator[list[CoordinatorRecord]]
+# The topic of an offset that does not say of which it is, when none had the name: whatever is made later is another.
+_NO_TOPIC = b"\xff" * len(NO_TOPIC_ID)
 
 
 class CoordinatorState:
@@ -115,31 +120,43 @@ class CoordinatorState:
 
     # -- giving up -----------------------------------------------------------------------------------------
 
-    def tombstones_of_group(self, group_id: str) -> list[CoordinatorRecord]:
-        """Its offsets first: what is left behind by half of them is a group, not offsets without one."""
-        table = self.offsets.get(group_id)
-        gone = [offset_tombstone(group_id, t, p) for t, p, _ in table.all()] if table is not None else []
-        return [*gone, CoordinatorRecord(encode_group_key(group_id), None)]
+    def _in_portions(
+        self, group_id: str, topics: Iterable[str]
+    ) -> Iterator[list[tuple[str, int, CommittedOffset]]]:
+        """A group's offsets of these topics: each portion as it is when it is asked for."""
+        for topic in topics:
+            partitions = list(self.offsets.get(group_id, NOTHING).of_topic(topic))
+            for first in range(0, len(partitions), TURN_ITEMS_MAX):
+                now = self.offsets.get(group_id, NOTHING).of_topic(topic)
+                some = partitions[first : first + TURN_ITEMS_MAX]
+                yield [(topic, partition, now[partition]) for partition in some if partition in now]
 
-    def hear_of_topics(
-        self, topics: KnownTopics, names: Iterable[str] | None = None
-    ) -> list[CoordinatorRecord]:
+    def _topics_of(self, group_id: str) -> list[str]:
+        return list(self.offsets.get(group_id, NOTHING).topics)
+
+    def tombstones_of_group(self, group_id: str) -> Portions:
+        """Its offsets first: what is left behind by half of them is a group, not offsets without one."""
+        for portion in self._in_portions(group_id, self._topics_of(group_id)):
+            yield [offset_tombstone(group_id, topic, partition) for topic, partition, _ in portion]
+        yield [CoordinatorRecord(encode_group_key(group_id), None)]
+
+    def hear_of_topics(self, topics: KnownTopics, names: Iterable[str] | None = None) -> Portions:
         """Tombstones of what was committed for topics (of these names; for all) and partitions that are no more.
 
         A topic that was made again is another one. Offsets that do not say of which topic they are (older brokers
-        wrote them) are taken to be of the one that has the name now.
+        wrote them) are taken to be of the one that has the name when they are first looked at.
         """
-        chosen = None if names is None else dict.fromkeys(names)
-        gone = []
-        for group_id, table in self.offsets.items():
-            for name in table.topics if chosen is None else chosen.keys() & table.topics.keys():
-                topic_id, count = topics(name) or (NO_TOPIC_ID, 0)
-                for partition, value in table.topics[name].items():
-                    if partition < count and value.topic_id == NO_TOPIC_ID:
-                        value.topic_id = topic_id
-                    if partition >= count or value.topic_id != topic_id:
-                        gone.append(offset_tombstone(group_id, name, partition))
-        return gone
+        chosen = None if names is None else dict.fromkeys(names).keys()
+        for group_id in list(self.offsets):
+            yield []  # looking at it takes its time, too
+            found = self.offsets.get(group_id, NOTHING).topics.keys()
+            wanted = list(found) if chosen is None else sorted(chosen & found)
+            for portion in self._in_portions(group_id, wanted):
+                yield [
+                    offset_tombstone(group_id, name, partition)
+                    for name, partition, value in portion
+                    if not _is_of(topics(name), partition, value)
+                ]
 
     # -- in service ----------------------------------------------------------------------------------------
 
@@ -163,19 +180,36 @@ class CoordinatorState:
             for member in group.members.values():
                 yield from (one for one in (member.awaiting_join, member.awaiting_sync) if one is not None)
 
-    def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> list[CoordinatorRecord]:
+    def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> Portions:
         """What retention takes from a group now, itself included when nothing of it is left."""
+        for portion in self._in_portions(group_id, self._topics_of(group_id)):
+            group = self.groups.get(group_id)
+            if group is None:
+                return
+            expired = expired_offsets(group, portion, retention_ms, now_ms)
+            yield [offset_tombstone(group_id, topic, partition) for topic, partition in expired]
         group = self.groups.get(group_id)
-        if group is None:
-            return []
-        offsets = self.offsets.get(group_id) or OffsetTable()
-        expired = expired_offsets(group, offsets, retention_ms, now_ms)
-        if len(expired) == len(offsets) and group.state is EMPTY and not group.pending:
-            return self.tombstones_of_group(group_id)
-        return [offset_tombstone(group_id, topic, partition) for topic, partition in expired]
+        if (
+            group is not None
+            and group.state is EMPTY
+            and not group.pending
+            and not self.offsets.get(group_id)
+        ):
+            yield [CoordinatorRecord(encode_group_key(group_id), None)]
 
     def check_deletable(self, group_id: str) -> ErrorCode:
         group = self.groups.get(group_id)
         if group is None or group.state is DEAD:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.NONE if group.state is EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+    def offset_count(self, group_id: str) -> int:
+        return len(self.offsets.get(group_id, NOTHING))
+
+
+def _is_of(topic: tuple[bytes, int] | None, partition: int, value: CommittedOffset) -> bool:
+    """Whether it was committed for this topic, of so many partitions."""
+    topic_id, count = topic or (_NO_TOPIC, 0)
+    if value.topic_id == NO_TOPIC_ID:
+        value.topic_id = topic_id if partition < count else _NO_TOPIC
+    return partition < count and value.topic_id == topic_id

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from tests.unit.frontends.in_memory import Asked
 from penstock.coordination.image import ImageDelta, Topic
 from penstock.coordination.metadata import MetadataStore
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.groups.decision import CoordinatorRecord
 from penstock.groups.partitioning import partition_of
 from penstock.groups.state import CoordinatorState
 from penstock.server import broker
@@ -94,9 +97,11 @@ async def test_a_shard_that_waits_for_the_latest_metadata_holds_up_no_other(
             assert await commit(asked, offset=5, group_id=group_id) == 0
     honest = CoordinatorState.hear_of_topics
 
+    record = CoordinatorRecord(b"", None)
+
     def unsure(state: CoordinatorState, *arguments: Any) -> Any:
         found = honest(state, *arguments)
-        return True if first in state.groups and not reachable.is_set() else found
+        return iter([[record]]) if first in state.groups and not reachable.is_set() else found
 
     async def away(metadata: MetadataStore, seconds: float) -> bool:
         return await reachable.wait()
@@ -122,6 +127,30 @@ async def test_what_fails_by_the_clock_or_with_a_topic_is_read_anew(
             plant(planted, place)
             await asked.services.group_offsets.expire()
             asked.services.coordinator.image_changed(ImageDelta(topics_gone=(PAYMENTS,)))
-            assert shard_status(asked, PLANTED) is Status.OFFLINE
+            await reached(asked, PLANTED, Status.OFFLINE)
         await active(asked)
         assert (await fetch(asked))[0][1] == 5
+
+
+async def test_others_have_their_turn_while_many_groups_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 10 * TURN_ITEMS_MAX
+    begun, seen = 0, [0]
+    honest = CoordinatorState.begin
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return honest(*arguments)
+
+    monkeypatch.setattr(CoordinatorState, "begin", counted)
+    async with machine().broker() as asked:
+        await prepared(asked)
+        for number in range(many):
+            assert await commit(asked, group_id=f"g{number}") == 0
+        for shard in asked.services.coordinator.shards():
+            shard.go_offline("for a test")
+        while begun < many:
+            seen.append(begun)
+            await asyncio.sleep(0)
+    steps = [after - before for before, after in pairwise([*seen, begun])]
+    assert max(steps) <= 2 * TURN_ITEMS_MAX  # of two shards

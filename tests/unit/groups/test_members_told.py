@@ -2,10 +2,12 @@
 
 from time import process_time
 
+import pytest
 from tests.unit.groups.lab import RANGE, Lab
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import GROUP_MEMBER_BYTES, GROUP_MEMBERS_RECORDS_MAX, SUBSCRIBED_TOPICS_MAX
+from penstock.groups.classic.states import EMPTY, PREPARING
 from penstock.groups.classic.subscription import subscribed_topics
 
 RECORD_BYTES = 10_000
@@ -38,6 +40,18 @@ def test_one_member_alone_may_not_tell_too_much() -> None:
     lab = Lab(record_bytes_max=RECORD_BYTES)
     ticket = lab.ask(protocols=(("range", bytes(GROUP_MEMBERS_RECORDS_MAX * RECORD_BYTES)),))
     assert lab.joined(ticket).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_who_is_refused_when_it_tells_more_leaves_its_partitions_to_the_others(members: int) -> None:
+    lab = Lab(record_bytes_max=RECORD_BYTES)
+    first, *others = lab.stable(members)
+    ticket = lab.ask(first, protocols=(("range", bytes(GROUP_MEMBERS_RECORDS_MAX * RECORD_BYTES)),))
+    assert lab.joined(ticket).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert list(lab.group.members) == others
+    assert lab.group.state is (PREPARING if others else EMPTY)
+    for member in others:
+        assert lab.heartbeat(member) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_protocols_with_short_names_count_as_what_they_take() -> None:

@@ -1,7 +1,7 @@
 """A second kind of coordinator on the same shards: accounts, with amounts that a transaction adds to them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -83,9 +83,9 @@ class Accounts:
 
     def hear_of_topics(
         self, topics: KnownTopics, names: Iterable[str] | None = None
-    ) -> list[CoordinatorRecord]:
+    ) -> Iterator[list[CoordinatorRecord]]:
         self.heard += [f"{name}: {(topics(name) or (b'', 0))[1]}" for name in names or ()]
-        return []
+        return iter(())
 
 
 class AccountKind:
@@ -245,12 +245,20 @@ async def test_who_waits_is_turned_away_when_it_goes_offline() -> None:
         assert await answer_to(waiting) is ErrorCode.NOT_COORDINATOR
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0)
+
+
 async def test_it_hears_of_topics_that_are_made_grow_and_go() -> None:
     async with coordinating(Machine()) as (asked, runtime):
         shard, metadata = runtime.shard_of("a"), asked.broker.metadata
         asked.broker.image_news.register(runtime.image_changed)
         await asked.create("t")
+        await until(lambda: shard.unheard is None)
         topic = metadata.image.topics["t"]
         await metadata.create_partitions("t", topic.partitions)
+        await until(lambda: shard.unheard is None)
         await metadata.delete_topic("t")
+        await until(lambda: shard.unheard is None)
         assert shard.state.heard == ["t: 1", "t: 2", "t: 0"]

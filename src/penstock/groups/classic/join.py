@@ -35,8 +35,11 @@ def join(group: ClassicGroup, request: Join, ticket: Ticket, settings: ClassicSe
     if group.state is DEAD:
         out.reply(ticket, _refused(ErrorCode.COORDINATOR_NOT_AVAILABLE, request))
     elif not _has_room(group, request, settings):
+        members = len(group.members)
         drop(group, request.member_id, out)
         out.reply(ticket, JoinReply(ErrorCode.GROUP_MAX_SIZE_REACHED))
+        if len(group.members) < members or group.state is PREPARING:
+            rebalance_or_complete(group, settings, now, out)  # what it read is somebody else's now
     elif not group.supports(request.protocol_type, request.protocols):
         out.reply(ticket, _refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request))
     elif request.member_id == UNKNOWN_MEMBER:

@@ -58,10 +58,14 @@ def _session_ended(
 
 
 def begin_sessions(group: ClassicGroup, settings: ClassicSettings, now: Now) -> Decision:
-    """A group that was read back from its log: its members have a whole session to show up again."""
+    """A group that was read back from its log: its members have a whole session to show up again.
+
+    Some may have shown up already, or joined: their sessions are under way.
+    """
     out = Decision()
     for member in group.members.values():
-        extend_session(group, member, now)
-    if len(group.members) > settings.members_max:
+        if member.id not in group.session_deadlines:
+            extend_session(group, member, now)
+    if len(group.members) > settings.members_max and group.state is STABLE:
         prepare(group, settings, now, out)  # the limit was lowered meanwhile
     return out

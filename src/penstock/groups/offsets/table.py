@@ -1,9 +1,12 @@
 """The committed offsets of one group, by topic and partition."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from penstock.core.limits import GROUP_OFFSET_BYTES
+from penstock.groups.decision import KnownTopics
 from penstock.groups.records.offset_value import CommittedOffset
+
+_NONE: Mapping[int, CommittedOffset] = {}
 
 
 class OffsetTable:
@@ -18,6 +21,9 @@ class OffsetTable:
     def get(self, topic: str, partition: int) -> CommittedOffset | None:
         partitions = self.topics.get(topic)
         return partitions.get(partition) if partitions is not None else None
+
+    def of_topic(self, topic: str) -> Mapping[int, CommittedOffset]:
+        return self.topics.get(topic, _NONE)
 
     def set(self, topic: str, partition: int, value: CommittedOffset) -> None:
         partitions = self.topics.get(topic)
@@ -37,11 +43,11 @@ class OffsetTable:
         """As it is now, of these partitions, or of all."""
         copied = OffsetTable()
         if wanted is None:
-            copied.topics = {topic: partitions.copy() for topic, partitions in self.topics.items()}
+            copied.topics = {topic: dict(self.of_topic(topic)) for topic in self.topics}
             return copied
         for topic, indexes in wanted:
-            known = self.topics.get(topic)
-            if known is not None:
+            known = self.of_topic(topic)
+            if known:
                 found = {index: known[index] for index in indexes if index in known}
                 copied.topics.setdefault(topic, {}).update(found)
         return copied
@@ -52,6 +58,33 @@ class OffsetTable:
                 yield topic, partition, value
 
 
+class LiveOffsets(OffsetTable):
+    """To be read: of a table those that are of the topics and partitions there are, whatever else it still holds."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, table: OffsetTable, known: KnownTopics) -> None:
+        self.topics = table.topics
+        self._known = known
+
+    def get(self, topic: str, partition: int) -> CommittedOffset | None:
+        return self.of_topic(topic).get(partition)
+
+    def of_topic(self, topic: str) -> Mapping[int, CommittedOffset]:
+        known = self._known(topic)
+        if known is None:
+            return _NONE
+        topic_id, count = known
+        return {
+            partition: value
+            for partition, value in super().of_topic(topic).items()
+            if partition < count and value.topic_id == topic_id
+        }
+
+
 def offset_bytes(metadata: str) -> int:
     """About what an offset takes in memory."""
     return GROUP_OFFSET_BYTES + len(metadata)
+
+
+NOTHING = OffsetTable()  # to be read where a group has none

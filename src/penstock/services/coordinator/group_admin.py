@@ -1,13 +1,17 @@
 """ListGroups, DescribeGroups and DeleteGroups on the shards."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.turns import give_way
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.states import DEAD, STABLE, GroupState
-from penstock.services.coordinator.group_kind import GroupCoordinator
+from penstock.groups.state import CoordinatorState
+from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Status
 
@@ -52,7 +56,10 @@ class GroupAdminService:
                 raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             for group in list(shard.state.groups.values()):
                 await give_way(len(found))
-                found.append(GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC))
+                if group.state is not DEAD:
+                    found.append(
+                        GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC)
+                    )
         return found
 
     def states(self) -> dict[str, int]:
@@ -85,9 +92,24 @@ class GroupAdminService:
             later.refuse(error.code)
             return
         error_code = shard.state.check_deletable(group_id)
-        if error_code is ErrorCode.NONE:
-            shard.store(shard.state.tombstones_of_group(group_id))
-        shard.answer(later, error_code)
+        if error_code is not ErrorCode.NONE:
+            shard.answer(later, error_code)
+            return
+        deletion = _delete(shard, shard.state, group_id, later)
+        if shard.state.offset_count(group_id) > TURN_ITEMS_MAX:
+            shard.state.groups[group_id].state = DEAD  # half of it is nobody's business: it is refused to all
+            self._runtime.in_turns(deletion)
+        else:
+            for _ in deletion:
+                pass
+
+
+def _delete(shard: GroupShard, state: CoordinatorState, group_id: str, later: PendingReply) -> Iterator[None]:
+    yield from shard.store_in_turns(state, partial(state.tombstones_of_group, group_id))
+    if shard.state is state:
+        shard.answer(later, ErrorCode.NONE)
+    else:
+        later.refuse(ErrorCode.NOT_COORDINATOR)
 
 
 def _described(group: ClassicGroup) -> GroupDescription:

@@ -15,9 +15,10 @@ from penstock.groups.offsets.commit import (
     keep_session,
     offset_tombstone,
 )
-from penstock.groups.offsets.table import OffsetTable, offset_bytes
+from penstock.groups.offsets.table import NOTHING, LiveOffsets, OffsetTable, offset_bytes
 from penstock.groups.records.keys import encode_offset_key
 from penstock.groups.records.offset_value import CommittedOffset, encode_offset_value
+from penstock.groups.state import CoordinatorState, Portions
 from penstock.services.coordinator.group_kind import GroupCoordinator, GroupShard
 from penstock.services.coordinator.group_room import GroupRoom
 from penstock.services.coordinator.pending_reply import PendingReply
@@ -26,9 +27,6 @@ from penstock.services.coordinator.shard import Status
 # (topic, its id, partition, offset, leader epoch, metadata)
 Entry = tuple[str, bytes, int, int, int, str | None]
 _NAME_BYTES_MAX = 0x7FFF
-# Groups looked at for expired offsets before others get their turn.
-_GROUPS_AT_ONCE = 100
-NOTHING = OffsetTable()
 _NONE = ErrorCode.NONE  # looking it up in its class takes longer than all that is done with it
 
 
@@ -101,8 +99,17 @@ class GroupOffsetService:
     def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: PendingReply) -> None:
         """Fills `later` with what `chosen` takes from the group's offsets as they are now, once all is committed."""
         shard = self._shard(group_id, later)
-        if shard is not None:
-            shard.answer(later, chosen(shard.state.offsets.get(group_id, NOTHING)))
+        if shard is None:
+            return
+        group = shard.state.groups.get(group_id)
+        if group is not None and group.state is DEAD:
+            # Half of them are gone: who asks again is told that there are none.
+            shard.answer_refused(later, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return
+        offsets = shard.state.offsets.get(group_id, NOTHING)
+        if shard.unheard is not None:
+            offsets = LiveOffsets(offsets, self._runtime.known_topic)
+        shard.answer(later, chosen(offsets))
 
     def delete(self, group_id: str, wanted: Iterable[tuple[str, int]], later: PendingReply) -> None:
         """Forget offsets of topics that no member reads; fills `later` with a code for each."""
@@ -139,16 +146,11 @@ class GroupOffsetService:
 
     async def expire(self) -> None:
         """Drop what nobody has used for as long as it is kept."""
-        looked_at = 0
         retention_ms = self._runtime.config.now.offsets_retention_minutes * 60_000
         for shard in self._runtime.begun():
-            for group_id in list(shard.state.groups):
-                if shard.status is not Status.ACTIVE:
-                    break
-                rule = partial(shard.state.expire_group, group_id, retention_ms, shard.wall_ms())
-                shard.store_decided(rule)
-                looked_at += 1
-                if looked_at % _GROUPS_AT_ONCE == 0:
+            if shard.status is Status.ACTIVE:
+                rule = partial(_expired, shard, shard.state, retention_ms)
+                for _ in shard.store_in_turns(shard.state, rule):
                     await asyncio.sleep(0)
 
     def _shard(self, group_id: str, later: PendingReply) -> GroupShard | None:
@@ -157,6 +159,12 @@ class GroupOffsetService:
         except ApiError as error:
             later.refuse(error.code)
             return None
+
+
+def _expired(shard: GroupShard, state: CoordinatorState, retention_ms: int) -> Portions:
+    for group_id in list(state.groups):
+        yield []  # looking at it takes its time, too
+        yield from state.expire_group(group_id, retention_ms, shard.wall_ms())
 
 
 def _is_storable(text: str) -> bool:

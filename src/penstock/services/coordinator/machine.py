@@ -4,7 +4,7 @@ A machine decides and does nothing: it takes in records, one after the other, th
 as when they are read back, and says what is to be stored. Classic groups are the one kind there is (`groups.state`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from penstock.config.broker import BrokerConfig
@@ -53,7 +53,7 @@ class Machine(Protocol[SettingsT_contra]):
         """Whether it is still the one of its name."""
 
     def begin(self, subject: Any, settings: SettingsT_contra, now: Now) -> Decision:
-        """Everything was read; its deadlines begin anew."""
+        """It was read; its deadlines begin anew. There may have been decisions about it since."""
 
     def expire(self, subject: Any, settings: SettingsT_contra, now: Now) -> Decision:
         """Everything that is due. Afterwards its `earliest` says when to look again."""
@@ -63,8 +63,11 @@ class Machine(Protocol[SettingsT_contra]):
 
     def hear_of_topics(
         self, topics: KnownTopics, names: Iterable[str] | None = None
-    ) -> list[CoordinatorRecord]:
-        """What is to be stored because topics (of these names; any) were made, have grown, or are gone."""
+    ) -> Iterator[list[CoordinatorRecord]]:
+        """What is to be stored because topics (of these names; any) were made, have grown, or are gone.
+
+        In portions of some 100 records: each is stored before the next is asked for, and much may happen in between.
+        """
 
 
 class CoordinatorKind(Protocol[MachineT_co, SettingsT_co]):

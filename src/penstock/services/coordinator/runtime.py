@@ -20,12 +20,14 @@ from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, StorageError
 from penstock.core.tasks import endless
+from penstock.core.turns import give_way
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable
 from penstock.services.coordinator.loading import load
 from penstock.services.coordinator.machine import CoordinatorKind, SettingsT
 from penstock.services.coordinator.shard import MachineT, Shard, Status
 from penstock.services.topics.service import TopicService
+from penstock.services.turns import Turns
 from penstock.services.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         self._shards: dict[int, Shard[MachineT, SettingsT]] = {}
         self._work = asyncio.Event()  # some shard waits to be loaded
         self._creating = asyncio.Lock()
+        self.in_turns = Turns(loop).take
         self.damaged_records = 0
 
     def settings_changed(self, _config: BrokerConfig) -> None:
@@ -183,16 +186,33 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
     def image_changed(self, delta: ImageDelta) -> None:
         """Topics were made, have more or fewer partitions, or are gone.
 
-        Shards that are not in service get to know when they are loaded.
+        Shards that are not in service get to know when they are loaded. The others hear of it in turns, since there
+        may be much to store: whoever reads meanwhile looks at the topics, too (`Shard.unheard`).
         """
         names = [topic.name for topic in (*delta.topics_gone, *delta.topics_resized)]
         if not names:
             return
         for shard in self._shards.values():
-            if shard.status is Status.ACTIVE:
-                shard.store_decided(partial(shard.state.hear_of_topics, self._known_topic, names))
+            if shard.status is not Status.ACTIVE:
+                continue
+            if shard.unheard is None:
+                shard.unheard = set(names)
+                self.in_turns(self._hear(shard, shard.state))
+            else:
+                shard.unheard.update(names)
 
-    def _known_topic(self, name: str) -> tuple[bytes, int] | None:
+    def _hear(
+        self, shard: Shard[MachineT, SettingsT], state: MachineT, *, of_all: bool = False
+    ) -> Iterator[None]:
+        """What changes meanwhile is heard of in the next round."""
+        while shard.state is state and (of_all or shard.unheard):
+            names = None if of_all else shard.unheard
+            of_all, shard.unheard = False, set()
+            yield from shard.store_in_turns(state, partial(state.hear_of_topics, self.known_topic, names))
+        if shard.state is state:
+            shard.unheard = None
+
+    def known_topic(self, name: str) -> tuple[bytes, int] | None:
         topic = self._image.topics.get(name)
         return None if topic is None else (topic.id, len(topic.partitions))
 
@@ -244,7 +264,7 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
             shard.go_offline(f"its log cannot be read: {error}")
             return True
         # It was written under metadata that may be newer than ours: what is not known here may be yet to come.
-        if state.hear_of_topics(self._known_topic) and not caught_up:
+        if await self._heard_of_less(state) and not caught_up:
             return False
         if self._shards.get(partition.index) is not shard:
             return True  # no longer ours
@@ -254,7 +274,9 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         self.damaged_records += report.damaged
         shard.state = state
         shard.go_active()
-        shard.store_decided(partial(state.hear_of_topics, self._known_topic))
+        self.in_turns(shard.begin_in_turns(state))
+        shard.unheard = set()
+        self.in_turns(self._hear(shard, state, of_all=True))
         if report.records or report.damaged:
             logger.info(
                 "%s-%d: %d %s from %d records, %d of other kinds, %d damaged",
@@ -267,3 +289,11 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
                 report.damaged,
             )
         return True
+
+    async def _heard_of_less(self, state: MachineT) -> bool:
+        """Whether a state that is not in service yet is also about topics that are not known here."""
+        found = False
+        for number, records in enumerate(state.hear_of_topics(self.known_topic)):
+            found = found or bool(records)
+            await give_way(number)
+        return found

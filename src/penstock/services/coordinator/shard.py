@@ -11,7 +11,7 @@ Records of one turn of the loop share a batch, and batches share a sync: no task
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.groups.decision import NEVER, CoordinatorRecord, Decision, Now
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.replication.partition import Partition
@@ -88,6 +89,8 @@ class Shard(Generic[MachineT, SettingsT]):
         self._under_way: dict[_Batch, None] = {}  # written, not yet committed
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failure = ""  # what nobody foresaw, since it was last in service
+        # Topics that changed, of which the state has not heard yet; None: it has heard of all.
+        self.unheard: set[str] | None = None
 
     def now(self) -> Now:
         return Now(self._loop.time(), self._clock.now_ms())
@@ -120,14 +123,27 @@ class Shard(Generic[MachineT, SettingsT]):
         except Exception as error:
             self.fail(error, later)
 
-    def store_decided(self, rule: Callable[[], list[CoordinatorRecord]]) -> None:
-        """What `rule` finds to be stored; nobody waits for it."""
+    def store_in_turns(
+        self, state: MachineT, rule: Callable[[], Iterator[list[CoordinatorRecord]]]
+    ) -> Iterator[None]:
+        """What `rule` finds to be stored, portion by portion: after each step others may have their turn.
+
+        It ends when all is stored, or when `state`, of which the rule is, is no longer in service.
+        """
+        done = 0
+        if self.state is not state:
+            return
         try:
-            records = rule()
+            for records in rule():
+                self.store(records)
+                done += 1 + len(records)
+                if done >= TURN_ITEMS_MAX:
+                    done = 0
+                    yield
+                if self.state is not state:
+                    return
         except Exception as error:
             self.fail(error)
-        else:
-            self.store(records)
 
     def store(self, records: list[CoordinatorRecord]) -> None:
         """Records that change the state by being applied, as they will when they are read back."""
@@ -251,9 +267,16 @@ class Shard(Generic[MachineT, SettingsT]):
         """Everything was read."""
         self.status = Status.ACTIVE
         self._failure = ""
-        state, now = self.state, self.now()
-        for subject in list(state.subjects()):
-            self.decide(subject, partial(state.begin, subject, self.settings, now))
+
+    def begin_in_turns(self, state: MachineT) -> Iterator[None]:
+        """The deadlines of all that was read begin; some may have been asked about before."""
+        for number, subject in enumerate(list(state.subjects()), start=1):
+            if self.state is not state:
+                return
+            if state.holds(subject):
+                self.decide(subject, partial(state.begin, subject, self.settings, self.now()))
+            if number % TURN_ITEMS_MAX == 0:
+                yield
 
     def restart(self) -> None:
         """The log can be written again: to be loaded anew."""
@@ -290,6 +313,7 @@ class Shard(Generic[MachineT, SettingsT]):
         waiting += self.state.waiting()
         self._under_way.clear()
         self._builder = self._gathering = self._transaction = None
+        self.unheard = None
         self.state = self._kind.machine()
         for later in waiting:
             later.refuse(ErrorCode.NOT_COORDINATOR)

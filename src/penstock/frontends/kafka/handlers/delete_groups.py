@@ -3,12 +3,12 @@
 v1 throttles, v2 is flexible.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import TURN_ITEMS_MAX
-from penstock.core.turns import in_turns
+from penstock.core.turns import Turn, give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.coordinator.pending_reply import Gathered, PendingReply, arrival
 from penstock.services.services import Services
@@ -26,11 +26,17 @@ def handle(
 ) -> PendingReply | Awaitable[DeleteGroupsResponse]:
     names = list(dict.fromkeys(request.groups_names))
     delete = partial(_delete, services)
-    return _gathered(map(delete, names)) if len(names) <= TURN_ITEMS_MAX else _in_turns(delete, names)
+    return _gathered(map(delete, names)) if len(names) <= 1 else _in_turns(delete, names)
 
 
 async def _in_turns(delete: Callable[[str], PendingReply], names: Sequence[str]) -> DeleteGroupsResponse:
-    answer: DeleteGroupsResponse = await arrival(_gathered(await in_turns(delete, names)))
+    turn = Turn(asyncio.get_running_loop().time)  # by the time: some have offsets, and some of them many
+    parts = []
+    for number, name in enumerate(names):
+        await turn.give_way()
+        await give_way(number)
+        parts.append(delete(name))
+    answer: DeleteGroupsResponse = await arrival(_gathered(parts))
     return answer
 
 

@@ -8,7 +8,7 @@ A group is answered from one state, however long that takes: a client that is to
 offsets before and after its group was loaded, goes on reading in the wrong place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats, without_repeats
 from penstock.groups.offsets.table import OffsetTable
+from penstock.groups.records.offset_value import CommittedOffset
 from penstock.services.coordinator.pending_reply import Gathered, PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
@@ -187,13 +188,19 @@ def _chooser(named: Sequence[tuple[str, Sequence[int]]] | None) -> Callable[[Off
 
 def _everything(offsets: OffsetTable) -> Topics:
     return [
-        (topic, b"", [_found(offsets, topic, p) for p in parts]) for topic, parts in offsets.topics.items()
+        (topic, b"", [_found(committed, partition) for partition in committed])
+        for topic in offsets.topics
+        if (committed := offsets.of_topic(topic))
     ]
 
 
 def _by_name(named: Sequence[tuple[str, Sequence[int]]], offsets: OffsetTable) -> Topics:
     wanted = partitions_without_repeats(named)
-    return [(topic, b"", [_found(offsets, topic, part) for part in parts]) for topic, parts in wanted]
+    found: Topics = []
+    for topic, partitions in wanted:
+        committed = offsets.of_topic(topic)
+        found.append((topic, b"", [_found(committed, partition) for partition in partitions]))
+    return found
 
 
 def _by_id(
@@ -216,13 +223,14 @@ def _by_id(
             ]
             topics.append(("", topic_id, refused))
         else:
-            found = [_found(offsets, known.name, one) for one in partitions]
+            committed = offsets.of_topic(known.name)
+            found = [_found(committed, partition) for partition in partitions]
             topics.append((known.name, topic_id, found))
     return topics
 
 
-def _found(offsets: OffsetTable, topic: str, partition: int) -> Found:
-    value = offsets.get(topic, partition)
+def _found(committed: Mapping[int, CommittedOffset], partition: int) -> Found:
+    value = committed.get(partition)
     if value is None:
         return partition, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.NONE
     return partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.NONE
