@@ -22,7 +22,6 @@ _FOR_EVER_MS = 1 << 30
 # Of the short form: those that held up everybody for seconds.
 _WORST = (
     "DescribeGroupsRequest-groups",
-    "FetchSnapshotRequest-topics.partitions",
     "FindCoordinatorRequest-coordinator_keys",
     "OffsetFetchRequest-topics",
 )
