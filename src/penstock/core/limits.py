@@ -95,6 +95,8 @@ REQUEST_ENTRIES_WHOLE_MAX = 20_000
 # Partitions of one AlterPartition: with 5 replicas each it is no large request (`LARGE_REQUEST_BYTES`) yet, which waits
 # for those of clients, and far from the most entries of one that is carried out as a whole.
 ISR_PROPOSALS_MAX = 500
+# Connections from one broker to another over which relays move records. Those that share one wait for each other.
+RELAY_CONNECTIONS_MAX = 32
 # Partitions that a broker asks another for at once, of as many as there are.
 PEER_ENTRIES_MAX = 10_000
 # A request that can be carried out in portions is when it is larger than this, and few of them at the same time: each

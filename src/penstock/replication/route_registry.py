@@ -38,9 +38,11 @@ class RelayRoute(NamedTuple):
 
 class RouteRegistry:
     def __init__(self) -> None:
-        self._by_topic: dict[tuple[int, bytes], list[RelayRoute]] = {}  # by kind and the source's topic
-        self._begin: dict[_Place, tuple[RelayRoute, ...]] = {}
-        self._end: dict[_Place, tuple[RelayRoute, ...]] = {}
+        # By kind and the source's topic. All of these are dictionaries for their order: a topic may have ten thousand
+        # routes into one partition, and each that ends is a change.
+        self._by_topic: dict[tuple[int, bytes], dict[RelayRoute, None]] = {}
+        self._begin: dict[_Place, dict[RelayRoute, None]] = {}
+        self._end: dict[_Place, dict[RelayRoute, None]] = {}
         self._listeners: list[Callable[[bytes], None]] = []
 
     def listen(self, listener: Callable[[bytes], None]) -> None:
@@ -49,34 +51,36 @@ class RouteRegistry:
 
     def register(self, kind: int, source_topic_id: bytes, routes: Iterable[RelayRoute]) -> None:
         """These are all of this kind that begin in that topic; none: they are over."""
-        found = list(routes)
-        before = self._by_topic.pop((kind, source_topic_id), [])
+        found = dict.fromkeys(routes)
+        before = self._by_topic.pop((kind, source_topic_id), {})
         if found:
             self._by_topic[kind, source_topic_id] = found
         if found == before:
             return
         for route in before:
-            _remove(self._begin, route.begin, route)
-            _remove(self._end, route.end, route)
+            if route not in found:
+                _remove(self._begin, route.begin, route)
+                _remove(self._end, route.end, route)
         for route in found:
-            self._begin[route.begin] = (*self._begin.get(route.begin, ()), route)
-            self._end[route.end] = (*self._end.get(route.end, ()), route)
+            if route not in before:
+                self._begin.setdefault(route.begin, {})[route] = None
+                self._end.setdefault(route.end, {})[route] = None
         for listener in self._listeners:
             listener(source_topic_id)
 
     def __contains__(self, route: RelayRoute) -> bool:
-        return route in self.out_of(*route.begin)
+        return route in self._begin.get(route.begin, ())
 
     def out_of(self, topic_id: bytes, index: int) -> tuple[RelayRoute, ...]:
         """Those that begin there: each wants a pump where the partition is led."""
-        return self._begin.get((topic_id, index), ())
+        return tuple(self._begin.get((topic_id, index), ()))
 
     def into(self, topic_id: bytes, index: int) -> tuple[RelayRoute, ...]:
         """Those that end there: the partition's log keeps their positions."""
-        return self._end.get((topic_id, index), ())
+        return tuple(self._end.get((topic_id, index), ()))
 
 
-def _remove(routes: dict[_Place, tuple[RelayRoute, ...]], place: _Place, route: RelayRoute) -> None:
-    left = tuple(other for other in routes.pop(place) if other != route)
-    if left:
-        routes[place] = left
+def _remove(routes: dict[_Place, dict[RelayRoute, None]], place: _Place, route: RelayRoute) -> None:
+    del routes[place][route]
+    if not routes[place]:
+        del routes[place]

@@ -17,6 +17,7 @@ from penstock.coordination.nodes import BrokerRegistration
 from penstock.core.errors import ApiError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless
+from penstock.core.turns import Turn
 from penstock.records.relay import RelayKind
 from penstock.replication.fetchers import Fetchers
 from penstock.replication.following import Follower
@@ -157,8 +158,9 @@ class ClusterMember:
     ) -> Mapping[int, RetirementAnswer]:
         if leader != self._node:
             return await self.others.ask_retiring(leader, topic_id, epochs, question)
-        told = {}
+        told, turn = {}, Turn(self._loop.time)
         for index, epoch in epochs.items():
+            await turn.give_way()
             try:
                 told[index] = self.retiring.answer(topic_id, index, epoch, question)
             except ApiError as error:

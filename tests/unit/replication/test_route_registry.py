@@ -1,5 +1,7 @@
 """Who registers routes is found by both of their ends, also across topics."""
 
+import time
+
 from penstock.records.relay import OWN_TOPIC, RelayKind, RelaySource
 from penstock.replication.route_registry import RelayRoute, RouteRegistry
 
@@ -45,3 +47,15 @@ def test_what_is_registered_takes_the_place_of_what_was() -> None:
 def test_a_log_knows_retired_partitions_by_number_and_other_sources_by_their_topic() -> None:
     assert FIRST.source == RelaySource(RelayKind.RETIRED, OWN_TOPIC, 3)
     assert ACROSS.source == RelaySource(LETTERS, OLD, 3)
+
+
+def test_one_of_very_many_that_is_over_costs_no_look_at_all_the_others() -> None:
+    """A topic of ten thousand partitions that becomes one of one: they are removed one at a time, on every broker."""
+    routes = RouteRegistry()
+    many = [RelayRoute(RelayKind.RETIRED, NEW, index, NEW, 0) for index in range(1, 10_001)]
+    routes.register(RelayKind.RETIRED, NEW, many)
+    began = time.process_time()
+    routes.register(RelayKind.RETIRED, NEW, many[:-1])
+    assert time.process_time() - began < 0.5
+    assert routes.into(NEW, 0) == tuple(many[:-1])
+    assert many[-1] not in routes

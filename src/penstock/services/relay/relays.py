@@ -65,11 +65,12 @@ class Relays:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._changed.clear()
-                wanted = [
-                    (partition, epoch, route)
+                # A dictionary for its order: there may be thousands, and each is looked for.
+                wanted = {
+                    (partition, epoch, route): None
                     for partition, (epoch, routes) in self._wanted.items()
                     for route in routes
-                ]
+                }
                 for key in [key for key in running if key not in wanted]:
                     running.pop(key).cancel()
                 for partition, epoch, route in wanted:

@@ -1,8 +1,11 @@
 """The way to a relay's target: to the inbox here, or over the wire to the broker that leads it."""
 
+from zlib import crc32
+
 from penstock.coordination.image import ClusterImage
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
+from penstock.core.limits import RELAY_CONNECTIONS_MAX
 from penstock.records.relay import RelayPlace
 from penstock.replication.peer import Peer, PeerError
 from penstock.replication.route_registry import RelayRoute
@@ -68,9 +71,9 @@ class Route:
         return topic.partitions[self._into].leader
 
     def _peer(self, broker: int) -> Peer:
-        peer = self._peers.peer(
-            broker, f"relay-{self._route.source_topic_id.hex()}-{self._route.source_partition}"
-        )
+        """Few relays share a connection; of thousands each would take one from the target's clients."""
+        of_source = crc32(self._route.source_topic_id) + self._route.source_partition
+        peer = self._peers.peer(broker, f"relay-{of_source % RELAY_CONNECTIONS_MAX}")
         if peer is None:
             raise PeerError(f"broker {broker} is not there")
         return peer
