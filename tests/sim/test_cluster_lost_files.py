@@ -232,4 +232,7 @@ def test_led_by_the_last_one_in_sync_whole_replicas_lose_nothing_that_it_has_los
     rows.until_whole()
     rows.let_pass(2)
     for machine in others:
-        assert rows.kept(machine) == (0, list(range(RECORDS + 1)))
+        start, kept = rows.kept(machine)
+        # Before the new one there may be a control record, where its leader lost its end (`replication.end_gap`).
+        assert (start, kept[:RECORDS]) == (0, list(range(RECORDS)))
+        assert len(kept) > RECORDS

@@ -57,7 +57,7 @@ def test_nothing_fetches_before_the_broker_is_registered() -> None:
         honest = Fetchers.follow
 
         def follow(fetchers: Fetchers, *place: object) -> None:
-            epochs.append(fetchers.broker_epoch())
+            epochs.append(fetchers.identity.broker_epoch())
             honest(fetchers, *place)  # type: ignore[arg-type]
 
         with patch.object(Fetchers, "follow", follow):

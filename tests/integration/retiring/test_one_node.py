@@ -146,8 +146,8 @@ def test_partitions_are_retired_from_retired_ones_on(running: BrokerProcess, top
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--partitions", "0"), "greater than or equal to 1"),
-        (("--partitions", "-1"), "greater than or equal to 1"),
+        (("--partitions", "0"), "not in the range x>=1"),
+        (("--partitions", "-1"), "not in the range x>=1"),
         (("--config", "penstock.retire.to=0"), "at least 1"),
         (("--config", "penstock.retire.to=3"), "name fewer"),
         (("--config", "penstock.retire.to=two"), "penstock.retire.to"),

@@ -6,7 +6,6 @@ import pytest
 from tests.unit.client.raw.fake import QUICK, FakePeer, fetched, offset_found
 
 from penstock.client.raw import EARLIEST, RawClient, TimedOutError, TopicPartition
-from penstock.controller.retirer import LIMIT
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record
 from penstock.records.relay import stamp_relayed
@@ -16,6 +15,7 @@ from penstock.spark.pipelines.replaying.tail import Tail, look
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import offset_for_leader_epoch as epochs
 from penstock.wire.kafka.messages import version_range
+from penstock.wire.kafka.retired_specs import LIMIT
 
 AT = TopicPartition("t", 0)
 SOURCE = "orders/1"
