@@ -256,7 +256,7 @@ class KafkaDispatcher:
     ) -> list[object]:
         response = await answer
         if isinstance(response, Struct) and has_more_entries(response, LARGE_ANSWER_ENTRIES):
-            async with Place(self._large, connection.peer, 0, connection.has_left):
+            async with self._large_place(connection):
                 return [await self._in_thread(_encoded, api, correlation_id, version, response)]
         return [_encoded(api, correlation_id, version, response)]
 
