@@ -14,6 +14,7 @@ from penstock.core.limits import (
     LARGE_ANSWER_ENTRIES,
     LARGE_REQUEST_BYTES,
     PLAIN_REQUEST_BYTES_MAX,
+    PLAIN_REQUESTS_BYTES_MAX,
     PORTIONED_REQUEST_BYTES,
 )
 from penstock.core.session import Session
@@ -163,6 +164,25 @@ async def test_a_broker_gets_its_long_answer_without_waiting_for_clients() -> No
         assert reply.answer is None
         (answered,) = (await reply.filled()).topics
         assert len(answered.partitions) == len(parts)
+
+
+async def test_a_broker_is_not_turned_away_for_what_clients_have_under_way() -> None:
+    async with Machine().broker() as asked:
+        client = Connected(asked)
+        client.dispatcher._kept.admit(client.peer, PLAIN_REQUESTS_BYTES_MAX)
+        name = "x" * 200
+        many = MetadataRequest(
+            topics=[MetadataRequestTopic(name=f"{name}{at}") for at in range(LARGE_REQUEST_BYTES // 200 + 1)],
+            allow_auto_topic_creation=False,
+        )
+        with pytest.raises(ProtocolError, match="no more are taken"):
+            client.ask(ApiKey.METADATA, 9, many)
+        client.session.broker = 7  # at the same address
+        assert len((await client.ask(ApiKey.METADATA, 9, many).filled()).topics) == len(many.topics)
+        assert client.dispatcher._kept_of_brokers.used_bytes == 0
+        client.session.broker = -1
+        with pytest.raises(ProtocolError, match="no more are taken"):
+            client.ask(ApiKey.METADATA, 9, many)
 
 
 # -- what the controller carries out ------------------------------------------------------------------------
