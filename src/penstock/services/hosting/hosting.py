@@ -118,9 +118,10 @@ class Hosting:
             opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
-            config = TopicConfig.in_force(image.configs, self._config.now)
         if topic is not None:
             await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
+        if opened or topic is None:  # not as they were before: nobody told these of new settings
+            config = TopicConfig.in_force(image.configs, self._config.now)
         if topic is None:
             internal = image.name in INTERNAL_TOPICS
             topic = Topic(
@@ -130,7 +131,7 @@ class Hosting:
         else:
             topic.partitions.update(opened)
             topic.count = len(image.partitions)
-            if topic.config.overrides != config.overrides:
+            if opened or topic.config.overrides != config.overrides:
                 topic.configure(config)
         register_retired(self._table.routes, image)
         doubtful = await self._doubtful(image, topic)
