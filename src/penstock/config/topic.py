@@ -54,14 +54,24 @@ class TopicConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> "TopicConfig":
-        """Raises `ConfigError` for an unknown name, a value that is not allowed, or two that contradict."""
-        values: dict[str, Value] = {}
-        for name, setting in TOPIC_SETTINGS.items():
-            text = overrides.get(name)
-            values[name] = broker.topic_default(setting) if text is None else setting.parse(text)
-        for name in overrides:
-            lookup(TOPIC_SETTINGS, "topic", name)
+        """Of what is asked for: `ConfigError` for an unknown name, a value that is not allowed, two that contradict."""
+        values = _values(overrides, broker)
         _check_together(values)
+        return cls._of(values, overrides)
+
+    @classmethod
+    def in_force(cls, overrides: Mapping[str, str], broker: BrokerConfig) -> "TopicConfig":
+        """Of what is stored, and was found sound by some broker; with another one's own settings it may contradict.
+
+        That must end no broker, nor keep it from other topics: compaction comes late then, and never too early.
+        """
+        values = _values(overrides, broker)
+        lags = (values["min.compaction.lag.ms"], values["max.compaction.lag.ms"])
+        values["max.compaction.lag.ms"] = max(lag for lag in lags if isinstance(lag, int))
+        return cls._of(values, overrides)
+
+    @classmethod
+    def _of(cls, values: dict[str, Value], overrides: Mapping[str, str]) -> "TopicConfig":
         attributes: dict[str, Any] = {attribute: values[name] for attribute, name in _ATTRIBUTES.items()}
         attributes["segment_bytes"] = values["internal.segment.bytes"] or values["segment.bytes"]
         if "compact" in attributes["cleanup_policy"]:
@@ -127,6 +137,16 @@ class TopicConfig:
             synonyms=synonyms,
             doc=setting.doc,
         )
+
+
+def _values(overrides: Mapping[str, str], broker: BrokerConfig) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for name, setting in TOPIC_SETTINGS.items():
+        text = overrides.get(name)
+        values[name] = broker.topic_default(setting) if text is None else setting.parse(text)
+    for name in overrides:
+        lookup(TOPIC_SETTINGS, "topic", name)
+    return values
 
 
 def _check_together(values: Mapping[str, Value]) -> None:

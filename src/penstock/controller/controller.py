@@ -206,7 +206,7 @@ class Controller:
         key = tuple(topic.configs.items())
         known = self._rules.get(key)
         if known is None:
-            config = TopicConfig.resolve(topic.configs, self._config.now)
+            config = TopicConfig.in_force(topic.configs, self._config.now)
             known = Rules(config.min_insync_replicas, config.unclean_leader_election_enable)
             self._rules[key] = known
         return known

@@ -112,7 +112,7 @@ class Retirer:
 
     async def _look(self, topic: Topic) -> None:
         lives = self._lives(topic)
-        grace_ms = TopicConfig.resolve(topic.configs, self._config.now).retire_grace_ms
+        grace_ms = TopicConfig.in_force(topic.configs, self._config.now).retire_grace_ms
         sightings = await self._sightings(topic)
         changed = seen(topic, sightings, grace_ms, self._found(topic, min(_FOUND_MS, grace_ms)))
         if changed:

@@ -127,7 +127,7 @@ class ConfigService:
             topic = self._metadata.image.topics.get(name)
             if topic is None:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return TopicConfig.resolve(topic.configs, self._config).describe(self._config, names)
+            return TopicConfig.in_force(topic.configs, self._config).describe(self._config, names)
         if resource_type == ResourceType.BROKER:
             if not name:
                 return self._config.describe_cluster_default(names)

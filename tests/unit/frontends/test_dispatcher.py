@@ -10,12 +10,23 @@ from tests.unit.frontends.in_memory import Machine
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
-from penstock.core.limits import LARGE_REQUEST_BYTES, PLAIN_REQUEST_BYTES_MAX, PORTIONED_REQUEST_BYTES
+from penstock.core.limits import (
+    LARGE_ANSWER_ENTRIES,
+    LARGE_REQUEST_BYTES,
+    PLAIN_REQUEST_BYTES_MAX,
+    PLAIN_REQUESTS_BYTES_MAX,
+    PORTIONED_REQUEST_BYTES,
+)
 from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
 from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.alter_partition import (
+    AlterPartitionRequest,
+    RequestPartitionData,
+    RequestTopicData,
+)
 from penstock.wire.kafka.generated.api_versions import ApiVersionsRequest
 from penstock.wire.kafka.generated.delete_topics import (
     DeletableTopicResult,
@@ -135,6 +146,43 @@ async def test_a_long_list_is_answered_in_portions_as_one(monkeypatch: pytest.Mo
             0,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
+
+
+async def test_a_broker_gets_its_long_answer_without_waiting_for_clients() -> None:
+    """500 partitions in one AlterPartition are a small request, whose answer has more entries than that."""
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=2)
+        broker, (registered,) = Connected(asked), asked.services.image.brokers.values()
+        broker.session.broker = registered.id
+        await broker.dispatcher._large.acquire("a client that asks for much")
+        parts = [RequestPartitionData(partition_index=number) for number in range(LARGE_ANSWER_ENTRIES + 1)]
+        topic = RequestTopicData(topic_id=asked.services.image.topics["t"].id, partitions=parts)
+        request = AlterPartitionRequest(
+            broker_id=registered.id, broker_epoch=registered.epoch, topics=[topic]
+        )
+        reply = broker.ask(ApiKey.ALTER_PARTITION, 3, request)
+        assert reply.answer is None
+        (answered,) = (await reply.filled()).topics
+        assert len(answered.partitions) == len(parts)
+
+
+async def test_a_broker_is_not_turned_away_for_what_clients_have_under_way() -> None:
+    async with Machine().broker() as asked:
+        client = Connected(asked)
+        client.dispatcher._kept.admit(client.peer, PLAIN_REQUESTS_BYTES_MAX)
+        name = "x" * 200
+        many = MetadataRequest(
+            topics=[MetadataRequestTopic(name=f"{name}{at}") for at in range(LARGE_REQUEST_BYTES // 200 + 1)],
+            allow_auto_topic_creation=False,
+        )
+        with pytest.raises(ProtocolError, match="no more are taken"):
+            client.ask(ApiKey.METADATA, 9, many)
+        client.session.broker = 7  # at the same address
+        assert len((await client.ask(ApiKey.METADATA, 9, many).filled()).topics) == len(many.topics)
+        assert client.dispatcher._kept_of_brokers.used_bytes == 0
+        client.session.broker = -1
+        with pytest.raises(ProtocolError, match="no more are taken"):
+            client.ask(ApiKey.METADATA, 9, many)
 
 
 # -- what the controller carries out ------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
+from penstock.core.session import Session
 from penstock.frontends.kafka.answer_size import has_more_entries
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.handlers import fetch_snapshot
@@ -93,7 +94,7 @@ async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
         api = Api(ApiKey.DESCRIBE_GROUPS, 0, 0, Codec(), None)  # type: ignore[arg-type]
         groups = [describe_groups.DescribedGroup() for _ in range(number)]
         wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))
-        asker = SimpleNamespace(peer="here", has_left=lambda: False)
+        asker = SimpleNamespace(peer="here", has_left=lambda: False, session=Session("PLAINTEXT"))
         (answer,) = await dispatcher._awaited(asker, api, 7, 0, wait)
     assert answer == (number + 4).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(number)
     assert (threads == [threading.current_thread().name]) is (number == 1)

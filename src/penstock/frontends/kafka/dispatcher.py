@@ -67,6 +67,7 @@ class KafkaDispatcher:
         self._large = Places(1)
         self._large_of_brokers = Places(1)  # they must not wait for clients
         self._kept = KeptRequests()
+        self._kept_of_brokers = KeptRequests()  # nor be turned away for what clients send
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = in_thread
@@ -97,10 +98,10 @@ class KafkaDispatcher:
                 position = _behind_tags(frame, position)
             if size > LARGE_REQUEST_BYTES:
                 data = memoryview(bytes(frame))  # the buffer is free, however long this takes
-                self._kept.admit(connection.peer, size)
+                kept, whose = self._admitted(connection, size)
                 place = self._large_place(connection)
                 work = self._fetch_at_leisure(connection, data, position, version, correlation_id, place)
-                connection.run(self._kept.until_done(connection.peer, size, work), size)
+                connection.run(kept.until_done(whose, size, work), size)
                 return None
             return self._hot.fetch(connection, frame, position, version, correlation_id)
         if api_key == _OFFSET_COMMIT and _COMMITS_SINCE <= version <= self._commits_max:
@@ -145,13 +146,13 @@ class KafkaDispatcher:
             version, position = call.version, 0
         assert api.handler is not None
         if len(frame) > LARGE_REQUEST_BYTES and api_key != _RELAY_DELIVER:
-            self._kept.admit(connection.peer, len(frame))
+            kept, whose = self._admitted(connection, len(frame))
             work = (
                 self._in_portions(connection, api, data, position, call, correlation_id)
                 if api.portions
                 else self._at_leisure(connection, api, data, position, call, correlation_id)
             )
-            connection.run(self._kept.until_done(connection.peer, len(frame), work))
+            connection.run(kept.until_done(whose, len(frame), work))
             return None
         if api.portions and len(frame) > PORTIONED_REQUEST_BYTES:
             connection.run(self._in_portions(connection, api, data, position, call, correlation_id))
@@ -244,19 +245,23 @@ class KafkaDispatcher:
             response = await in_portions(api, self._services, request, call, self._in_thread, place)
             return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
 
+    def _admitted(self, connection: Any, size_bytes: int) -> tuple[KeptRequests, str]:
+        """Where a large request is counted from now on, and as whose; ProtocolError where it is one too many."""
+        kept = self._kept if connection.session.broker < 0 else self._kept_of_brokers
+        whose = _name_of(connection)
+        kept.admit(whose, size_bytes)
+        return kept, whose
+
     def _large_place(self, connection: Any) -> Place:
-        broker = connection.session.broker
-        if broker < 0:
-            return Place(self._large, connection.peer, 0, connection.has_left)
-        # Several may run at one address.
-        return Place(self._large_of_brokers, f"broker {broker}", 0, connection.has_left)
+        places = self._large if connection.session.broker < 0 else self._large_of_brokers
+        return Place(places, _name_of(connection), 0, connection.has_left)
 
     async def _awaited(
         self, connection: Any, api: Api, correlation_id: int, version: int, answer: Awaitable[Any]
     ) -> list[object]:
         response = await answer
         if isinstance(response, Struct) and has_more_entries(response, LARGE_ANSWER_ENTRIES):
-            async with Place(self._large, connection.peer, 0, connection.has_left):
+            async with self._large_place(connection):
                 return [await self._in_thread(_encoded, api, correlation_id, version, response)]
         return [_encoded(api, correlation_id, version, response)]
 
@@ -322,6 +327,12 @@ def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> byte
     if version >= api.codec.FLEXIBLE_SINCE and api.key != ApiKey.API_VERSIONS:
         return _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _HEAD_PLAIN.pack(len(body) + 4, correlation_id) + body
+
+
+def _name_of(connection: Any) -> str:
+    """By which it shares what is scarce: its address. Of brokers, several may run at one."""
+    broker = connection.session.broker
+    return connection.peer if broker < 0 else f"broker {broker}"
 
 
 def _client_id(frame: bytes | memoryview, behind: int) -> str | None:

@@ -98,14 +98,14 @@ class Hosting:
             overrides = topic.config.overrides
             key = tuple(overrides.items())
             if key not in resolved:
-                resolved[key] = TopicConfig.resolve(overrides, config)
+                resolved[key] = TopicConfig.in_force(overrides, config)
             topic.configure(resolved[key])
 
     async def _host(self, image: TopicImage) -> None:
         topic = self._table.by_id.get(image.id)
         config = topic.config if topic is not None else None
         if config is None or config.overrides != image.configs:
-            config = TopicConfig.resolve(image.configs, self._config.now)
+            config = TopicConfig.in_force(image.configs, self._config.now)
             if topic is not None:
                 topic.configure(config)
         states = enumerate(image.partitions)
@@ -118,9 +118,10 @@ class Hosting:
             opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
-            config = TopicConfig.resolve(image.configs, self._config.now)
         if topic is not None:
             await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
+        if opened or topic is None:  # not as they were before: nobody told these of new settings
+            config = TopicConfig.in_force(image.configs, self._config.now)
         if topic is None:
             internal = image.name in INTERNAL_TOPICS
             topic = Topic(
@@ -130,7 +131,7 @@ class Hosting:
         else:
             topic.partitions.update(opened)
             topic.count = len(image.partitions)
-            if topic.config.overrides != config.overrides:
+            if opened or topic.config.overrides != config.overrides:
                 topic.configure(config)
         register_retired(self._table.routes, image)
         doubtful = await self._doubtful(image, topic)
@@ -199,7 +200,7 @@ class Hosting:
             if parted:
                 await self._progress.lower(image.name, image.id, parted)
                 now = self._image.topics_by_id.get(image.id, image)
-                topic.configure(TopicConfig.resolve(now.configs, self._config.now))
+                topic.configure(TopicConfig.in_force(now.configs, self._config.now))
         except PenstockError as error:
             logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
             self._incomplete = True
@@ -213,7 +214,7 @@ class Hosting:
             return True
         config = topic.config
         if config.overrides != image.configs:
-            config = TopicConfig.resolve(image.configs, self._config.now)
+            config = TopicConfig.in_force(image.configs, self._config.now)
         if is_overstated(image.id, config, partition):
             self._stale = self._incomplete = True
             return False
@@ -378,7 +379,7 @@ class Hosting:
         logger.warning("partition %s-%d is back online", topic.name, partition.index)
         image = self._image.topics_by_id.get(topic.id, image)
         if topic.config.overrides != image.configs:
-            topic.configure(TopicConfig.resolve(image.configs, self._config.now))
+            topic.configure(TopicConfig.in_force(image.configs, self._config.now))
 
 
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:

@@ -64,7 +64,7 @@ async def create_elsewhere(
             topic.topic_id,
             topic.num_partitions,
             topic.replication_factor,
-            TopicConfig.resolve(configs, config),
+            TopicConfig.in_force(configs, config),
         )
     return results
 
