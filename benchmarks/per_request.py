@@ -164,7 +164,8 @@ async def _prepare(broker: Any) -> None:
     state = PartitionState(replicas=(1,), isr=(1,), leader=1)
     new = [NewTopic(name, [state], {}) for name in (_TOPIC, _OFFSETS_TOPIC)]
     await broker.metadata.create_topics(new)
-    await broker.hosting.reconcile()
+    hosting = broker.hosting if hasattr(broker, "hosting") else broker.services.hosting  # where it was before
+    await hosting.reconcile()
 
 
 async def _until(condition: Callable[[], bool]) -> None:
