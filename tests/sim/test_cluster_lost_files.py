@@ -125,6 +125,8 @@ def all_records_are_gone(machine: SimBroker) -> None:
 
 
 HOLES = [front_is_gone, middle_is_gone, all_records_are_gone]
+# After which word to the coordination store a start ends: before, while and after its broker registers.
+CALLS = range(4, 9)
 DAMAGES = [directory_is_gone, owner_is_damaged, all_but_the_owner_is_gone, recovery_point_and_end_are_gone]
 
 
@@ -144,14 +146,15 @@ def test_nor_does_one_that_cannot_be_opened_at_once(scene: FilesScene) -> None:
     scene.check_nothing_is_lost(last)
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, end_is_gone])
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("damage", [directory_is_gone, end_is_gone])
 def test_nor_does_it_after_a_start_that_came_to_nothing(
-    scene: FilesScene, damage: Callable[[SimBroker], None]
+    scene: FilesScene, damage: Callable[[SimBroker], None], calls: int
 ) -> None:
     """The next one finds a log with a recovery point of its own."""
     last = scene.stop_all()
     damage(last)
-    last.store_fault = (4, Fault.REQUEST_LOST)
+    last.store_fault = (calls, Fault.REQUEST_LOST)
     scene.check_nothing_is_lost(last)
 
 
@@ -232,4 +235,26 @@ def test_led_by_the_last_one_in_sync_whole_replicas_lose_nothing_that_it_has_los
     rows.until_whole()
     rows.let_pass(2)
     for machine in others:
-        assert rows.kept(machine) == (0, list(range(RECORDS + 1)))
+        start, offsets = rows.kept(machine)
+        assert (start, offsets[:RECORDS]) == (0, list(range(RECORDS)))
+        assert len(offsets) > RECORDS
+        assert offsets == list(range(len(offsets))), "one may close the gap at the end"
+
+
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_nor_where_its_first_start_came_to_nothing(
+    rows: FilesScene, damage: Callable[[SimBroker], None], calls: int
+) -> None:
+    """As above, where it alone was in sync."""
+    last = rows.stop_one_by_one()
+    damage(last)
+    last.store_fault = (calls, Fault.REQUEST_LOST)
+    last.start()
+    rows.let_pass(8)
+    others = [machine for machine in rows.machines if machine is not last]
+    for machine in others:
+        machine.start()
+    rows.until_whole()
+    for machine in others:
+        assert rows.kept(machine)[1][:RECORDS] == list(range(RECORDS))

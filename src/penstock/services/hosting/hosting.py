@@ -67,7 +67,6 @@ class Hosting:
         self.shortened = 0  # logs that lack what was durable in them
         # False: some log may lack what others take it to have. A replica that is whole must not follow it.
         self.is_whole = True
-        self.lost_files = False  # whether some log is not there that others take for whole
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
@@ -221,7 +220,9 @@ class Hosting:
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         vouched = self._data_dir.was_clean and not self._roles.may_play()
-        job = partial(open_all, self._data_dir, image, config, indexes, node=self._node, vouched=vouched)
+        whole = {index for index in indexes if self._counts_as_whole(image, index)}
+        opening = partial(open_all, self._data_dir, image, config, indexes)
+        job = partial(opening, node=self._node, vouched=vouched, whole=whole)
         partitions = {}
         for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
             await give_way(number)
@@ -236,8 +237,8 @@ class Hosting:
             if recovered.lost is not None:
                 self.shortened += 1
                 self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
-            elif recovered.unvouched and self._counts_as_whole(image, index):
-                self.is_whole, self.lost_files = False, True
+            elif recovered.unvouched and index in whole:
+                self.is_whole = False
                 if self._data_dir.was_clean:
                     tell_unvouched(image.name, index)
             try:
