@@ -258,3 +258,26 @@ def test_nor_where_its_first_start_came_to_nothing(
     rows.until_whole()
     for machine in others:
         assert rows.kept(machine)[1][:RECORDS] == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("seconds", [0, 8])
+def test_nor_where_all_that_were_in_sync_lost_everything(rows: FilesScene, seconds: int) -> None:
+    """The second of them is back so much later."""
+    rows.set_topic("min.insync.replicas", "1")
+    for _ in range(RECORDS):
+        assert rows.produce(-1) is ErrorCode.NONE
+    rows.let_pass(1)
+    whole = rows.followers()[0]
+    whole.stop()
+    rows.let_pass(20)
+    others = [machine for machine in rows.machines if machine is not whole]
+    assert len(rows._state(0).isr) == 2
+    for machine in others:
+        machine.kill()
+        directory_is_gone(machine)
+    for machine in others:
+        machine.start()
+        rows.let_pass(seconds)
+    whole.start()
+    rows.until_whole()
+    assert rows.kept(whole)[1] == list(range(RECORDS))

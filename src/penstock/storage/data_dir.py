@@ -95,10 +95,9 @@ class DataDir:
 
     def note_lost_files(self) -> None:
         """Before a log is made new: a start that comes to nothing leaves one that looks whole to the next."""
-        if not self.lost_files:
-            self.files.open(self.path / LOST_FILES_FILE, create=True).close()
-            self.files.sync_dir(self.path)
-            self.lost_files = True
+        self.lost_files = True  # also where it cannot be written down, and the log not be made yet
+        self.files.open(self.path / LOST_FILES_FILE, create=True).close()
+        self.files.sync_dir(self.path)
 
     def forget_lost_files(self) -> None:
         """It was told."""
