@@ -281,3 +281,19 @@ def test_nor_where_all_that_were_in_sync_lost_everything(rows: FilesScene, secon
     whole.start()
     rows.until_whole()
     assert rows.kept(whole)[1] == list(range(RECORDS))
+
+
+def test_what_nobody_else_has_holds_up_no_other_partition(rows: FilesScene) -> None:
+    """A topic was made while the others were away, and its broker was killed before it had a log."""
+    last = rows.stop_one_by_one()
+    last.start()
+    rows.loop.run_until(lambda: last.ready)
+    request = create_request({}, replicas=1)
+    request.topics[0].name = "another"
+    rows.do(SimClient(last.name, PORT).call(ApiKey.CREATE_TOPICS, request))
+    last.kill()
+    last.files.remove_tree(last.data / "topics" / "another")
+    last.start()
+    rows.let_pass(8)
+    assert rows.leader() is last
+    assert rows.produce(-1) is ErrorCode.NONE

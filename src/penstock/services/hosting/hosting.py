@@ -221,8 +221,9 @@ class Hosting:
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         vouched = self._data_dir.was_clean and not self._roles.may_play()
         whole = {index for index in indexes if self._counts_as_whole(image, index)}
+        others = {index for index in whole if len(image.partitions[index].replicas) > 1}  # have it, too
         opening = partial(open_all, self._data_dir, image, config, indexes)
-        job = partial(opening, node=self._node, vouched=vouched, whole=whole)
+        job = partial(opening, node=self._node, vouched=vouched, whole=others)
         partitions = {}
         for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
             await give_way(number)
