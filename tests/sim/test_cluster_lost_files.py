@@ -297,3 +297,24 @@ def test_what_nobody_else_has_holds_up_no_other_partition(rows: FilesScene) -> N
     rows.let_pass(8)
     assert rows.leader() is last
     assert rows.produce(-1) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("damage", DAMAGES[1:])
+def test_nor_where_it_could_not_be_read_before_it_was_told(
+    rows: FilesScene, damage: Callable[[SimBroker], None]
+) -> None:
+    """Nobody would have been asked what they have: it is, after the next start."""
+    last = rows.stop_one_by_one()
+    damage(last)
+    last.files.fail_next("read", f"*{TOPIC}/Partition-0/{PARTITION_FILE}")
+    last.start()
+    rows.let_pass(9)
+    others = [machine for machine in rows.machines if machine is not last]
+    for machine in others:
+        machine.start()
+    rows.let_pass(9)
+    last.stop()
+    last.start()
+    rows.until_whole()
+    for machine in rows.machines:
+        assert rows.kept(machine)[1] == list(range(RECORDS))

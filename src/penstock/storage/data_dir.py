@@ -64,6 +64,9 @@ class DataDir:
         self._lock: Lock | None = None
         self.was_clean = False
         self.lost_files = False  # whether some log is not there that others take for whole
+        # Logs that others take for whole, and that could not be opened before they were told what is lost.
+        self.doubted: set[tuple[bytes, int]] = set()
+        self._told: bool | None = None  # whether others were told that files are lost; None: nothing yet
 
     def open(self) -> None:
         """Take the directory for this process and note how the last one left it. Blocks."""
@@ -98,9 +101,12 @@ class DataDir:
         self.lost_files = True  # also where it cannot be written down, and the log not be made yet
         self.files.open(self.path / LOST_FILES_FILE, create=True).close()
         self.files.sync_dir(self.path)
+        if self._told is False:
+            raise StorageError("files are gone, and others were not told so: start the broker again")
 
     def forget_lost_files(self) -> None:
         """It was told."""
+        self._told = self.lost_files
         if self.lost_files:
             try:
                 self.files.unlink(self.path / LOST_FILES_FILE)

@@ -36,6 +36,9 @@ def open_all(
     whole, so that it is noted where nothing vouches for one of them.
     """
     opened: dict[int, Recovered | StorageError] = {}
+    doubted = [index for index in indexes if (image.id, index) in data_dir.doubted]
+    # Led by others they are copied anew, whatever is here.
+    whole = {*whole, *(index for index in doubted if is_only_copy(image.partitions[index], node))}
     absent: set[int] = set()
     begun = False  # whether some that were absent may be half made
     try:
@@ -64,8 +67,11 @@ def open_all(
             )
             # Laying out has left a recovery point.
             opened[index] = recovered._replace(unvouched=recovered.unvouched or index in absent)
+            data_dir.doubted.discard((image.id, index))
         except StorageError as error:
             opened[index] = error
+            if index in whole and not data_dir.lost_files:
+                data_dir.doubted.add((image.id, index))
         except FileNotFoundError as error:
             opened[index] = StorageError(f"{error} is gone")
     if len(indexes) == OPENED_AT_ONCE:
