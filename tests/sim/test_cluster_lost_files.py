@@ -125,6 +125,8 @@ def all_records_are_gone(machine: SimBroker) -> None:
 
 
 HOLES = [front_is_gone, middle_is_gone, all_records_are_gone]
+# After which word to the coordination store a start ends: before, while and after its broker registers.
+CALLS = range(4, 9)
 DAMAGES = [directory_is_gone, owner_is_damaged, all_but_the_owner_is_gone, recovery_point_and_end_are_gone]
 
 
@@ -144,14 +146,15 @@ def test_nor_does_one_that_cannot_be_opened_at_once(scene: FilesScene) -> None:
     scene.check_nothing_is_lost(last)
 
 
-@pytest.mark.parametrize("damage", [*DAMAGES, end_is_gone])
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("damage", [directory_is_gone, end_is_gone])
 def test_nor_does_it_after_a_start_that_came_to_nothing(
-    scene: FilesScene, damage: Callable[[SimBroker], None]
+    scene: FilesScene, damage: Callable[[SimBroker], None], calls: int
 ) -> None:
     """The next one finds a log with a recovery point of its own."""
     last = scene.stop_all()
     damage(last)
-    last.store_fault = (4, Fault.REQUEST_LOST)
+    last.store_fault = (calls, Fault.REQUEST_LOST)
     scene.check_nothing_is_lost(last)
 
 
@@ -232,7 +235,86 @@ def test_led_by_the_last_one_in_sync_whole_replicas_lose_nothing_that_it_has_los
     rows.until_whole()
     rows.let_pass(2)
     for machine in others:
-        start, kept = rows.kept(machine)
-        # Before the new one there may be a control record, where its leader lost its end (`replication.end_gap`).
-        assert (start, kept[:RECORDS]) == (0, list(range(RECORDS)))
-        assert len(kept) > RECORDS
+        start, offsets = rows.kept(machine)
+        assert (start, offsets[:RECORDS]) == (0, list(range(RECORDS)))
+        assert len(offsets) > RECORDS
+        assert offsets == list(range(len(offsets))), "one may close the gap at the end"
+
+
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_nor_where_its_first_start_came_to_nothing(
+    rows: FilesScene, damage: Callable[[SimBroker], None], calls: int
+) -> None:
+    """As above, where it alone was in sync."""
+    last = rows.stop_one_by_one()
+    damage(last)
+    last.store_fault = (calls, Fault.REQUEST_LOST)
+    last.start()
+    rows.let_pass(8)
+    others = [machine for machine in rows.machines if machine is not last]
+    for machine in others:
+        machine.start()
+    rows.until_whole()
+    for machine in others:
+        assert rows.kept(machine)[1][:RECORDS] == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("seconds", [0, 8])
+def test_nor_where_all_that_were_in_sync_lost_everything(rows: FilesScene, seconds: int) -> None:
+    """The second of them is back so much later."""
+    rows.set_topic("min.insync.replicas", "1")
+    for _ in range(RECORDS):
+        assert rows.produce(-1) is ErrorCode.NONE
+    rows.let_pass(1)
+    whole = rows.followers()[0]
+    whole.stop()
+    rows.let_pass(20)
+    others = [machine for machine in rows.machines if machine is not whole]
+    assert len(rows._state(0).isr) == 2
+    for machine in others:
+        machine.kill()
+        directory_is_gone(machine)
+    for machine in others:
+        machine.start()
+        rows.let_pass(seconds)
+    whole.start()
+    rows.until_whole()
+    assert rows.kept(whole)[1] == list(range(RECORDS))
+
+
+def test_what_nobody_else_has_holds_up_no_other_partition(rows: FilesScene) -> None:
+    """A topic was made while the others were away, and its broker was killed before it had a log."""
+    last = rows.stop_one_by_one()
+    last.start()
+    rows.loop.run_until(lambda: last.ready)
+    request = create_request({}, replicas=1)
+    request.topics[0].name = "another"
+    rows.do(SimClient(last.name, PORT).call(ApiKey.CREATE_TOPICS, request))
+    last.kill()
+    last.files.remove_tree(last.data / "topics" / "another")
+    last.start()
+    rows.let_pass(8)
+    assert rows.leader() is last
+    assert rows.produce(-1) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("damage", DAMAGES[1:])
+def test_nor_where_it_could_not_be_read_before_it_was_told(
+    rows: FilesScene, damage: Callable[[SimBroker], None]
+) -> None:
+    """Nobody would have been asked what they have: it is, after the next start."""
+    last = rows.stop_one_by_one()
+    damage(last)
+    last.files.fail_next("read", f"*{TOPIC}/Partition-0/{PARTITION_FILE}")
+    last.start()
+    rows.let_pass(9)
+    others = [machine for machine in rows.machines if machine is not last]
+    for machine in others:
+        machine.start()
+    rows.let_pass(9)
+    last.stop()
+    last.start()
+    rows.until_whole()
+    for machine in rows.machines:
+        assert rows.kept(machine)[1] == list(range(RECORDS))

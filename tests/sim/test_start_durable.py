@@ -264,8 +264,10 @@ def _unsynced_open(data_dir: DataDir, honest: Callable[[DataDir], None] = DataDi
         honest(data_dir)
 
 
-def _always_vouched(data_dir: DataDir, *rest: Any, vouched: bool, honest: Any = hosting.open_all) -> Any:
-    return honest(data_dir, *rest, vouched=data_dir.was_clean)
+def _always_vouched(
+    data_dir: DataDir, *rest: Any, vouched: bool, honest: Any = hosting.open_all, **named: Any
+) -> Any:
+    return honest(data_dir, *rest, vouched=data_dir.was_clean, **named)
 
 
 _UNSYNCED = (DataDir, "open", _unsynced_open)

@@ -14,7 +14,8 @@ that has everything may be just the one that was stopped. When nobody in sync or
 or there is only one replica, the suspects decide: each may have lost its end, but hardly all the same one. When every
 one of them is back, the one with the most, by (last epoch, log end), leads: `needs_log_ends`. A suspect holds up no
 commit: what was committed since it left is in a later epoch or further on, so its log is not the longest.
-Where the log of the last one that was left is gone, every replica is a suspect: those that stopped before may be whole.
+Where the logs of all that were left are gone, every replica is a suspect: those that stopped before may be whole. An
+unclean election prefers a suspect whose files are there.
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible
@@ -38,7 +39,7 @@ class World:
     live: Collection[int]
     # Live or not: brokers whose crash is not yet dealt with.
     unsettled: Collection[int] = ()
-    # Of these: files are gone, and nothing tells what was in them.
+    # Live or not: files were gone when they began, and nothing told what was in them.
     lost_files: Collection[int] = ()
     # Live, but about to leave.
     stopping: Collection[int] = ()
@@ -149,7 +150,10 @@ def least_loss(state: PartitionState, suspects: tuple[int, ...], world: World) -
     """A suspect may have lost its end, the others lack what was committed since they fell behind."""
     live = [replica for replica in state.replicas if replica in world.live]
     lagging = [broker for broker in live if broker not in world.unsettled]
-    return next(iter((*(broker for broker in live if broker in suspects), *lagging, *live)), NOBODY)
+    suspected = sorted(
+        (broker for broker in live if broker in suspects), key=lambda broker: broker in world.lost_files
+    )
+    return next(iter((*suspected, *lagging, *live)), NOBODY)
 
 
 def _without(members: tuple[int, ...], gone: Collection[int]) -> tuple[int, ...]:

@@ -297,7 +297,8 @@ class MetadataStore:
     async def settle(self, broker: int, life: Life) -> None:
         """For the controller: what this life may have lost is dealt with."""
         async with self._turn:
-            data = nodes.encode_life(Life(life.incarnation, settled=True))
+            # Of several that had everything the others may come back later, and have lost it, too.
+            data = nodes.encode_life(Life(life.incarnation, settled=True, lost_files=life.lost_files))
             await self._write([*self.guard(), Set(nodes.life_path(broker), data, life.version)])
 
     async def forget_broker(self, broker: int, life: Life) -> None:

@@ -175,7 +175,7 @@ class Life:
     # False: it began without a clean shutdown, and the controller has not yet taken it out of those that may lead.
     settled: bool
     version: int = 0
-    lost_files: bool = False  # while it is not settled: some are gone, and nothing tells what was in them
+    lost_files: bool = False  # when it began some were gone, and nothing told what was in them
 
 
 def topic_path(name: str) -> str:

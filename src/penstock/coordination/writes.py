@@ -70,7 +70,7 @@ async def registration(
     else:
         last = nodes.decode_life(life_path, node)
         settled = last.settled and (clean or last.incarnation == broker.incarnation)
-        lost_files = not settled and (lost_files or last.lost_files)
+        lost_files = lost_files or (last.lost_files and not last.settled)
         life = Life(broker.incarnation, settled, lost_files=lost_files)
         operations.append(Set(life_path, nodes.encode_life(life), node.version))
     return operations

@@ -277,10 +277,7 @@ class Broker:
             {(t.name, i) for t in topics for i, state in enumerate(t.partitions) if node.id in state.replicas}
         )
         if strays:
-            logger.warning(
-                "moved partitions that are no longer, or not to be kept here, to quarantine: %s",
-                ", ".join(strays),
-            )
+            logger.warning("moved to quarantine, as no longer, or not to be kept here: %s", ", ".join(strays))
         await self.listeners.bind(self._config.now.socket_listen_backlog_size)
         node.endpoints = self.listeners.endpoints
         await self.hosting.reconcile()
@@ -288,8 +285,9 @@ class Broker:
             self._registration(identity.directory_id),
             # Files that went behind its back are no better than a crash: a replica that lacks something must not lead.
             clean=data_dir.was_clean and self.hosting.is_whole,
-            lost_files=self.hosting.lost_files,
+            lost_files=data_dir.lost_files,
         )
+        data_dir.forget_lost_files()
         self._may_have_written = True
         self.hosting.look_again()  # now replicas may have roles
         await self.hosting.reconcile()

@@ -166,7 +166,9 @@ class Checkpoint(NamedTuple):
         start_moved = (
             last is None or last.start_offset != log.start_offset or bool(point.sealed and not last.sealed)
         )
-        merged = list(log.row.merged)
+        # A mark serves as well whoever exchanges the same segments once more beside this checkpoint.
+        pinned = {segment.base_offset for segment in log.segments if segment.pinned}
+        merged = [place for place in log.row.merged if place[0] not in pinned]
         return cls(log.files, log.directory, point, unsaved, producers, unsaved_epochs, start_moved, merged)
 
     def write(self) -> None:

@@ -11,6 +11,7 @@ is not opened, and tried again later. All of it blocks, so it runs before the br
 A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.core.files import Files
@@ -51,6 +52,7 @@ def open_log(
     owner: str = "",
     only_copy: bool = False,
     has_laggards: bool = False,
+    unvouched: Callable[[], None] | None = None,
 ) -> Recovered:
     """Open a log, or make a new one that begins at `first_offset`; a recovery point of another `owner` is not trusted.
 
@@ -59,13 +61,16 @@ def open_log(
 
     `rewrite_tail` is for a log that failed in this process: after an fsync that did not work, the kernel takes pages
     for clean that never reached the disk, so they are written once more. `names_last`: whoever had the log before
-    vouches that its files, and their names, are durable.
+    vouches that its files, and their names, are durable. `unvouched` is called where there is no recovery point, before
+    there is another.
     """
     if (begun := _begun_anew(files, directory, settings, owner)) is not None:
         return begun
     finish_swaps(files, directory)
     names = DirectoryNames(files, directory)
     point = names.recovery_point(owner)
+    if point is None and unvouched is not None:
+        unvouched()
     # Read before anything changes: what a start that came to nothing has put right, the next one does not tell.
     cleaned = files.read(directory / CLEANER_FILE) if names.has_cleaned else None
     recovered = _open(

@@ -13,6 +13,7 @@ from penstock.controller.election import (
     react,
     with_isr,
 )
+from penstock.controller.moves import elect_unclean
 from penstock.coordination.nodes import PartitionState
 
 THREE = PartitionState(replicas=(1, 2, 3), isr=(1, 2, 3), leader=1, leader_epoch=5, partition_epoch=9)
@@ -137,6 +138,14 @@ def test_where_the_log_of_the_last_in_sync_is_gone_all_replicas_are_asked_what_t
     assert needs_log_ends(after, ALL)
     alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
     assert react(alone, World(live=(1,), unsettled=(1,), lost_files=(1,)), Rules()).leader == 1
+
+
+def test_nor_does_an_unclean_election_prefer_a_log_that_is_gone() -> None:
+    state = replace(THREE, isr=(), suspects=(1, 2, 3), leader=NOBODY)
+    world = World(live=(1, 2), lost_files=(1,))
+    assert react(state, world, Rules(unclean=True)).leader == 2
+    assert elect_unclean(state, world).leader == 2
+    assert react(state, World(live=(1,), lost_files=(1,)), Rules(unclean=True)).leader == 1
 
 
 def test_of_the_only_replica_nothing_changes_after_a_clean_restart() -> None:

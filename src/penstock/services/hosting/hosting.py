@@ -67,7 +67,6 @@ class Hosting:
         self.shortened = 0  # logs that lack what was durable in them
         # False: some log may lack what others take it to have. A replica that is whole must not follow it.
         self.is_whole = True
-        self.lost_files = False  # whether some log is not there that others take for whole
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
@@ -108,8 +107,7 @@ class Hosting:
             config = TopicConfig.in_force(image.configs, self._config.now)
             if topic is not None:
                 topic.configure(config)
-        states = enumerate(image.partitions)
-        wanted = [index for index, state in states if self._node in state.replicas]
+        wanted = [index for index, state in enumerate(image.partitions) if self._node in state.replicas]
         if topic is not None:
             await self._drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
         missing = [index for index in wanted if topic is None or index not in topic.partitions]
@@ -222,7 +220,10 @@ class Hosting:
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         vouched = self._data_dir.was_clean and not self._roles.may_play()
-        job = partial(open_all, self._data_dir, image, config, indexes, node=self._node, vouched=vouched)
+        whole = {index for index in indexes if self._counts_as_whole(image, index)}
+        others = {index for index in whole if len(image.partitions[index].replicas) > 1}  # have it, too
+        opening = partial(open_all, self._data_dir, image, config, indexes)
+        job = partial(opening, node=self._node, vouched=vouched, whole=others)
         partitions = {}
         for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
             await give_way(number)
@@ -237,8 +238,8 @@ class Hosting:
             if recovered.lost is not None:
                 self.shortened += 1
                 self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
-            elif recovered.unvouched and self._counts_as_whole(image, index):
-                self.is_whole, self.lost_files = False, True
+            elif recovered.unvouched and index in whole:
+                self.is_whole = False
                 if self._data_dir.was_clean:
                     tell_unvouched(image.name, index)
             try:

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+from collections.abc import Collection
 
 from penstock.config.topic import TopicConfig
 from penstock.coordination.image import ClusterImage
@@ -27,12 +28,17 @@ def open_all(
     *,
     node: int,
     vouched: bool,
+    whole: Collection[int] = (),
 ) -> dict[int, Recovered | StorageError]:
     """These partitions' logs, or why they cannot be opened. Blocks.
 
-    `vouched`: a clean stop left what is here of them, and nobody has touched it since.
+    `vouched`: a clean stop left what is here of them, and nobody has touched it since. `whole`: others take these for
+    whole, so that it is noted where nothing vouches for one of them.
     """
     opened: dict[int, Recovered | StorageError] = {}
+    doubted = [index for index in indexes if (image.id, index) in data_dir.doubted]
+    # Led by others they are copied anew, whatever is here.
+    whole = {*whole, *(index for index in doubted if is_only_copy(image.partitions[index], node))}
     absent: set[int] = set()
     begun = False  # whether some that were absent may be half made
     try:
@@ -40,6 +46,8 @@ def open_all(
         plain = [
             index for index in indexes if not first_offset(image, index) and not first_epoch(image, index)
         ]
+        if not absent.isdisjoint(whole):
+            data_dir.note_lost_files()
         data_dir.lay_out(image.name, image.id, plain)
     except StorageError:  # opening each will say what is wrong
         begun, vouched = True, False
@@ -48,11 +56,22 @@ def open_all(
             # A process that ended uncleanly may have had a failed fsync, which the page cache does not show, and names
             # that are not durable; so may this one, in an earlier try to open the log.
             after_failure = not vouched and (begun or index not in absent)
-            recovered = open_one(data_dir, image, config, index, node=node, after_failure=after_failure)
+            recovered = open_one(
+                data_dir,
+                image,
+                config,
+                index,
+                node=node,
+                after_failure=after_failure,
+                is_whole=index in whole,
+            )
             # Laying out has left a recovery point.
             opened[index] = recovered._replace(unvouched=recovered.unvouched or index in absent)
+            data_dir.doubted.discard((image.id, index))
         except StorageError as error:
             opened[index] = error
+            if index in whole and not data_dir.lost_files:
+                data_dir.doubted.add((image.id, index))
         except FileNotFoundError as error:
             opened[index] = StorageError(f"{error} is gone")
     if len(indexes) == OPENED_AT_ONCE:
@@ -64,7 +83,14 @@ def open_all(
 
 
 def open_one(
-    data_dir: DataDir, image: TopicImage, config: TopicConfig, index: int, *, node: int, after_failure: bool
+    data_dir: DataDir,
+    image: TopicImage,
+    config: TopicConfig,
+    index: int,
+    *,
+    node: int,
+    after_failure: bool,
+    is_whole: bool = False,
 ) -> Recovered:
     """See `DataDir.open_partition`. Blocks."""
     recovered = data_dir.open_partition(
@@ -77,6 +103,7 @@ def open_one(
         after_failure=after_failure,
         only_copy=(only_copy := is_only_copy(image.partitions[index], node)),
         has_laggards=len(image.partitions[index].replicas) > 1,
+        counts_as_whole=is_whole,
     )
     if recovered.lost is not None:
         _tell_lost(image.name, index, recovered.lost, only_copy=only_copy)

@@ -10,6 +10,7 @@ from tests.unit.storage.compacting import clean_job, compact, contents, run_roun
 from tests.unit.storage.logs import DIRECTORY, Settings, opened, sync
 
 from penstock.storage.checkpoint import checkpoint_all
+from penstock.storage.compaction.swap import prepare_swap
 from penstock.storage.layout import LOG, MERGED, SWAP, segment_name
 from penstock.storage.log import Log
 from penstock.storage.recovered import Recovered
@@ -111,6 +112,27 @@ def test_a_checkpoint_that_began_before_the_exchange_was_over_leaves_its_mark() 
     log.synced(checkpoint)
     assert log.needs_checkpoint
     assert start(files.kill()).lost is None
+
+
+def test_a_checkpoint_beside_a_second_exchange_of_the_same_segments_leaves_their_mark() -> None:
+    """As where the keys did not fit the first round, and a sync kept the checkpoint from coming in between."""
+    files = MemFiles(1)
+    log = opened(files, SETTINGS).log
+    for keys in (b"abc", b"a", b"d", b"b"):
+        write(log, [[(b"%c" % key, b"value")] for key in keys])
+    first = compact(log, keys=3, segment_bytes=1)
+    assert not first.complete
+    second = run_round(clean_job(log, cleaned_to=first.end_offset, segment_bytes=1))
+    swap = prepare_swap(log, second.segments[0], log.active.base_offset)
+    assert swap is not None
+    checkpoint = log.sync_job(checkpoint=True)  # names what the first exchange has put there
+    swap.run()
+    checkpoint.run()
+    swap.finish()
+    log.synced(checkpoint)
+    found = start(files.kill())
+    assert (found.lost, found.set_aside) == (None, [])
+    assert log.needs_checkpoint
 
 
 def test_a_mark_that_a_crash_left_goes_with_the_next_checkpoint() -> None:
