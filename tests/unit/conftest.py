@@ -1,6 +1,7 @@
 """Coroutine tests run on a loop of their own, and Ctrl-C means the same in every test."""
 
 import asyncio
+import gc
 import inspect
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,15 @@ def _ordinary_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """What is freed is freed because nobody refers to it any more."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

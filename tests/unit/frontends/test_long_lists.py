@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -108,14 +107,6 @@ REQUESTS: dict[str, tuple[ApiKey, int, Any]] = {
         ),
     ),
 }
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def refusals() -> int:

@@ -28,14 +28,6 @@ def collecting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     gc.set_threshold(*thresholds)
 
 
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
-
-
 def is_walked(wanted: Any) -> bool:
     return any(one is wanted for one in gc.get_objects())
 
