@@ -1,10 +1,12 @@
 """A controller that asks for very many partitions at once: their leader serves others meanwhile."""
 
 import asyncio
-import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from penstock.core import turns as module
 from penstock.core.session import Session
 from penstock.frontends.kafka.handlers import retirement
 from penstock.frontends.kafka.registry import Call
@@ -15,12 +17,15 @@ TOPIC = b"t" * 16
 EPOCHS = dict.fromkeys(range(20), 1)
 
 
-class SlowlyRetiring:
-    """Each that is frozen makes a file."""
-
+class Retiring:
     def answer(self, topic_id: bytes, index: int, leader_epoch: int, question: Question) -> Frozen:
-        time.sleep(0.003)
         return Frozen(index)
+
+
+@pytest.fixture(autouse=True)
+def _each_takes_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who freezes one makes a file, which may take as long as a turn."""
+    monkeypatch.setattr(module, "TURN_SECONDS_MAX", 0.0)
 
 
 async def turns_beside(work: Any) -> tuple[Any, int]:
@@ -36,7 +41,7 @@ async def turns_beside(work: Any) -> tuple[Any, int]:
 def test_a_leader_answers_for_many_partitions_in_turns() -> None:
     async def story() -> None:
         image = SimpleNamespace(brokers={2: SimpleNamespace(epoch=7)})
-        services: Any = SimpleNamespace(image=image, retiring=SlowlyRetiring())
+        services: Any = SimpleNamespace(image=image, retiring=Retiring())
         session = Session("LISTENER")
         session.broker, session.broker_epoch = 2, 7
         request = RetirementRequest(Question.FREEZE, TOPIC, [*EPOCHS.items()])
@@ -49,7 +54,7 @@ def test_a_leader_answers_for_many_partitions_in_turns() -> None:
 
 def test_a_controller_that_leads_them_itself_does_so_too() -> None:
     async def story() -> None:
-        member: Any = SimpleNamespace(_node=1, _loop=asyncio.get_running_loop(), retiring=SlowlyRetiring())
+        member: Any = SimpleNamespace(_node=1, _loop=asyncio.get_running_loop(), retiring=Retiring())
         work = ClusterMember._ask_retiring(member, 1, TOPIC, EPOCHS, Question.FREEZE)
         told, turns = await turns_beside(work)
         assert told == {index: Frozen(index) for index in EPOCHS}
