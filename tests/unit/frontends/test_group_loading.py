@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.frontends.group_requests import active, commit, fetch, machine, prepared
 from tests.unit.frontends.in_memory import Asked
+from tests.unit.waiting import until
 
 from penstock.coordination.image import ImageDelta, Topic
 from penstock.coordination.metadata import MetadataStore
@@ -36,8 +37,7 @@ def shard_status(asked: Asked, group_id: str) -> Status:
 
 
 async def reached(asked: Asked, group_id: str, status: Status) -> None:
-    while shard_status(asked, group_id) is not status:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: shard_status(asked, group_id) is status)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, place: str) -> None:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from tests.unit.frontends.group_requests import active, commit, fetch, join, machine, prepared
 from tests.unit.frontends.in_memory import Asked
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import TURN_ITEMS_MAX
@@ -93,8 +94,7 @@ async def test_others_have_their_turn(give_up: Callable[[Asked], Awaitable[None]
         meanwhile = asyncio.create_task(others())
         await asyncio.sleep(0)
         await give_up(asked)
-        while stored(asked):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: not stored(asked))
         await asyncio.sleep(0)
         meanwhile.cancel()
         listed = await asked.ask(ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(), 5)

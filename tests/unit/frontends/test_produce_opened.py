@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.integration.raw import make_batch, produce_request
 from tests.unit.frontends.in_memory import Machine
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -113,15 +114,12 @@ async def test_what_a_client_sent_that_is_gone_is_not_opened(monkeypatch: pytest
         for _ in range(BATCHES_OPENED_MAX + 3):
             clients.append(Client(*await asyncio.open_connection("127.0.0.1", asked.broker.port)))
             clients[-1].produce(1)
-        while len(connections._tasks) < len(clients) or len(opened) < BATCHES_OPENED_MAX:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        await until(lambda: len(connections._tasks) == len(clients) and len(opened) == BATCHES_OPENED_MAX)
         for connection in list(connections._all):
             connection.abort()
-        while connections.count:  # noqa: ASYNC110 - nobody says so
-            await asyncio.sleep(0.01)
+        await until(lambda: not connections.count)
         may_go_on.set()
-        while connections._tasks:  # noqa: ASYNC110 - nobody says so
-            await asyncio.sleep(0.01)
+        await until(lambda: not connections._tasks)
         assert len(opened) == BATCHES_OPENED_MAX
         for client in clients:
             client.close()

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.waiting import until
 
 from penstock.frontends.kafka import apis, served
 from penstock.frontends.kafka.apis import WarmUp, all_apis, served_source
@@ -49,8 +50,7 @@ async def test_all_are_loaded_soon_after_a_start(monkeypatch: pytest.MonkeyPatch
     warm_up = WarmUp(asyncio.get_running_loop())
     warm_up.start()
     assert loaded == [ApiKey.API_VERSIONS, ApiKey.METADATA]  # before anybody is served
-    while len(loaded) < len(SERVED) + 2:  # noqa: ASYNC110
-        await asyncio.sleep(0)
+    await until(lambda: len(loaded) == len(SERVED) + 2)
     assert loaded[2:] == [*SERVED]
     stopped = WarmUp(asyncio.get_running_loop())
     stopped.start()

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.replication.test_retirement import THREE, a_partition, write
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -122,8 +123,7 @@ async def test_time_is_up_for_copies_elsewhere_and_not_for_a_disk_of_our_own() -
     told.wait_for(partition, 0)
     told.together.expire_after(asyncio.get_running_loop(), 0)
     async with asyncio.timeout(10):
-        while not told.heard:  # noqa: ASYNC110 - nobody says so
-            await asyncio.sleep(0)
+        await until(lambda: told.heard)
     assert told.heard == [(0, ErrorCode.REQUEST_TIMED_OUT)]
     follow(partition, 1)  # too late
     assert told.heard == [(0, ErrorCode.REQUEST_TIMED_OUT)]

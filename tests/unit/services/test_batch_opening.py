@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from tests.unit.waiting import until
 
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import BATCHES_OPENED_MAX, LOOKUPS_OPENED_MAX
@@ -147,8 +148,7 @@ async def test_for_clients_that_are_gone_when_their_turn_comes_nothing_is_opened
         ask = getattr(Openings(loop, executor), kind)
         asked = [loop.create_task(ask(work, lambda: gone)) for _ in range(20)]
         places = BATCHES_OPENED_MAX if kind == "run" else LOOKUPS_OPENED_MAX
-        while len(opened) < places:  # noqa: ASYNC110 - nobody says so
-            await asyncio.sleep(0.01)
+        await until(lambda: len(opened) == places)
         gone = True
         may_go_on.set()
         found = await asyncio.gather(*asked, return_exceptions=True)

@@ -1,12 +1,13 @@
 """A second kind of coordinator on the same shards: accounts, with amounts that a transaction adds to them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.waiting import until
 
 from penstock.config.broker import BrokerConfig
 from penstock.core.error_codes import ErrorCode
@@ -243,11 +244,6 @@ async def test_who_waits_is_turned_away_when_it_goes_offline() -> None:
         shard.state.asked.append(waiting := later())
         shard.go_offline("for a test")
         assert await answer_to(waiting) is ErrorCode.NOT_COORDINATOR
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 async def test_it_hears_of_topics_that_are_made_grow_and_go() -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import pytest
 from tests.integration.raw import make_batch
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.replication.limits import Reader
@@ -63,8 +64,7 @@ def append(asked: Asked, count: int = 1, *, commit: bool = True) -> None:
 
 async def waiting(asked: Asked, reading: "asyncio.Task[Found]") -> None:
     async with asyncio.timeout(10):
-        while not asked.services.fetch.waiting:  # noqa: ASYNC110 - nobody says so
-            await asyncio.sleep(0)
+        await until(lambda: asked.services.fetch.waiting)
     assert not reading.done()
 
 
