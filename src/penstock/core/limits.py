@@ -152,6 +152,9 @@ PRODUCERS_MAX = 50_000
 PRODUCER_QUIET_MS_MIN = 5 * 60 * 1000
 # Producers that a leader tells a follower of in one answer.
 PRODUCERS_TOLD_MAX = 1000
+# Logs that are synced at once without anybody waiting for it, of the broker's eight threads: the others are for those
+# who do.
+SYNCS_UNHURRIED_MAX = 4
 # Operations of one write to the coordination store: planned and taken in on the loop, in some 10 ms.
 MULTI_OPERATIONS_MAX = 2500
 # Descriptors of the process (RLIMIT_NOFILE) that are for neither segments nor Kafka clients: the console's connections,

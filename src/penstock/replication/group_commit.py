@@ -1,6 +1,9 @@
 """Group commit: waiting producers of a partition share one fdatasync, in a thread.
 
 Batching needs no timer: while the disk works, new batches gather, and the next sync covers them all.
+
+What nobody waits for (`flush.ms`, checkpoints of thousands of partitions) is synced few at a time, so that those who
+wait find a thread.
 """
 
 import asyncio
@@ -11,6 +14,7 @@ from functools import partial
 
 from penstock.core.errors import ApiError, ShortageError, StorageError, TooManyFilesError
 from penstock.core.lease import Hold, Work
+from penstock.core.limits import SYNCS_UNHURRIED_MAX
 from penstock.replication.partition import Partition
 from penstock.storage.checkpoint import SyncJob
 
@@ -31,6 +35,8 @@ class GroupCommit:
         self._idle: asyncio.Future[None] | None = None
         self._again: dict[Partition, asyncio.TimerHandle] = {}  # those that found no descriptor
         self._put_off: dict[Partition, None] = {}  # until those are done who cut the log
+        self._unhurried: dict[Partition, None] = {}  # that nobody waits for: in turn
+        self._unhurried_now: set[Partition] = set()
 
     def request(self, partition: Partition) -> None:
         """Sync what the partition has written, after whatever else arrived in this turn of the loop."""
@@ -42,6 +48,31 @@ class GroupCommit:
             self._put_off[partition] = None
             lease.call_when_given_back(partial(self._request_again, partition))
 
+    def request_unhurried(self, partition: Partition) -> None:
+        """The same, when those that were asked for before have had their turn."""
+        self._unhurried[partition] = None
+        self._go_on_unhurried()
+
+    def _go_on_unhurried(self) -> None:
+        while self._unhurried and len(self._unhurried_now) < SYNCS_UNHURRIED_MAX:
+            partition = next(iter(self._unhurried))
+            del self._unhurried[partition]
+            hold = partition.lease.take(Work.SYNC)
+            if hold is None:  # somebody is at it, or will be
+                self.request(partition)
+            else:
+                self._unhurried_now.add(partition)
+                self._loop.call_soon(self._start, partition, hold)
+
+    def _give_back(self, partition: Partition, hold: Hold) -> None:
+        hold.release()
+        self._left_to_others(partition)
+
+    def _left_to_others(self, partition: Partition) -> None:
+        if partition in self._unhurried_now:
+            self._unhurried_now.remove(partition)
+            self._go_on_unhurried()
+
     def _request_again(self, partition: Partition) -> None:
         del self._put_off[partition]
         self.request(partition)
@@ -50,18 +81,18 @@ class GroupCommit:
         self._again.pop(partition, None)
         log = partition.log
         if partition.lease.ended:
-            hold.release()
+            self._give_back(partition, hold)
             return
         if log.failed:  # nor does a checkpoint of it, while it is opened again
             partition.sync_failed("the log is offline after an I/O error")
-            hold.release()
+            self._give_back(partition, hold)
             return
         checkpoint = log.needs_checkpoint
         try:
             job = log.sync_job(checkpoint=checkpoint)
         except ApiError as error:  # what was held back could not be written
             partition.sync_failed(str(error))
-            hold.release()
+            self._give_back(partition, hold)
             return
         if checkpoint:
             hold.work = Work.CHECKPOINT
@@ -76,9 +107,10 @@ class GroupCommit:
                 # Nothing is in doubt: whoever waits, waits a little longer, and nobody asks before.
                 partition.log.sync_undone(job)
                 hold.work = Work.SYNC
+                self._left_to_others(partition)  # one of them may close a file
                 self._again[partition] = self._loop.call_later(_AGAIN_SECONDS, self._start, partition, hold)
             else:
-                hold.release()
+                self._give_back(partition, hold)
                 self._finish(partition, job, future)
         finally:
             if not self.running and self._idle is not None and not self._idle.done():
@@ -95,6 +127,7 @@ class GroupCommit:
 
     async def idle(self) -> None:
         """Wait until no sync is under way, and begin none again, for the shutdown."""
+        self._unhurried.clear()
         while self.running:
             self._idle = self._loop.create_future()
             await self._idle

@@ -1,6 +1,7 @@
 """A sync that ends badly ends for everybody who waits for it, and is the trouble of its own log only."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from tests.unit.storage.logs import NOW_MS, a_batch, opened
@@ -8,6 +9,7 @@ from tests.unit.storage.logs import NOW_MS, a_batch, opened
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import DiskFailedError, StorageError, TooManyFilesError
 from penstock.core.lease import Work
+from penstock.core.limits import SYNCS_UNHURRIED_MAX
 from penstock.records.batch import read_header
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
@@ -19,6 +21,14 @@ from penstock.testing.sim_loop import SimLoop
 def written_to(group_commit: GroupCommit) -> Partition:
     """A partition with one batch that waits for its sync."""
     partition = Partition("t", bytes(16), 0, opened(MemFiles()).log, 0, group_commit, sync_before_ack=True)
+    batch = a_batch()
+    partition.append(memoryview(batch), read_header(batch), NOW_MS)
+    return partition
+
+
+def unsynced(group_commit: GroupCommit) -> Partition:
+    """A partition with one batch that nobody waits for."""
+    partition = Partition("t", bytes(16), 0, opened(MemFiles()).log, 0, group_commit, sync_before_ack=False)
     batch = a_batch()
     partition.append(memoryview(batch), read_header(batch), NOW_MS)
     return partition
@@ -221,3 +231,61 @@ def test_whoever_waits_for_a_sync_hears_of_its_end_whatever_is_raised_there(
         assert [type(one) for one in told] == [RuntimeError]
 
     asyncio.run(story())
+
+
+def test_what_nobody_waits_for_leaves_threads_to_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    with SimLoop(1) as loop:
+        begun: list[asyncio.Future[None]] = []
+
+        def in_thread(_executor: object, work: Callable[[], None]) -> asyncio.Future[None]:
+            begun.append(loop.create_future())
+            begun[-1].add_done_callback(lambda _: work())
+            return begun[-1]
+
+        monkeypatch.setattr(loop, "run_in_executor", in_thread)
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            many = [unsynced(group_commit) for _ in range(3 * SYNCS_UNHURRIED_MAX)]
+            for partition in many:
+                group_commit.request_unhurried(partition)
+            many[0].lease.end()  # deleted meanwhile: it takes nobody's place
+            await asyncio.sleep(0.001)
+            assert group_commit.running == SYNCS_UNHURRIED_MAX
+            group_commit.request(many[-1])
+            await asyncio.sleep(0.001)
+            assert group_commit.running == SYNCS_UNHURRIED_MAX + 1, "who waits goes first"
+            for future in begun:  # grows meanwhile
+                future.set_result(None)
+                await asyncio.sleep(0.001)
+                assert group_commit.running <= SYNCS_UNHURRIED_MAX + 1
+            assert [partition.log.synced_end.offset for partition in many] == [0] + [1] * (len(many) - 1)
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+
+
+def test_who_finds_no_descriptor_lets_others_sync_that_nobody_waits_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They may close files."""
+    honest, stuck = SyncJob.run, SYNCS_UNHURRIED_MAX
+
+    def run(job: SyncJob) -> None:
+        nonlocal stuck
+        if loop.time() < 1 and (stuck := stuck - 1) >= 0:
+            raise TooManyFilesError("none left")
+        honest(job)
+
+    monkeypatch.setattr(SyncJob, "run", run)
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            many = [unsynced(group_commit) for _ in range(2 * SYNCS_UNHURRIED_MAX)]
+            for partition in many:
+                group_commit.request_unhurried(partition)
+            await asyncio.sleep(0.05)
+            synced = sorted(partition.log.synced_end.offset for partition in many)
+            assert synced == [0] * SYNCS_UNHURRIED_MAX + [1] * SYNCS_UNHURRIED_MAX
+
+        loop.run_until_complete(loop.spawn("broker", story()))

@@ -155,7 +155,7 @@ class Upkeep:
         deletion = partition.log.expire(limits, limit_offset, now_ms)
         if partition.log.needs_checkpoint:
             # Only what lies before the recovery point may go: let the point move up for the next time.
-            self._group_commit.request(partition)
+            self._group_commit.request_unhurried(partition)
         if deletion is None:
             return held
         logger.info(
@@ -238,7 +238,7 @@ class Upkeep:
             for partition in self._table.partitions():
                 # Also where a full disk took nothing: until a sync its file stays open.
                 if partition.log.unsynced.last is not None:
-                    self._group_commit.request(partition)
+                    self._group_commit.request_unhurried(partition)
 
     def _flush_if_old(self, partition: Partition, known: _Unsynced | None, flush_ms: int) -> None:
         """`known`: as it was found the last time."""
@@ -248,5 +248,5 @@ class Upkeep:
         if known is None or known.synced_offset != synced:
             known = _Unsynced(self._loop.time(), synced)
         elif (self._loop.time() - known.since) * 1000 >= flush_ms:
-            self._group_commit.request(partition)
+            self._group_commit.request_unhurried(partition)
         self._unsynced[partition] = known

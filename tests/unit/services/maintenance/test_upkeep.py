@@ -132,7 +132,7 @@ async def test_others_get_their_turn_while_old_bytes_are_looked_for_in_many_part
                 loop.call_soon(turn)
 
         monkeypatch.setattr(upkeep, "_flush_if_old", look)
-        monkeypatch.setattr(upkeep._group_commit, "request", flushed.append)
+        monkeypatch.setattr(upkeep._group_commit, "request_unhurried", flushed.append)
         asked.append("t", a_batch((NOW_MS,)))
         loop.call_soon(turn)
         await upkeep.flush_old()
