@@ -18,6 +18,7 @@ from tests.integration.raw import (
 )
 from tests.integration.working import Working
 
+from penstock.core.limits import PRODUCERS_MAX
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.compression import Codec
 from penstock.records.reader import Record
@@ -25,6 +26,7 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import delete_topics, incremental_alter_configs, init_producer_id
 
 MEGABYTE = 1 << 20
+SLOW_TURNS = 100  # of the good client, so that one late round is no p99
 WILD_TIMES_MS = (-(1 << 63), -1, 0, (1 << 62), (1 << 63) - 1)
 WILD_CONFIGS = {
     "segment.ms": "1",
@@ -71,31 +73,34 @@ def slow_readers(scene: Scene, number: int) -> None:
         for client in clients:
             frames = [client.frame(ApiKey.FETCH, FETCH_VERSION, request) for _ in range(100)]
             client.send_bytes(b"".join(frames))
-        for _ in range(10):
+        for _ in range(SLOW_TURNS):
             for client in clients:
                 client.socket.recv(1000)
             scene.wait_for_rounds(1)
 
 
 def producer_ids(scene: Scene, number: int) -> None:
-    """Every message has a producer of its own, who never comes back."""
+    """Every message has a producer of its own, who never comes back; of each partition nearly as many as it knows."""
+    partitions = number // PRODUCERS_MAX + 1
     with RawClient(scene.port) as client:
-        assert create_topic(client, "ids").error_code == 0
+        assert create_topic(client, "ids", partitions).error_code == 0
         asking = init_producer_id.InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
         )
         first = client.call(ApiKey.INIT_PRODUCER_ID, 4, asking).producer_id
         for at in range(0, number, 500):
             some = range(first + at, first + min(at + 500, number))
-            for one in some:
-                options = BatchOptions(producer_id=one, producer_epoch=0, base_sequence=0)
-                request = produce_request("ids", [(0, make_batch([b"%d" % one], options))])
+            for producer in some:
+                options = BatchOptions(producer_id=producer, producer_epoch=0, base_sequence=0)
+                request = produce_request(
+                    "ids", [(producer % partitions, make_batch([b"%d" % producer], options))]
+                )
                 client.send_bytes(client.frame(ApiKey.PRODUCE, 9, request))
-            for one in some:
+            for producer in some:
                 answer = client.receive().responses[0].partition_responses[0]
                 assert answer.error_code == 0
-                if one % 100 == 0:
-                    scene.note("ids", 0, answer.base_offset, b"%d" % one)
+                if producer % 100 == 0:
+                    scene.note("ids", producer % partitions, answer.base_offset, b"%d" % producer)
 
 
 def compression_bombs(scene: Scene, number: int) -> None:

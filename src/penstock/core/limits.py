@@ -42,8 +42,10 @@ REQUESTS_HELD_BYTES_MAX = 256 * 1024
 # 20 ms of them then. Past it a client that waits for an answer asks for no more before it has come, as with Kafka.
 REQUESTS_HELD_BYTES_ALL_MAX = 16 * 1024 * 1024
 # A client that waits for so many requests, and nothing is answered nor read for so long, is closed: whether it is still
-# there cannot be seen, for its end stands behind what was not read.
+# there cannot be seen, for its end stands behind what was not read. Where all connections together wait for too much,
+# so few bytes of it are too many for one: Kafka's clients wait for a request or two.
 OWED_TOO_MUCH_SECONDS_MAX = 20.0
+REQUESTS_HELD_BYTES_CROWDED_MAX = 16 * 1024
 # What a fetch that waits counts as, at least: taken apart it takes a kilobyte and more, and every record written to its
 # partitions looks at it.
 FETCH_HELD_BYTES_MIN = 1024
@@ -109,6 +111,8 @@ PORTIONED_REQUESTS_OF_BROKERS_MAX = 2
 PORTIONED_WAITING_BYTES_MAX = 8 * 1024 * 1024
 # An answer with more entries in its lists is encoded in a thread.
 LARGE_ANSWER_ENTRIES = 1000
+# A larger answer is not copied to put its header before it.
+LARGE_ANSWER_BYTES = 64 * 1024
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: a fetch.

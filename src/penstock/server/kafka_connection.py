@@ -23,6 +23,7 @@ from penstock.core.limits import (
     ANSWERS_GATHERED_MAX,
     FETCH_SLICES_MAX,
     REQUESTS_HELD_BYTES_ALL_MAX,
+    REQUESTS_HELD_BYTES_CROWDED_MAX,
     REQUESTS_HELD_BYTES_MAX,
     RESPONSES_OWED_MAX,
     SEND_BUFFER_BYTES,
@@ -137,9 +138,9 @@ class KafkaConnection(Stream):
         )
 
     def owes_too_much(self) -> bool:
-        return len(self._owed) >= RESPONSES_OWED_MAX or (
-            len(self._owed) > 1 and self._held_bytes > REQUESTS_HELD_BYTES_MAX
-        )
+        is_crowded = self._host.held_bytes > REQUESTS_HELD_BYTES_ALL_MAX
+        held_max = REQUESTS_HELD_BYTES_CROWDED_MAX if is_crowded else REQUESTS_HELD_BYTES_MAX
+        return len(self._owed) >= RESPONSES_OWED_MAX or (len(self._owed) > 1 and self._held_bytes > held_max)
 
     def _admit(self, wanted: int) -> None:
         at = self._start + _SIZE.size

@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 # Threads for work that blocks: each waits for the disk most of its time, so more than cores is right.
 _WORKER_THREADS = 8
 # How long a thread that computes keeps the loop waiting, each time the loop has let go of the interpreter.
-_SWITCH_SECONDS = 0.001
+_SWITCH_SECONDS = 0.0002
 # How long ZooKeeper may be silent before a start that waits for it says so, and how long one that failed rests.
 _SILENCE_SECONDS = 3.0
 _RETRY_SECONDS = 0.5

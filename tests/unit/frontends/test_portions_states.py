@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.frontends.connected import Connected
 from tests.unit.frontends.group_requests import active, machine, prepared
 from tests.unit.frontends.in_memory import Asked
 from tests.unit.frontends.test_portions import ask_in_portions
@@ -14,6 +15,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.frontends.kafka import portions
 from penstock.frontends.kafka.handlers import offset_fetch as handler
 from penstock.frontends.kafka.pace import Pace
+from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import describe_configs, offset_commit, offset_fetch
 
@@ -169,6 +171,59 @@ async def test_a_resource_is_described_once_however_many_keys_are_asked_for() ->
         answer, _ = await ask_in_portions(asked, ApiKey.DESCRIBE_CONFIGS, request, 4, gone)
         assert [result.resource_name for result in answer.results] == ["big"]
         assert [config.name for config in answer.results[0].configs] == ["cleanup.policy", "retention.ms"]
+
+
+def everything(version: int) -> offset_fetch.OffsetFetchRequest:
+    if version < 8:
+        return offset_fetch.OffsetFetchRequest(group_id="g", topics=None)
+    return offset_fetch.OffsetFetchRequest(
+        groups=[
+            offset_fetch.OffsetFetchRequestGroup(group_id=group, topics=None)
+            for group in ("g", "nobody", "h")
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [2, 7, 8, 9, 10])
+async def test_all_that_groups_committed_is_told_in_portions_as_in_one_piece(version: int) -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+        whole = await asked.ask(ApiKey.OFFSET_FETCH, everything(version), version)
+        answer, (portions_taken, _) = await ask_in_portions(
+            asked, ApiKey.OFFSET_FETCH, everything(version), version
+        )
+        assert answer == whole
+        assert portions_taken > PARTITIONS // 3
+        assert PARTITIONS in [len(offsets) for _, _, offsets in told(answer, version)]
+
+
+async def test_a_small_request_for_much_is_answered_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with machine().broker() as asked:
+        await committed(asked)
+        client, whole = Connected(asked), await asked.ask(ApiKey.OFFSET_FETCH, everything(9), 9)
+        at_once = client.ask(ApiKey.OFFSET_FETCH, 9, everything(9)).answer
+        assert at_once is not None
+        monkeypatch.setattr(handler, "LARGE_ANSWER_ENTRIES", PARTITIONS)
+        reply = client.ask(ApiKey.OFFSET_FETCH, 9, everything(9))
+        assert reply.answer is None
+        assert await reply.filled() == whole
+
+
+async def test_all_that_a_group_committed_is_told_by_the_topic_that_it_was_committed_to() -> None:
+    """And not by one that took its name before the first portion was answered."""
+
+    class Slow(Pace):
+        async def wait(self, later: PendingReply) -> Any:
+            answer = await super().wait(later)
+            image.topics["big"] = replace(image.topics["big"], id=b"n" * 16)
+            return answer
+
+    async with machine().broker() as asked:
+        await committed(asked)
+        image = asked.services.image
+        before = image.topics["big"].id
+        answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, everything(10), 10, Slow())
+        assert {topic.topic_id for group in answer.groups for topic in group.topics} == {before}
 
 
 async def test_groups_named_twice_count_once() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import (
+    LARGE_ANSWER_BYTES,
     LARGE_ANSWER_ENTRIES,
     LARGE_REQUEST_BYTES,
     PLAIN_REQUEST_BYTES_MAX,
@@ -129,7 +130,7 @@ class KafkaDispatcher:
             raise self._not_served(connection, frame, position, api_key, version)
         if not api.min_version <= version <= api.max_version:
             if api_key == ApiKey.API_VERSIONS:
-                return [_unsupported_api_versions(correlation_id)]
+                return _unsupported_api_versions(correlation_id)
             raise self._not_served(connection, frame, position, api_key, version)
         session = connection.session
         if api.internal and session.broker < 0 and not api.introduces:
@@ -158,19 +159,22 @@ class KafkaDispatcher:
             connection.run(self._in_portions(connection, api, data, position, call, correlation_id))
             return None
         request, _ = api.codec.decode_request(data, position, version)
+        if api.asks_for_much is not None and api.asks_for_much(self._services, request, call):
+            connection.run(self._in_portions(connection, api, data, position, call, correlation_id))
+            return None
         if api.forwarded and not self._services.controller_client.is_here:
             connection.run(_forwarded(self._services, api, request, call, correlation_id))
             return None
         response = api.handler(self._services, request, call)
         if isinstance(response, PendingReply):
             if response.is_there:
-                return [_encoded(api, correlation_id, version, response.rendered())]
+                return _encoded(api, correlation_id, version, response.rendered())
             response.subscribe(_Answer(connection, connection.defer(), api, correlation_id, version))
             return None
         if inspect.isawaitable(response):
             connection.run(self._awaited(connection, api, correlation_id, version, response))
             return None
-        return [_encoded(api, correlation_id, version, response)]
+        return _encoded(api, correlation_id, version, response)
 
     def _not_served(
         self, connection: Any, frame: memoryview, position: int, api_key: int, version: int
@@ -212,7 +216,7 @@ class KafkaDispatcher:
         if inspect.isawaitable(response):
             response = await response
         async with place:
-            return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
+            return await self._encoded_in_thread(api, correlation_id, call.version, response)
 
     async def _fetch_at_leisure(
         self,
@@ -243,7 +247,8 @@ class KafkaDispatcher:
         async with Place(places, connection.peer, len(data), connection.has_left) as place:
             request = await self._taken_apart(api, data, position, call.version, REQUEST_ENTRIES_MAX, large)
             response = await in_portions(api, self._services, request, call, self._in_thread, place)
-            return [await self._in_thread(_encoded, api, correlation_id, call.version, response)]
+            async with large:
+                return await self._encoded_in_thread(api, correlation_id, call.version, response)
 
     def _admitted(self, connection: Any, size_bytes: int) -> tuple[KeptRequests, str]:
         """Where a large request is counted from now on, and as whose; ProtocolError where it is one too many."""
@@ -262,8 +267,14 @@ class KafkaDispatcher:
         response = await answer
         if isinstance(response, Struct) and has_more_entries(response, LARGE_ANSWER_ENTRIES):
             async with self._large_place(connection):
-                return [await self._in_thread(_encoded, api, correlation_id, version, response)]
-        return [_encoded(api, correlation_id, version, response)]
+                return await self._encoded_in_thread(api, correlation_id, version, response)
+        return _encoded(api, correlation_id, version, response)
+
+    async def _encoded_in_thread(
+        self, api: Api, correlation_id: int, version: int, response: Any
+    ) -> list[object]:
+        parts: list[object] = await self._in_thread(_encoded, api, correlation_id, version, response)
+        return parts
 
     async def _taken_apart(
         self,
@@ -294,7 +305,7 @@ class _Answer:
 
     def __call__(self, response: Any) -> None:
         try:
-            parts = [_encoded(self._api, self._correlation_id, self._version, response)]
+            parts = _encoded(self._api, self._correlation_id, self._version, response)
         except EncodeError:  # a bug of ours; others wait in the same row and must get theirs
             logger.exception("an answer to %s cannot be encoded", self._connection.peer)
             self._connection.abort()
@@ -307,7 +318,7 @@ async def _forwarded(
 ) -> list[object]:
     controller = services.controller_client
     if call.session.forwarded_by >= 0:
-        return [_encoded(REGISTRY[_ENVELOPE], correlation_id, 0, NOT_CONTROLLER)]  # once is enough
+        return _encoded(REGISTRY[_ENVELOPE], correlation_id, 0, NOT_CONTROLLER)  # once is enough
     timeout_s = min(getattr(request, "timeout_ms", 0) / 1000, _FORWARDED_SECONDS_MAX) + _FORWARDED_SECONDS
     try:
         response = await controller.forward(api.key, call.version, request, timeout_s, call.session)
@@ -317,16 +328,19 @@ async def _forwarded(
             raise ProtocolError(f"{api_name(api.key)} cannot be forwarded: {error}") from error
         assert api.handler is not None
         response = await api.handler(services, request, call)
-    return [_encoded(api, correlation_id, call.version, response)]
+    return _encoded(api, correlation_id, call.version, response)
 
 
-def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> bytes:
+def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> list[object]:
     # A handler may have encoded its answer itself, where it keeps parts of it ready.
     body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
     # ApiVersions is read by clients that do not know yet what the broker speaks: its header is never flexible.
     if version >= api.codec.FLEXIBLE_SINCE and api.key != ApiKey.API_VERSIONS:
-        return _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0) + body
-    return _HEAD_PLAIN.pack(len(body) + 4, correlation_id) + body
+        head = _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0)
+    else:
+        head = _HEAD_PLAIN.pack(len(body) + 4, correlation_id)
+    # Nobody else runs while a large one is copied.
+    return [head + body] if len(body) <= LARGE_ANSWER_BYTES else [head, body]
 
 
 def _name_of(connection: Any) -> str:
@@ -339,7 +353,7 @@ def _client_id(frame: bytes | memoryview, behind: int) -> str | None:
     return str(frame[10:behind], "utf-8", "replace") if behind > 10 else None
 
 
-def _unsupported_api_versions(correlation_id: int) -> bytes:
+def _unsupported_api_versions(correlation_id: int) -> list[object]:
     """The one version mismatch that is answered: it tells the client which versions to try instead."""
     api = REGISTRY[ApiKey.API_VERSIONS]
     own = api_versions.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)

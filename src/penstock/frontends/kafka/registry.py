@@ -33,6 +33,8 @@ Handler = Callable[[Services, Any, Call], Any]
 # Of a large request that is answered in portions: reads all that must be of one state, and returns what answers each
 # portion from that.
 Snapshot = Callable[[Services, Any, Call, Pace], Awaitable[Callable[[Any], Any]]]
+# Whether a small request has an answer so large that it is made in portions.
+AsksForMuch = Callable[[Services, Any, Call], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class Api:
     portions: tuple[tuple[str, ...], ...] = ()  # lists whose entries are answered apart; see `portions`
     gives_way: bool = False  # to others, by itself, where its lists are long
     snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
+    asks_for_much: AsksForMuch | None = None  # with `portions`
 
 
 class Registry(dict[int, Api]):
@@ -84,6 +87,7 @@ def api(
     portions: tuple[tuple[str, ...], ...] = (),
     gives_way: bool = False,
     snapshot: Snapshot | None = None,
+    asks_for_much: AsksForMuch | None = None,
 ) -> Callable[[Handler], Handler]:
     """Register the decorated function as the handler of an API."""
 
@@ -99,6 +103,7 @@ def api(
             portions,
             gives_way,
             snapshot,
+            asks_for_much,
         )
         return handler
 

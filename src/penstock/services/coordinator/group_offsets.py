@@ -111,6 +111,19 @@ class GroupOffsetService:
             offsets = LiveOffsets(offsets, self._runtime.known_topic)
         shard.answer(later, chosen(offsets))
 
+    def have_more_than(self, most: int, groups: Iterable[str]) -> bool:
+        """Whether these groups, as far as they are here, have committed more than so many offsets."""
+        found = 0
+        for group_id in groups:
+            try:
+                shard = self._runtime.shard_of(group_id)
+            except ApiError:
+                continue
+            found += len(shard.state.offsets.get(group_id, NOTHING))
+            if found > most:
+                return True
+        return False
+
     def delete(self, group_id: str, wanted: Iterable[tuple[str, int]], later: PendingReply) -> None:
         """Forget offsets of topics that no member reads; fills `later` with a code for each."""
         if not group_id:

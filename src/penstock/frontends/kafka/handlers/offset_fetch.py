@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Call, api
@@ -27,6 +27,8 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
@@ -71,7 +73,17 @@ async def snapshot(
                 read = 0
                 await pace.give_way()
     await taken.complete(pace)
+    taken.name_everything(request, call.version)
     return lambda part: _answer(part, call.version, taken.fetch, taken.topic_by_id, services.image)
+
+
+def asks_for_everything(services: Services, request: OffsetFetchRequest, call: Call) -> bool:
+    """Of groups that have committed much."""
+    if call.version < _MANY_GROUPS_SINCE:
+        groups = [request.group_id] if request.topics is None else []
+    else:
+        groups = [group.group_id for group in request.groups if group.topics is None]
+    return bool(groups) and services.group_offsets.have_more_than(LARGE_ANSWER_ENTRIES, groups)
 
 
 @api(
@@ -79,6 +91,7 @@ async def snapshot(
     versions=(1, 10),
     portions=(("topics", "partition_indexes"), ("groups", "topics", "partition_indexes")),
     snapshot=snapshot,
+    asks_for_much=asks_for_everything,
 )
 def handle(services: Services, request: OffsetFetchRequest, call: Call) -> PendingReply:
     image = services.image
@@ -142,6 +155,8 @@ class _Snapshot:
         self._groups: dict[str, PendingReply] = {}
         self._found: dict[str, ErrorCode | OffsetTable] = {}
         self._topics: dict[bytes, Topic | None] = {}
+        # Of groups that are asked for everything: what a name meant when the group was read.
+        self._named: dict[str, dict[str, Topic | None]] = {}
 
     def take_group(self, group: OffsetFetchRequestGroup, *, by_id: bool) -> int:
         """How many entries were looked at."""
@@ -160,13 +175,53 @@ class _Snapshot:
 
     def take(self, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None) -> int:
         later = self._groups[group_id] = PendingReply(_refusal, lambda found: found)
-        self._services.group_offsets.fetch(group_id, lambda offsets: offsets.copy(wanted), later)
+        self._services.group_offsets.fetch(group_id, partial(self._copy, group_id, wanted), later)
         return 1 + sum(1 + len(partitions) for _, partitions in wanted or ())
+
+    def _copy(
+        self, group_id: str, wanted: Sequence[tuple[str, Sequence[int]]] | None, offsets: OffsetTable
+    ) -> OffsetTable:
+        copied = offsets.copy(wanted)
+        if wanted is None:
+            topics = self._services.image.topics
+            self._named[group_id] = {name: topics.get(name) for name in copied.topics}
+        return copied
 
     async def complete(self, pace: Pace) -> None:
         whole = PendingReply(_refusal, lambda found: found)
         Gathered(whole, list(self._groups.values()))
         self._found = dict(zip(self._groups, await pace.wait(whole), strict=True))
+
+    def name_everything(self, request: OffsetFetchRequest, version: int) -> None:
+        """Where all topics are asked for, those that were found: each of them can be answered apart."""
+        if version < _MANY_GROUPS_SINCE:
+            if request.topics is None and (found := self._offsets_of(request.group_id)) is not None:
+                request.topics = [
+                    OffsetFetchRequestTopic(name=name, partition_indexes=partitions)
+                    for name, partitions in found
+                ]
+            return
+        for group in request.groups:
+            if group.topics is None and (found := self._offsets_of(group.group_id)) is not None:
+                group.topics = [
+                    OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=partitions)
+                    for name, partitions in found
+                    if (topic_id := self._id_of(group.group_id, name)) or version < _TOPIC_IDS_SINCE
+                ]
+
+    def _offsets_of(self, group_id: str) -> list[tuple[str, list[int]]] | None:
+        found = self._found[group_id]
+        if isinstance(found, ErrorCode):
+            return None
+        return [(name, list(partitions)) for name, partitions in found.topics.items() if partitions]
+
+    def _id_of(self, group_id: str, name: str) -> bytes:
+        """Nothing where it was deleted: it has no id to be told by."""
+        topic = self._named[group_id][name]
+        if topic is None:
+            return b""
+        self._topics[topic.id] = topic
+        return topic.id
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return self._topics[topic_id]
