@@ -41,7 +41,12 @@ def test_every_version_was_asked_often_enough_half_of_it_wrong(result: Result) -
 
 
 def test_kafka_does_not_differ_from_itself() -> None:
-    """What is compared is settled and normalised, or two brokers of one kind would differ."""
+    """What is compared is settled and normalised, or two brokers of one kind would differ.
+
+    But for the quorum's own counts: two of Kafka's have not taken the same number of steps either.
+    """
+    own_counts = [entry for entry in load() if entry.api == "DescribeQuorum"]
     with compared("kafka", "kafka") as (left, right):
-        same = run(left, right, list(API_NAMES), accepted=[], count=SELF_COUNT)
-    assert not same.findings, text(same.findings)
+        same = run(left, right, list(API_NAMES), accepted=own_counts, count=SELF_COUNT)
+    left_over, _ = split(same.findings, own_counts)
+    assert not left_over, text(left_over)
