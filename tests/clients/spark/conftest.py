@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.clients.spark.world import World
+from tests.integration.spark.sessions import ignore_open_sockets, running_spark
 from tools.peers import spark_kafka
-
-import penstock.spark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,32 +20,15 @@ _HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _HERE in item.path.parents:
-            # py4j leaves its sockets to the garbage collector.
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))
-            item.add_marker(
-                pytest.mark.filterwarnings(
-                    "ignore:Exception ignored in.*:pytest.PytestUnraisableExceptionWarning"
-                )
-            )
+    ignore_open_sockets(items, _HERE)
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = penstock.spark.session(
-        "clients",
-        master="local[2]",
-        config={
-            "spark.jars": ",".join(str(jar) for jar in spark_kafka.jars()),
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-            "spark.sql.session.timeZone": "Europe/Paris",
-        },
-        log_level="OFF",  # what is refused on purpose would fill pages
-    )
-    yield session
-    session.stop()
+    jars = ",".join(str(jar) for jar in spark_kafka.jars())
+    # What is refused on purpose would fill pages.
+    with running_spark("clients", {"spark.jars": jars}, log_level="OFF") as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

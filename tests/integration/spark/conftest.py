@@ -1,6 +1,5 @@
 """One Spark and one broker for all tests here: a session takes five seconds and half a gigabyte to start."""
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -9,42 +8,22 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.commands import Done, penstock_here
+from tests.integration.spark.sessions import ignore_open_sockets, running_spark
 from tests.integration.spark.topics import Topics
 
-import penstock.spark
 from penstock.testing import BrokerProcess, broker
 
 _HERE = Path(__file__).parent
-# For every Spark that tests start, those of commands included: they live too briefly for the optimising compiler, and
-# its threads take nearly half of the processor time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _HERE in item.path.parents:
-            # py4j leaves its sockets to the garbage collector.
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))
-            item.add_marker(
-                pytest.mark.filterwarnings(
-                    "ignore:Exception ignored in.*:pytest.PytestUnraisableExceptionWarning"
-                )
-            )
+    ignore_open_sockets(items, _HERE)
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = penstock.spark.session(
-        "tests",
-        master="local[2]",
-        config={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.memory": "1g",
-            "spark.sql.session.timeZone": "Europe/Paris",
-        },
-    )
-    yield session
-    session.stop()
+    with running_spark("tests") as session:
+        yield session
 
 
 @pytest.fixture(scope="session")
