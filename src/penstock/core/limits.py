@@ -113,6 +113,9 @@ PORTIONED_WAITING_BYTES_MAX = 8 * 1024 * 1024
 LARGE_ANSWER_ENTRIES = 1000
 # A larger answer is not copied to put its header before it.
 LARGE_ANSWER_BYTES = 64 * 1024
+# A broker may send more than `socket.request.max.bytes`: batches that were taken where that was more, and half a
+# megabyte of them at a time.
+REQUEST_OF_BROKERS_BYTES_MAX = 256 * 1024 * 1024
 # Requests larger than this are taken apart in a thread, one at a time: Metadata of 2,000 topics by name is no more.
 LARGE_REQUEST_BYTES = 64 * 1024
 # Bytes of requests that have to wait, taken from one client before others get their turn: a fetch.

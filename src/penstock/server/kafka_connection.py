@@ -22,6 +22,7 @@ from penstock.core.limits import (
     ANSWER_GATHERED_BYTES_MAX,
     ANSWERS_GATHERED_MAX,
     FETCH_SLICES_MAX,
+    REQUEST_OF_BROKERS_BYTES_MAX,
     REQUESTS_HELD_BYTES_ALL_MAX,
     REQUESTS_HELD_BYTES_CROWDED_MAX,
     REQUESTS_HELD_BYTES_MAX,
@@ -75,7 +76,9 @@ class KafkaConnection(Stream):
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(view, start)
-                if not _FRAME_BYTES_MIN <= size <= self._host.request_bytes_max:
+                if not _FRAME_BYTES_MIN <= size <= self._host.request_bytes_max and not self._is_of_a_broker(
+                    size
+                ):
                     raise ProtocolError(f"a frame of {size} bytes")
                 begin = start + 4
                 behind = begin + size
@@ -128,6 +131,10 @@ class KafkaConnection(Stream):
         if may_go_on or self._held_bytes > held_max:
             self._queue_up()
         self._regulate_reading()
+
+    def _is_of_a_broker(self, size: int) -> bool:
+        """What is acknowledged elsewhere must get here, whatever clients may send at most."""
+        return self.session.broker >= 0 and _FRAME_BYTES_MIN <= size <= REQUEST_OF_BROKERS_BYTES_MAX
 
     def _may_take_more(self) -> bool:
         return (
