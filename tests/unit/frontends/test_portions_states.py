@@ -12,6 +12,7 @@ from tests.unit.frontends.in_memory import Asked
 from tests.unit.frontends.test_portions import ask_in_portions
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import GROUP_OFFSET_BYTES
 from penstock.frontends.kafka import portions
 from penstock.frontends.kafka.handlers import offset_fetch as handler
 from penstock.frontends.kafka.pace import Pace
@@ -224,6 +225,37 @@ async def test_all_that_a_group_committed_is_told_by_the_topic_that_it_was_commi
         before = image.topics["big"].id
         answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, everything(10), 10, Slow())
         assert {topic.topic_id for group in answer.groups for topic in group.topics} == {before}
+
+
+async def test_a_group_is_told_by_ids_as_they_were_when_it_was_read() -> None:
+    """A topic is made again between two groups of one request: each is told of its own."""
+    async with machine().broker() as asked:
+        await committed(asked)
+        image, request = asked.services.image, wanted(asked, 10)
+        before = image.topics["big"]
+
+        def make_again() -> None:
+            image.topics["big"] = replace(before, id=b"n" * 16)
+            image.topics_by_id[b"n" * 16] = image.topics["big"]
+            del image.topics_by_id[before.id]
+
+        pace = Interrupted(1, make_again)
+        answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, request, 10, pace)
+        assert [error for _, error, _ in told(answer, 10)] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
+
+
+async def test_what_was_read_for_a_request_that_waits_is_counted() -> None:
+    class Counted(Pace):
+        held_bytes = 0
+
+        def hold(self, size_bytes: int) -> None:
+            self.held_bytes += size_bytes
+
+    async with machine().broker() as asked:
+        await committed(asked)
+        pace = Counted()
+        await ask_in_portions(asked, ApiKey.OFFSET_FETCH, everything(9), 9, pace)
+        assert pace.held_bytes == 2 * PARTITIONS * GROUP_OFFSET_BYTES
 
 
 async def test_groups_named_twice_count_once() -> None:

@@ -11,6 +11,9 @@ class Pace:
         """Let others go first; raises where nobody wants the answer any more."""
         await asyncio.sleep(0)
 
+    def hold(self, size_bytes: int) -> None:
+        """So much more is kept for it from now on."""
+
     async def wait(self, later: PendingReply) -> Any:
         if later.is_there:
             return later.rendered()

@@ -4,7 +4,8 @@ An address has all places but one at most, so that whoever else comes need not w
 address, in turn: a thousand requests of one client hold nobody else up for more than one of them.
 
 A request that waits for something else (a group's last record that is not committed yet) gives its place back
-meanwhile, as long as few bytes of such requests are kept. One whose client has left ends when it would go on.
+meanwhile, as long as few bytes of such requests, and of what was read for them, are kept. One whose client has left
+ends when it would go on.
 """
 
 import asyncio
@@ -95,6 +96,9 @@ class Place(Pace):
     async def give_way(self) -> None:
         await super().give_way()
         self._check()
+
+    def hold(self, size_bytes: int) -> None:
+        self._size_bytes += size_bytes
 
     async def wait(self, later: PendingReply) -> Any:
         places = self._places

@@ -8,13 +8,14 @@ A group is answered from one state, however long that takes: a client that is to
 offsets before and after its group was loaded, goes on reading in the wrong place.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
+from penstock.core.limits import GROUP_OFFSET_BYTES, LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Call, api
@@ -49,7 +50,8 @@ Topics = list[tuple[str, bytes, list[Found]]]
 
 
 Fetch = Callable[[str, Callable[[OffsetTable], Any], PendingReply], None]
-TopicById = Callable[[bytes], Topic | None]
+# What ids mean to a group.
+TopicsOf = Callable[[str], Callable[[bytes], Topic | None]]
 
 
 async def snapshot(
@@ -68,13 +70,14 @@ async def snapshot(
         request.groups = await _each_group_once(request.groups)
         read = 0
         for group in request.groups:
-            read += taken.take_group(group, by_id=call.version >= _TOPIC_IDS_SINCE)
+            read += taken.take_group(group, has_ids=call.version >= _TOPIC_IDS_SINCE)
             if read >= TURN_ITEMS_MAX:
                 read = 0
                 await pace.give_way()
+    pace.hold(taken.size_bytes)
     await taken.complete(pace)
     taken.name_everything(request, call.version)
-    return lambda part: _answer(part, call.version, taken.fetch, taken.topic_by_id, services.image)
+    return lambda part: _answer(part, call.version, taken.fetch, taken.topics_of, services.image)
 
 
 def asks_for_everything(services: Services, request: OffsetFetchRequest, call: Call) -> bool:
@@ -95,11 +98,13 @@ def asks_for_everything(services: Services, request: OffsetFetchRequest, call: C
 )
 def handle(services: Services, request: OffsetFetchRequest, call: Call) -> PendingReply:
     image = services.image
-    return _answer(request, call.version, services.group_offsets.fetch, image.topics_by_id.get, image)
+    return _answer(
+        request, call.version, services.group_offsets.fetch, lambda _: image.topics_by_id.get, image
+    )
 
 
 def _answer(
-    request: OffsetFetchRequest, version: int, fetch: Fetch, topic_by_id: TopicById, image: ClusterImage
+    request: OffsetFetchRequest, version: int, fetch: Fetch, topics_of: TopicsOf, image: ClusterImage
 ) -> PendingReply:
     if version < _MANY_GROUPS_SINCE:
         named = (
@@ -113,7 +118,7 @@ def _answer(
     parts = []
     for group in without_repeats(request.groups, lambda group: group.group_id):
         by_id = version >= _TOPIC_IDS_SINCE
-        choose = partial(_by_id, image, topic_by_id, group) if by_id else _chooser(_named(group))
+        choose = partial(_by_id, image, topics_of, group) if by_id else _chooser(_named(group))
         later = PendingReply(_refusal, partial(_render_group, group.group_id))
         fetch(group.group_id, choose, later)
         parts.append(later)
@@ -148,27 +153,26 @@ async def _each_group_once(groups: Sequence[OffsetFetchRequestGroup]) -> list[Of
 
 
 class _Snapshot:
-    """Offsets of groups, each as it was when it was taken, and the topics that were named by id then."""
+    """Offsets of groups, each as it was when it was taken, and what ids and names meant then."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
         self._groups: dict[str, PendingReply] = {}
         self._found: dict[str, ErrorCode | OffsetTable] = {}
-        self._topics: dict[bytes, Topic | None] = {}
-        # Of groups that are asked for everything: what a name meant when the group was read.
-        self._named: dict[str, dict[str, Topic | None]] = {}
+        self._by_id: dict[str, dict[bytes, Topic | None]] = defaultdict(dict)  # of each group
+        self._by_name: dict[str, dict[str, Topic | None]] = {}  # of groups that are asked for everything
+        self.size_bytes = 0
 
-    def take_group(self, group: OffsetFetchRequestGroup, *, by_id: bool) -> int:
+    def take_group(self, group: OffsetFetchRequestGroup, *, has_ids: bool) -> int:
         """How many entries were looked at."""
         if group.topics is None:
             return self.take(group.group_id, None)
-        if not by_id:
+        if not has_ids:
             return self.take(group.group_id, _named(group))
         wanted: list[tuple[str, Sequence[int]]] = []
+        by_id = self._by_id[group.group_id]
         for topic in group.topics:
-            known = self._topics.setdefault(
-                topic.topic_id, self._services.image.topics_by_id.get(topic.topic_id)
-            )
+            known = by_id[topic.topic_id] = self._services.image.topics_by_id.get(topic.topic_id)
             if known is not None:
                 wanted.append((known.name, topic.partition_indexes))
         return self.take(group.group_id, wanted)
@@ -184,7 +188,8 @@ class _Snapshot:
         copied = offsets.copy(wanted)
         if wanted is None:
             topics = self._services.image.topics
-            self._named[group_id] = {name: topics.get(name) for name in copied.topics}
+            self._by_name[group_id] = {name: topics.get(name) for name in copied.topics}
+        self.size_bytes += len(copied) * GROUP_OFFSET_BYTES
         return copied
 
     async def complete(self, pace: Pace) -> None:
@@ -217,14 +222,14 @@ class _Snapshot:
 
     def _id_of(self, group_id: str, name: str) -> bytes:
         """Nothing where it was deleted: it has no id to be told by."""
-        topic = self._named[group_id][name]
+        topic = self._by_name[group_id][name]
         if topic is None:
             return b""
-        self._topics[topic.id] = topic
+        self._by_id[group_id][topic.id] = topic
         return topic.id
 
-    def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        return self._topics[topic_id]
+    def topics_of(self, group_id: str) -> Callable[[bytes], Topic | None]:
+        return self._by_id[group_id].__getitem__
 
     def fetch(self, group_id: str, chosen: Callable[[OffsetTable], Any], later: PendingReply) -> None:
         found = self._found[group_id]
@@ -259,7 +264,7 @@ def _by_name(named: Sequence[tuple[str, Sequence[int]]], offsets: OffsetTable) -
 
 
 def _by_id(
-    image: ClusterImage, topic_by_id: TopicById, group: OffsetFetchRequestGroup, offsets: OffsetTable
+    image: ClusterImage, topics_of: TopicsOf, group: OffsetFetchRequestGroup, offsets: OffsetTable
 ) -> Topics:
     topics: Topics = []
     if group.topics is None:
@@ -269,6 +274,7 @@ def _by_id(
                 topics.append((name, known.id, found))
         return topics
     named = [(topic.topic_id, topic.partition_indexes) for topic in group.topics]
+    topic_by_id = topics_of(group.group_id)
     for topic_id, partitions in partitions_without_repeats(named):
         known = topic_by_id(topic_id)
         if known is None:
