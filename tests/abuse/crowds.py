@@ -66,9 +66,9 @@ def _fields(cls: type) -> dict[str, Any]:
 
 def _entry_of(kind: Any) -> Any:
     """Of a list, or of one that may be null; None of what is no list."""
-    for one in (kind,) if get_origin(kind) is list else get_args(kind):
-        if get_origin(one) is list:
-            return get_args(one)[0]
+    for alternative in (kind,) if get_origin(kind) is list else get_args(kind):
+        if get_origin(alternative) is list:
+            return get_args(alternative)[0]
     return None
 
 

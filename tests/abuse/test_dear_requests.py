@@ -53,8 +53,10 @@ def write_under_many_ids(scene: Scene, number: int) -> Iterator[int]:
         assert create_topic(client, "ids").error_code == 0
         for first in range(0, number, _AT_ONCE):
             frames = [
-                client.frame(ApiKey.PRODUCE, _PRODUCE_VERSION, produce_request("ids", [(0, batch_of(one))]))
-                for one in range(first, min(first + _AT_ONCE, number))
+                client.frame(
+                    ApiKey.PRODUCE, _PRODUCE_VERSION, produce_request("ids", [(0, batch_of(producer_id))])
+                )
+                for producer_id in range(first, min(first + _AT_ONCE, number))
             ]
             client.send_bytes(b"".join(frames))
             for _ in frames:
@@ -70,16 +72,18 @@ def tell_of_producers(scene: Scene) -> int:
     request = describe_producers.DescribeProducersRequest(topics=[topic])
     with RawClient(scene.port) as client:
         told = client.call(ApiKey.DESCRIBE_PRODUCERS, 0, request).topics[0].partitions
-    return sum(len(one.active_producers) for one in told)
+    return sum(len(partition.active_producers) for partition in told)
 
 
 def ask_for_snapshots(scene: Scene, number: int) -> None:
     """As if it were a replica, of one partition again and again."""
     wanted = [
         fetch_snapshot.RequestPartitionSnapshot(
-            current_leader_epoch=-1, snapshot_id=fetch_snapshot.SnapshotId(end_offset=1 << 40), position=one
+            current_leader_epoch=-1,
+            snapshot_id=fetch_snapshot.SnapshotId(end_offset=1 << 40),
+            position=position,
         )
-        for one in range(-number, 0)
+        for position in range(-number, 0)
     ]
     topic = fetch_snapshot.RequestTopicSnapshot(name="ids", partitions=wanted)
     with RawClient(scene.port) as client, pytest.raises(ConnectionError):

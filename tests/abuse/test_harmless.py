@@ -39,7 +39,7 @@ def test_a_little_of_everything(scene: Scene) -> None:
         (wild_values, 20),
         (deletions_under_load, 50),
     ],
-    ids=lambda one: getattr(one, "__name__", str(one)),
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 @pytest.mark.parametrize("kill", [False, True], ids=["stop", "kill"])
 def test_much_of_each(scene: Scene, hostile: Hostile, size: int, *, kill: bool) -> None:

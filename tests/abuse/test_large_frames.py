@@ -44,7 +44,7 @@ def send_at_once(port: int, clients: int, size_bytes: int) -> None:
             link.send_bytes(frame)
             codes.append(link.receive().responses[0].partition_responses[0].error_code)
 
-        threads = [threading.Thread(target=send, args=one) for one in zip(links, frames, strict=True)]
+        threads = [threading.Thread(target=send, args=pair) for pair in zip(links, frames, strict=True)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -17,9 +17,9 @@ def test_a_burst_of_connections_waits_to_be_accepted(process: BrokerProcess) -> 
         process.pause()
         stack.callback(process.resume)
         left = {stack.enter_context(socket.socket()) for _ in range(BURST)}
-        for one in left:
-            one.setblocking(False)
-            one.connect_ex(("127.0.0.1", process.port))
+        for connection in left:
+            connection.setblocking(False)
+            connection.connect_ex(("127.0.0.1", process.port))
         while left:
             _, connected, _ = select.select([], list(left), [], KERNEL_SECONDS)
             assert connected, f"{len(left)} of {BURST} were not let in"

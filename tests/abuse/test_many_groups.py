@@ -53,7 +53,7 @@ def commit_all(client: RawClient, group_ids: Iterable[str], offset: int = 1) -> 
     left = iter(group_ids)
     while some := list(islice(left, _AT_ONCE)):
         client.send_bytes(
-            b"".join(client.frame(ApiKey.OFFSET_COMMIT, 8, commit(one, offset)) for one in some)
+            b"".join(client.frame(ApiKey.OFFSET_COMMIT, 8, commit(group_id, offset)) for group_id in some)
         )
         codes.update(client.receive().topics[0].partitions[0].error_code for _ in some)
     return codes

@@ -27,11 +27,11 @@ def disk(tmp_path: Path) -> Iterator[MountedDisk]:
 
 @pytest.fixture
 def process(disk: MountedDisk) -> Iterator[BrokerProcess]:
-    one = BrokerProcess(disk.directory / "data")
-    one.start()
-    yield one
+    broker_process = BrokerProcess(disk.directory / "data")
+    broker_process.start()
+    yield broker_process
     disk.free()
-    one.kill()
+    broker_process.kill()
 
 
 @pytest.mark.soak

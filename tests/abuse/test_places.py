@@ -52,8 +52,8 @@ def test_an_address_with_many_requests_leaves_others_their_turn(scene: Scene) ->
         # Those under way may be done first, and some before it was asked: by no means all.
         assert answered(crowd) < CONNECTIONS - PORTIONED_REQUESTS_MAX
     finally:
-        for one in crowd:
-            one.close()
+        for connection in crowd:
+            connection.close()
     unhurt(scene, Bounds())
 
 

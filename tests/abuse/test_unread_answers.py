@@ -118,7 +118,7 @@ def ask_for_small_slices(scene: Scene, partitions: int, clients: int) -> None:
         frame = small_slices(client, partitions)
         client.send_bytes(frame)
         answers = client.receive().responses[0].partitions
-        sizes = [len(one.records or b"") for one in answers]
+        sizes = [len(answer.records or b"") for answer in answers]
         assert FETCH_COPIED_BYTES_MAX <= sum(sizes) < FETCH_COPIED_BYTES_MAX + SLICE_BYTES_MIN
         assert [answer.error_code for answer in answers] == [0] * partitions
     unread(scene, frame, clients)

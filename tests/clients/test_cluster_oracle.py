@@ -94,8 +94,8 @@ def _offsets(timestamp: int, epoch: int = -1, topic: str = "led") -> Callable[[S
     part = list_offsets.ListOffsetsPartition(
         partition_index=0, current_leader_epoch=epoch, timestamp=timestamp
     )
-    one = list_offsets.ListOffsetsTopic(name=topic, partitions=[part])
-    return lambda _: list_offsets.ListOffsetsRequest(replica_id=-1, topics=[one], timeout_ms=1000)
+    wanted = list_offsets.ListOffsetsTopic(name=topic, partitions=[part])
+    return lambda _: list_offsets.ListOffsetsRequest(replica_id=-1, topics=[wanted], timeout_ms=1000)
 
 
 def _epochs(current: int) -> Callable[[Side], Any]:
@@ -176,9 +176,9 @@ def _alter(
     topic: str, replicas: list[int] | None, *, may_change: bool = True, partition: int = 0
 ) -> Callable[[Side], Any]:
     part = alter_partition_reassignments.ReassignablePartition(partition_index=partition, replicas=replicas)
-    one = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[part])
+    wanted = alter_partition_reassignments.ReassignableTopic(name=topic, partitions=[part])
     return lambda _: alter_partition_reassignments.AlterPartitionReassignmentsRequest(
-        topics=[one], timeout_ms=20_000, allow_replication_factor_change=may_change
+        topics=[wanted], timeout_ms=20_000, allow_replication_factor_change=may_change
     )
 
 
@@ -199,8 +199,8 @@ def _is_still(side: ClusterSide) -> bool:
 
 
 def _partition(side: ClusterSide, topic: str) -> Any:
-    (one,) = side.ask(BYSTANDER, METADATA, 12, _metadata(topic)).message.topics
-    return one.partitions[0]
+    (described,) = side.ask(BYSTANDER, METADATA, 12, _metadata(topic)).message.topics
+    return described.partitions[0]
 
 
 def _has(side: ClusterSide, topic: str, replicas: list[int]) -> bool:

@@ -35,7 +35,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_the_java_consumer_reads_in_its_rack(world: World) -> None:
     leader = world.leader()
-    near = next(one for one in (1, 2, 3) if one != leader)
+    near = next(broker for broker in (1, 2, 3) if broker != leader)
     world.produce()
     before = world.sent_bytes(near)
     done = apache_kafka.run_tool(

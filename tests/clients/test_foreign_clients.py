@@ -32,9 +32,9 @@ def broker() -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module", params=DRIVERS)
 def driver(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[Driver]:
-    one = request.param()
-    yield one
-    one.close()
+    client = request.param()
+    yield client
+    client.close()
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)

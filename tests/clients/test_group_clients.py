@@ -40,13 +40,13 @@ CLIENTS = (
     Client("kafkajs", ("node", f"{HERE}/js/member.js"), cooperative=False, static=False),
     Client("franz-go", (f"{HERE}/go/target/member",)),
 )
-SHOWN = [pytest.param(one, id=one.name, marks=pytest.mark.ecosystem(one.name)) for one in CLIENTS]
-STATIC = [one for one in CLIENTS if one.static]
-COOPERATING = [one for one in CLIENTS if one.cooperative]
+SHOWN = [pytest.param(client, id=client.name, marks=pytest.mark.ecosystem(client.name)) for client in CLIENTS]
+STATIC = [client for client in CLIENTS if client.static]
+COOPERATING = [client for client in CLIENTS if client.cooperative]
 ROLLING = [
-    *((one, "range", False) for one in CLIENTS),
-    *((one, COOPERATIVE, False) for one in COOPERATING),
-    *((one, "range", True) for one in STATIC),
+    *((client, "range", False) for client in CLIENTS),
+    *((client, COOPERATIVE, False) for client in COOPERATING),
+    *((client, "range", True) for client in STATIC),
 ]
 
 
@@ -60,8 +60,8 @@ def running() -> Iterator[BrokerProcess]:
 def members(request: pytest.FixtureRequest, running: BrokerProcess) -> Iterator[Crew]:
     client: Client = request.param
     name = f"{client}-{next(stories.names)}"
-    with crew(client.name, running.bootstrap, name, PARTITIONS, client.program) as one:
-        yield one
+    with crew(client.name, running.bootstrap, name, PARTITIONS, client.program) as team:
+        yield team
 
 
 @pytest.mark.parametrize("members", SHOWN, indirect=True)

@@ -120,9 +120,9 @@ class Topic:
 
 @pytest.fixture
 def topic(broker: BrokerProcess) -> Iterator[Topic]:
-    one = Topic(broker)
-    yield one
-    one.leave()
+    new_topic = Topic(broker)
+    yield new_topic
+    new_topic.leave()
 
 
 def test_groups_are_listed_with_state_and_type(topic: Topic) -> None:

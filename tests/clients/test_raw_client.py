@@ -34,14 +34,14 @@ PARTITIONS = 2
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[ApacheKafka]:
-    with ApacheKafka({"auto.create.topics.enable": "true"}) as one:
-        yield one
+    with ApacheKafka({"auto.create.topics.enable": "true"}) as apache:
+        yield apache
 
 
 @pytest.fixture
 def client(kafka: ApacheKafka) -> Iterator[RawClient]:
-    with RawClient(kafka.bootstrap) as one:
-        yield one
+    with RawClient(kafka.bootstrap) as raw_client:
+        yield raw_client
 
 
 @pytest.fixture
@@ -131,13 +131,15 @@ def test_aborted_transactions(kafka: ApacheKafka, client: RawClient, topic: str)
     wait_until(lambda: stable_end() == end, "the last marker is written")
 
     plain = list(client.fetch(at, 0, end, committed=False))
-    assert [one.aborted for one in plain] == [()] * len(plain)
+    assert [answer.aborted for answer in plain] == [()] * len(plain)
     committed = list(client.fetch(at, 0, end, committed=True))
-    assert b"".join(bytes(one.records) for one in committed) == b"".join(bytes(one.records) for one in plain)
-    aborted = [one for answer in committed for one in answer.aborted]
-    assert [one.first_offset for one in aborted] == [2, 6]
+    assert b"".join(bytes(answer.records) for answer in committed) == b"".join(
+        bytes(answer.records) for answer in plain
+    )
+    aborted = [transaction for answer in committed for transaction in answer.aborted]
+    assert [transaction.first_offset for transaction in aborted] == [2, 6]
     headers = {read_header(answer.records).producer_id for answer in committed}
-    assert {one.producer_id for one in aborted} == headers
+    assert {transaction.producer_id for transaction in aborted} == headers
 
     # While a transaction is open, those who read committed records see the end before it.
     producer.begin_transaction()

@@ -98,7 +98,7 @@ def outcome(port: int, data: bytes) -> str:
 
 
 def make_batch(values: Sequence[bytes], options: BatchOptions | None = None, timestamp: int = 1) -> bytearray:
-    records = [Record(offset=i, timestamp=timestamp, key=None, value=one) for i, one in enumerate(values)]
+    records = [Record(offset=i, timestamp=timestamp, key=None, value=value) for i, value in enumerate(values)]
     return build_batch(records, options or BatchOptions())
 
 
@@ -172,8 +172,8 @@ def create_topic(
 
 
 def end_offset(client: RawClient, topic: str, partition: int = 0) -> int:
-    one = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
-    topics = [list_offsets.ListOffsetsTopic(name=topic, partitions=[one])]
+    wanted = list_offsets.ListOffsetsPartition(partition_index=partition, timestamp=LATEST)
+    topics = [list_offsets.ListOffsetsTopic(name=topic, partitions=[wanted])]
     request = list_offsets.ListOffsetsRequest(replica_id=-1, topics=topics)
     answer = client.call(ApiKey.LIST_OFFSETS, 6, request).topics[0].partitions[0]
     assert answer.error_code == ErrorCode.NONE
@@ -256,15 +256,15 @@ def neighbour(port: int, pid: int, topic: str) -> Iterator[Neighbour]:
     """One that is at work inside the block, and finds afterwards everything it ever wrote."""
     with RawClient(port) as client:
         assert create_topic(client, topic).error_code == ErrorCode.NONE
-    one = Neighbour(port, topic)
-    thread = threading.Thread(target=one.run, args=(pid,))
+    bystander = Neighbour(port, topic)
+    thread = threading.Thread(target=bystander.run, args=(pid,))
     thread.start()
     try:
-        one.wait_for_rounds(3)
-        yield one
-        one.wait_for_rounds(3)
+        bystander.wait_for_rounds(3)
+        yield bystander
+        bystander.wait_for_rounds(3)
     finally:
-        one.stop()
+        bystander.stop()
         thread.join()
-    assert one.failure is None, f"the neighbour was disturbed: {one.failure!r}"
-    assert read_log(port, topic) == [b"%d" % number for number in range(one.acknowledged)]
+    assert bystander.failure is None, f"the neighbour was disturbed: {bystander.failure!r}"
+    assert read_log(port, topic) == [b"%d" % number for number in range(bystander.acknowledged)]

@@ -94,7 +94,7 @@ def test_what_was_given_at_the_start_is_static(started: Started) -> None:
 
 def test_a_replica_is_asked_to_stay_where_it_is(started: Started) -> None:
     started.admin.create_topics({"moved": {"num_partitions": 1, "replication_factor": 1}})
-    [[here]] = [one["log_dirs"] for one in started.admin.describe_log_dirs()]
+    [[here]] = [broker["log_dirs"] for broker in started.admin.describe_log_dirs()]
     kept, unknown = TopicPartitionReplica("moved", 0, 4), TopicPartitionReplica("moved", 7, 4)
     answer = started.admin.alter_replica_log_dirs({kept: here["log_dir"], unknown: here["log_dir"]})
     assert answer == {kept: NoError, unknown: UnknownTopicOrPartitionError}

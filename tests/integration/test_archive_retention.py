@@ -205,5 +205,5 @@ def doctor_on_archive(process: BrokerProcess) -> dict[str, str]:
     console_port = process.console_url.rpartition(":")[2].strip("/")
     ports = ("--port", str(process.port), "--console-port", console_port)
     done = penstock("doctor", "--data-dir", str(process.data_dir), *ports, "--json")
-    (finding,) = [one for one in done.json["findings"] if one["check"] == "archive"]
+    (finding,) = [entry for entry in done.json["findings"] if entry["check"] == "archive"]
     return dict(finding)

@@ -114,7 +114,11 @@ def run_round(process: BrokerProcess, load: Load, rng: random.Random) -> None:
 def check(load: Load) -> None:
     assert load.given_up is None, f"an idempotent producer gave up: {load.given_up}"
     stored = read_all(load.bootstrap)
-    lost = [one for one in load.acknowledged if stored[one[0]][one[1] : one[1] + 1] != [one[2]]]
+    lost = [
+        message
+        for message in load.acknowledged
+        if stored[message[0]][message[1] : message[1] + 1] != [message[2]]
+    ]
     assert not lost, f"{len(lost)} of {len(load.acknowledged)} acknowledged messages are lost or moved"
     for partition, values in stored.items():
         numbers = [int(value.split(b":")[1]) for value in values]

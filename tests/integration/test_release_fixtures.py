@@ -100,4 +100,4 @@ def test_an_archiver_goes_on_where_a_release_stopped(release: str, tmp_path: Pat
     assert archive is not None
     assert archive.next_offsets == dict.fromkeys(range(PARTITIONS), BATCHES * RECORDS_PER_BATCH)
     assert archive.rows == PARTITIONS * BATCHES * RECORDS_PER_BATCH
-    assert {one.path for one in lake.list("topic=orders")} == set(archive.files)
+    assert {entry.path for entry in lake.list("topic=orders")} == set(archive.files)

@@ -44,14 +44,14 @@ class Model:
         row = tuple(self.dice.sample(BROKERS, self.dice.choice([1, 2, 2, 3, 3])))
         self.asked: list[tuple[int, int, int, Proposal]] = []
         self.image: Any = SimpleNamespace(
-            brokers={one: SimpleNamespace(epoch=one, stopping=False) for one in BROKERS},
-            lives={one: SimpleNamespace(settled=True, lost_files=False) for one in BROKERS},
+            brokers={broker: SimpleNamespace(epoch=broker, stopping=False) for broker in BROKERS},
+            lives={broker: SimpleNamespace(settled=True, lost_files=False) for broker in BROKERS},
             topics_by_id={},
         )
         self.state = PartitionState(row, row, row[0])
         self._store(self.state)
         self.registrations = len(BROKERS)
-        self.replicas = {one: Replica(self, one) for one in BROKERS}
+        self.replicas = {broker: Replica(self, broker) for broker in BROKERS}
         for replica in self.replicas.values():
             replica.learn()
 
@@ -88,7 +88,7 @@ class Model:
         brokers = self.image.brokers
         return World(
             live=sorted(brokers),
-            unsettled=[one for one in BROKERS if not self.image.lives[one].settled],
+            unsettled=[broker for broker in BROKERS if not self.image.lives[broker].settled],
             stopping=[broker for broker in sorted(brokers) if brokers[broker].stopping],
         )
 
@@ -108,7 +108,7 @@ class Model:
                 replica.number: replica.records for replica in suspects if replica.up and not replica.failed
             }
             if len(told) == len(self.state.suspects):
-                ends = {one: (log[-1][0] if log else -1, len(log)) for one, log in told.items()}
+                ends = {broker: (log[-1][0] if log else -1, len(log)) for broker, log in told.items()}
                 self._store(election.lead_by_log_end(self.state, ends))
 
     def answer(self) -> None:
@@ -175,10 +175,10 @@ class Model:
         if self.state.replicas == (number,):
             return True
         safe = {
-            one
-            for one, replica in self.replicas.items()
-            if one != number and replica.up and not replica.failed
-            if replica.epoch >= 0 and self.image.lives[one].settled
+            broker
+            for broker, replica in self.replicas.items()
+            if broker != number and replica.up and not replica.failed
+            if replica.epoch >= 0 and self.image.lives[broker].settled
         }
         on_their_way = [
             proposal.members()

@@ -42,7 +42,7 @@ def forget_who_was_eligible() -> React:
 def cancel_at_once(state: PartitionState) -> PartitionState:
     """A newcomer is dropped although it is one of the few that are in sync."""
     staying = tuple(replica for replica in state.replicas if replica not in state.adding)
-    isr = tuple(one for one in state.isr if one in staying)
+    isr = tuple(replica for replica in state.isr if replica in staying)
     if not isr or {*state.eligible, *state.suspects} & {*state.adding}:
         return state
     leader = state.leader if state.leader in isr else isr[0]
@@ -54,5 +54,5 @@ def finish_without_a_word(state: PartitionState, world: World) -> PartitionState
     if not moves.is_moving(state) or not moves._all_have_come(state, world):
         return state
     leader = state.leader if state.leader in state.target else state.target[0]
-    isr = tuple(one for one in state.isr if one in state.target)
+    isr = tuple(replica for replica in state.isr if replica in state.target)
     return replace(state.with_leader(leader), replicas=state.target, isr=isr, adding=(), removing=())

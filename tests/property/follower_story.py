@@ -113,7 +113,7 @@ class Story:
         after = self.came_back() if self.log is not log else stored_in(self.log)
         assert self.log.cleaned.tombstones >= self.tombstones
         keeps_all = self.steps[-1] in ("kill", "error", "full disk", "shortage", "write-back")
-        stays = [one for one in before if keeps_all or one.last < synced]
+        stays = [batch for batch in before if keeps_all or batch.last < synced]
         if goes.anything:
             assert all(
                 key in self.latest() for key, value in latest.items() if value is not None and keeps_all
@@ -124,8 +124,8 @@ class Story:
             assert {stay for stay in stays if self.went_below <= stay.last < goes.behind} <= set(after)
         if not goes.anything and not appended:
             assert set(after) <= set(before)
-        for one in after:
-            assert self.log.epochs.epoch_at(max(one.base, self.log.start_offset)) == one.epoch
+        for batch in after:
+            assert self.log.epochs.epoch_at(max(batch.base, self.log.start_offset)) == batch.epoch
         self.begun = min(self.begun, self.log.segments[0].base_offset)
         self.check_producers(after)
         if self.rng.random() < 0.3:
@@ -151,10 +151,10 @@ class Story:
     def came_back(self) -> list[Stored]:
         """What there is; of what retention had taken, all from some place on."""
         found = stored_in(self.log)
-        back = [one for one in found if one in self.leaving]
+        back = [batch for batch in found if batch in self.leaving]
         assert back == self.leaving[len(self.leaving) - len(back) :], "a hole"
         self.leaving = []
-        return [one for one in found if one not in back]
+        return [batch for batch in found if batch not in back]
 
     def opened_after(self, how: str) -> None:
         if how in ("full disk", "shortage"):
@@ -216,7 +216,7 @@ class Story:
         known = {each.producer_id: each.batches[-1].last_offset for each in self.log.producers.copy()}
         assert all(self.begun <= last < self.log.end_offset for last in known.values())
         # PendingReply ones may have been compacted away, for the sake of others that are cut.
-        assert all(known[one.producer] >= one.last for one in stored if one.producer >= 0)
+        assert all(known[batch.producer] >= batch.last for batch in stored if batch.producer >= 0)
 
     def lasts(self) -> None:
         """What is written now and synced survives a power cut, whatever the process before left half-done."""
@@ -361,7 +361,7 @@ class Story:
             before = stored_in(self.log)
             deletion = self.log.expire(limits, self.log.synced_end.offset, NOW_MS)
             self.went_below = max(self.went_below, self.log.start_offset)
-            self.leaving += [one for one in before if one.last < self.log.start_offset]
+            self.leaving += [batch for batch in before if batch.last < self.log.start_offset]
             if deletion is not None:
                 try:
                     deletion.hide()

@@ -31,7 +31,9 @@ leaders = st.builds(Leader, st.integers(-1, 3), int32)
 def places(draw: st.DrawFn) -> dict[int, NodeEndpoint]:
     """Where the brokers are; some are nowhere."""
     found = draw(st.sets(st.integers(0, 3)))
-    return {one: NodeEndpoint(one, draw(names), draw(ports), draw(st.none() | names)) for one in found}
+    return {
+        broker: NodeEndpoint(broker, draw(names), draw(ports), draw(st.none() | names)) for broker in found
+    }
 
 
 @st.composite
@@ -56,7 +58,9 @@ def produce_requests(draw: st.DrawFn, version: int) -> generated_produce.Produce
 @st.composite
 def single_fetches(draw: st.DrawFn, version: int) -> generated_fetch.FetchRequest:
     """Of one partition, mostly without what is rare: the kind that the short cut is for."""
-    request = draw(fetch_requests(version).filter(lambda one: any(topic.partitions for topic in one.topics)))
+    request = draw(
+        fetch_requests(version).filter(lambda drawn: any(topic.partitions for topic in drawn.topics))
+    )
     request.topics = [next(topic for topic in request.topics if topic.partitions)]
     request.topics[0].partitions = request.topics[0].partitions[:1]
     if version < fetch.TOPIC_IDS_SINCE:

@@ -217,8 +217,8 @@ class Story:
                 od.OffsetDeleteRequestTopic(
                     name=name,
                     partitions=[
-                        od.OffsetDeleteRequestPartition(partition_index=one)
-                        for one in self.draw(st.lists(int32, max_size=4))
+                        od.OffsetDeleteRequestPartition(partition_index=partition)
+                        for partition in self.draw(st.lists(int32, max_size=4))
                     ],
                 )
                 for name in self.draw(st.lists(topics, max_size=4))

@@ -36,7 +36,10 @@ HUGE = [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x80\0\
 
 def check_endpoints(told: list[Any], named: list[Leader], known: dict[int, NodeEndpoint]) -> None:
     """Each leader that was named can be found, once, if it is anywhere."""
-    found = {one.node_id: NodeEndpoint(one.node_id, one.host, one.port, one.rack) for one in told}
+    found = {
+        endpoint.node_id: NodeEndpoint(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+        for endpoint in told
+    }
     assert len(found) == len(told)
     assert found == {leader.id: known[leader.id] for leader in named if leader.id in known}
 

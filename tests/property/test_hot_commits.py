@@ -48,11 +48,11 @@ def requests(draw: st.DrawFn, version: int, topics: int = 1) -> generated.Offset
     )
 
 
-def as_generated(one: hot.OneTopic, version: int) -> generated.OffsetCommitRequest:
+def as_generated(commit: hot.OneTopic, version: int) -> generated.OffsetCommitRequest:
     by_id = version >= hot.TOPIC_IDS_SINCE
     topic = generated.OffsetCommitRequestTopic(
-        name="" if by_id else str(one.topic, "utf-8", "replace"),
-        topic_id=one.topic if by_id else bytes(16),
+        name="" if by_id else str(commit.topic, "utf-8", "replace"),
+        topic_id=commit.topic if by_id else bytes(16),
         partitions=[
             generated.OffsetCommitRequestPartition(
                 partition_index=partition,
@@ -60,14 +60,14 @@ def as_generated(one: hot.OneTopic, version: int) -> generated.OffsetCommitReque
                 committed_leader_epoch=leader_epoch,
                 committed_metadata=metadata,
             )
-            for partition, offset, leader_epoch, metadata in one.offsets
+            for partition, offset, leader_epoch, metadata in commit.offsets
         ],
     )
     return generated.OffsetCommitRequest(
-        group_id=one.group,
-        generation_id_or_member_epoch=one.generation,
-        member_id=one.member,
-        group_instance_id=one.instance,
+        group_id=commit.group,
+        generation_id_or_member_epoch=commit.generation,
+        member_id=commit.member,
+        group_instance_id=commit.instance,
         topics=[topic],
     )
 

@@ -83,11 +83,11 @@ class _Both:
     def _request(
         self, group: str, partition: int, version: int, topic_id: bytes
     ) -> offset_commit.OffsetCommitRequest:
-        one = offset_commit.OffsetCommitRequestPartition(
+        wanted = offset_commit.OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=self._offset, committed_metadata=""
         )
         named: Any = {"topic_id": topic_id} if version >= 10 else {"name": TOPIC}
-        topic = offset_commit.OffsetCommitRequestTopic(partitions=[one], **named)
+        topic = offset_commit.OffsetCommitRequestTopic(partitions=[wanted], **named)
         return offset_commit.OffsetCommitRequest(group_id=group, topics=[topic])
 
     async def _commit_short(self, request: offset_commit.OffsetCommitRequest, version: int) -> int:

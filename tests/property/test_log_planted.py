@@ -85,7 +85,7 @@ PLANTED: list[tuple[Plant, list[int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("plant", "found"), PLANTED, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("plant", "found"), PLANTED, ids=lambda bug: getattr(bug, "__name__", ""))
 def test_a_planted_bug_is_found(plant: Plant, found: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """By the seeds that found it; by others when the dice fall differently."""
     plant(monkeypatch)

@@ -35,7 +35,9 @@ def racked(draw: st.DrawFn) -> tuple[list[int], dict[int, BrokerLocation]]:
     racks, in_each = draw(st.integers(1, 4)), draw(st.integers(1, 3))
     brokers = list(range(1, racks * in_each + 1))
     shuffled = draw(st.permutations(brokers))
-    return brokers, {one: BrokerLocation(rack=f"r{number % racks}") for number, one in enumerate(shuffled)}
+    return brokers, {
+        broker: BrokerLocation(rack=f"r{number % racks}") for number, broker in enumerate(shuffled)
+    }
 
 
 @given(racked(), st.integers(1, 5), st.integers(0, 20), st.integers(1, 3))
@@ -226,7 +228,7 @@ def test_brokers_that_leave_give_everything_away_that_others_can_take(
     rows: list[tuple[int, ...]], leaving: set[int], limit: int
 ) -> None:
     states = states_of(rows)
-    fleet = Fleet([one for one in BROKERS if one not in leaving], {})
+    fleet = Fleet([broker for broker in BROKERS if broker not in leaving], {})
     targets, left = vacate(states, leaving, fleet, limit)
     assert len(targets) <= limit
     assert not left or len(targets) == limit
@@ -251,14 +253,14 @@ def test_new_brokers_get_their_share_and_nobody_is_left_with_more(
     after = {key: replace(state, replicas=targets.get(key, state.replicas)) for key, state in states.items()}
     loads = loads_of(after)
     share = partitions * factor // len(everybody)
-    assert all(loads[one] == min(share, partitions) for one in everybody[4:])
-    assert all(loads[one] >= share for one in old)
+    assert all(loads[broker] == min(share, partitions) for broker in everybody[4:])
+    assert all(loads[broker] >= share for broker in old)
     assert max(loads.values()) <= max(loads_of(states).values())
-    assert max(loads.values()) - min(loads[one] for one in everybody) <= 2
+    assert max(loads.values()) - min(loads[broker] for broker in everybody) <= 2
     for key, target in targets.items():
         assert len(set(target)) == factor
         assert len(set(target) - set(states[key].replicas)) >= 1
-    assert fill(after, [one for one in everybody if not loads[one]], Fleet(everybody, {})) == {}
+    assert fill(after, [broker for broker in everybody if not loads[broker]], Fleet(everybody, {})) == {}
 
 
 @given(st.integers(2, 12))
@@ -272,7 +274,7 @@ def test_filling_keeps_replicas_in_their_racks(partitions: int) -> None:
     }
     states = states_of(place(partitions, 2, [1, 2, 3, 4], start=0, places=places))
     for target in fill(states, [5], Fleet([1, 2, 3, 4, 5], places)).values():
-        assert {places[one].rack for one in target} == {"a", "b"}
+        assert {places[replica].rack for replica in target} == {"a", "b"}
 
 
 @given(st.lists(replica_rows, max_size=8), subsets, subsets)
@@ -286,5 +288,5 @@ def test_what_nobody_can_take_is_counted(
     fleet = Fleet(sorted(takers - leaving), {})
     targets, _ = vacate(states, leaving, fleet, limit=100)
     after = [targets.get(key, state.target) for key, state in states.items()]
-    left = sum(any(one in leaving for one in target) for target in after)
+    left = sum(any(replica in leaving for replica in target) for target in after)
     assert stranded(states, leaving, fleet) == left

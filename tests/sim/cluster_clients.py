@@ -113,11 +113,11 @@ class ClusterClient:
         request = metadata.MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
         answer = await self.ask_any(ApiKey.METADATA, request)
         hosts = {broker.node_id: broker.host for broker in answer.brokers}
-        for one in answer.topics[0].partitions:
-            is_news = one.leader_epoch >= self._epochs.get(partition, -1)
-            if one.partition_index == partition and one.leader_id in hosts and is_news:
-                self._leaders[partition] = hosts[one.leader_id]
-                self._epochs[partition] = one.leader_epoch
+        for answered in answer.topics[0].partitions:
+            is_news = answered.leader_epoch >= self._epochs.get(partition, -1)
+            if answered.partition_index == partition and answered.leader_id in hosts and is_news:
+                self._leaders[partition] = hosts[answered.leader_id]
+                self._epochs[partition] = answered.leader_epoch
                 return
         raise ConnectionRefusedError("nobody leads the partition")
 

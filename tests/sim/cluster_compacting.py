@@ -111,7 +111,7 @@ class CompactingStory(Story):
 
     def _move_away_and_back(self, index: int, machine: SimBroker) -> None:
         gone = self.machines.index(machine) + 1
-        rest = [one for one in ALL if one != gone]
+        rest = [broker for broker in ALL if broker != gone]
         self._move(index, rest)
         if self._wait_until(lambda: gone not in self._state(index).replicas):
             self.let_pass(self.rng.uniform(0.1, 0.5))

@@ -266,7 +266,11 @@ class CopyingStory(Scene):
             for segment in log.segments:
                 for _, header in segment.walk(0, segment.size, wait=True):
                     offset, epoch = header.base_offset, header.leader_epoch
-                    later = [one for one in lineage if one > epoch and self.began[one] <= offset]
+                    later = [
+                        successor
+                        for successor in lineage
+                        if successor > epoch and self.began[successor] <= offset
+                    ]
                     if offset >= log.start_offset and (later or offset < self.began[epoch]):
                         raise Violation(
                             f"{machine.name} has {offset} of epoch {epoch}, which {later} gave up"

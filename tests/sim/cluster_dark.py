@@ -86,8 +86,15 @@ class DarkStory(MovingStory):
     def _regret(self, index: int) -> None:
         """A move is taken back when its newcomer is one of the few in sync, and then the power of the leader goes."""
         state = self.state(index)
-        away = next((one for one in state.isr if one != state.leader and self.machines[one - 1].ready), None)
-        newcomer = next((one for one in range(1, 5) if one not in state.replicas), None)
+        away = next(
+            (
+                replica
+                for replica in state.isr
+                if replica != state.leader and self.machines[replica - 1].ready
+            ),
+            None,
+        )
+        newcomer = next((broker for broker in range(1, 5) if broker not in state.replicas), None)
         if away is None or newcomer is None or state.leader < 0:
             return
         leader = self.machines[state.leader - 1]
@@ -105,7 +112,9 @@ class DarkStory(MovingStory):
     def _lower(self, index: int) -> None:
         """Of two that have to be in sync one goes dark, the other stops, and then one is enough."""
         state = self.state(index)
-        others = [one for one in state.isr if one != state.leader and self.machines[one - 1].ready]
+        others = [
+            replica for replica in state.isr if replica != state.leader and self.machines[replica - 1].ready
+        ]
         if not others or state.leader < 0:
             return
         follower = self.machines[others[0] - 1]
@@ -123,7 +132,7 @@ class DarkStory(MovingStory):
     def _black_out(self) -> None:
         """All go dark but one of those that have everything, and that is stopped or killed before anybody is missed."""
         state = self.state(self.rng.randrange(PARTITIONS))
-        whole = [one for one in state.isr if self.machines[one - 1].ready]
+        whole = [replica for replica in state.isr if self.machines[replica - 1].ready]
         if not whole:
             return
         kept = self.machines[self.rng.choice(whole) - 1]

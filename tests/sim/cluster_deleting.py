@@ -30,8 +30,8 @@ class Deletions:
 def delete_request(
     partition: int, offset: int, timeout_ms: int = _TIMEOUT_MS
 ) -> delete_records.DeleteRecordsRequest:
-    one = delete_records.DeleteRecordsPartition(partition_index=partition, offset=offset)
-    topic = delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[one])
+    wanted = delete_records.DeleteRecordsPartition(partition_index=partition, offset=offset)
+    topic = delete_records.DeleteRecordsTopic(name=TOPIC, partitions=[wanted])
     return delete_records.DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms)
 
 
@@ -173,5 +173,5 @@ class DeletingStory(Story):
             if max(kept) >= limit:
                 raise Violation(f"{index} ends at {limit}, but {max(kept)} was acknowledged")
             found = [bytes_below(replica, limit, start) for replica in replicas]
-            if any(one != found[0] for one in found):
+            if any(content != found[0] for content in found):
                 raise Violation(f"the replicas of {index} differ from {start} to {limit}")

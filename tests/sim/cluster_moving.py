@@ -212,7 +212,7 @@ class MovingStory(Story):
 
     def _check_replicas(self) -> None:
         for index in range(PARTITIONS):
-            replicas = [self.replica(one, index) for one in self.state(index).replicas]
+            replicas = [self.replica(broker, index) for broker in self.state(index).replicas]
             limit = min(replica.high_watermark for replica in replicas)
             contents = [bytes_below(partition, limit) for partition in replicas]
             if any(content != contents[0] for content in contents) or (limit and not contents[0]):

@@ -159,9 +159,9 @@ class Story:
                 machine.stop()
                 self._down[machine] = loop.time() + rng.choice([0.0, 0.5, 2.0])
             case "all":
-                for one in self.machines:
-                    if one.running:
-                        self.turn_off(one, power=self.is_synced and rng.random() < 0.5)
+                for broker in self.machines:
+                    if broker.running:
+                        self.turn_off(broker, power=self.is_synced and rng.random() < 0.5)
             case "store":
                 machine.cut_off()
                 self.let_pass(rng.choice([0.3, SESSION_SECONDS * 1.5, SESSION_SECONDS * 3]))
@@ -203,7 +203,7 @@ class Story:
     def _kill_leader_while_one_joins(self, index: int) -> None:
         """The leader hears late that a replica has joined, cannot reach it any more, and dies."""
         state = self._state(index)
-        outside = [one for one in state.replicas if one not in state.isr]
+        outside = [replica for replica in state.replicas if replica not in state.isr]
         if state.leader < 0 or not self.machines[state.leader - 1].ready:
             return
         leader = self.machines[state.leader - 1]

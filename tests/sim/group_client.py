@@ -21,7 +21,7 @@ class GroupClient:
     """Sends what concerns the group to its coordinator, and forgets who that is when something goes wrong."""
 
     def __init__(self, story: Story, name: str) -> None:
-        self._clients = {one: SimClient(one, PORT, timeout_s=5.0) for one in story.names}
+        self._clients = {host: SimClient(host, PORT, timeout_s=5.0) for host in story.names}
         self._rng = story.loop.random(f"{name}/groups")
         self._names = story.names
         self.coordinator: str | None = None

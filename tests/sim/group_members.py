@@ -244,12 +244,14 @@ class Member:
         elif self._instance is None and self._is_moody(0.1):
             request.retention_time_ms, version = LONGEST_MS, 3
         answer = await self._ask(ApiKey.OFFSET_COMMIT, request, version)
-        for one in answer.topics[0].partitions:
-            if one.error_code == ErrorCode.NONE:
-                self._history.committed((self._topic_id, one.partition_index), sent[one.partition_index])
+        for partition in answer.topics[0].partitions:
+            if partition.error_code == ErrorCode.NONE:
+                self._history.committed(
+                    (self._topic_id, partition.partition_index), sent[partition.partition_index]
+                )
             else:
                 self._history.refused += 1
-                check(one.error_code)
+                check(partition.error_code)
 
     async def _leave(self) -> None:
         identity = leave_group.MemberIdentity(member_id=self._id, group_instance_id=self._instance)
@@ -288,12 +290,12 @@ async def committed(
     if told != partitions:
         raise Violation(f"asked for partitions {partitions}, told of {told}")
     found = {}
-    for one in group.topics[0].partitions:
-        check(one.error_code)
-        offset = max(one.committed_offset, 0)
-        place = topic_id, one.partition_index
+    for partition in group.topics[0].partitions:
+        check(partition.error_code)
+        offset = max(partition.committed_offset, 0)
+        place = topic_id, partition.partition_index
         history.fetched(place, offset, before.get(place, 0))
-        found[one.partition_index] = offset
+        found[partition.partition_index] = offset
     return found
 
 

@@ -56,7 +56,7 @@ def fetch_request(
     last_epoch: int = -1,
     max_wait_ms: int = 100,
 ) -> fetch.FetchRequest:
-    one = fetch.FetchPartition(
+    wanted = fetch.FetchPartition(
         partition=partition,
         fetch_offset=offset,
         current_leader_epoch=epoch,
@@ -68,7 +68,7 @@ def fetch_request(
         min_bytes=1,
         max_bytes=10_000,
         rack_id=rack,
-        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[one])],
+        topics=[fetch.FetchTopic(topic=TOPIC, partitions=[wanted])],
     )
 
 

@@ -53,19 +53,19 @@ def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
 def moves_what_is_not_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records are moved as soon as they are there, and a fail-over may still take them back."""
 
-    async def hasty(one: pump.Pump) -> None:
-        source: Any = one._source
+    async def hasty(relay: pump.Pump) -> None:
+        source: Any = relay._source
         partition, limit = source._partition, source._retirement.limit
-        while one._next >= partition.log.end_offset - limit:  # noqa: ASYNC110 - nothing tells of what is only appended
+        while relay._next >= partition.log.end_offset - limit:  # noqa: ASYNC110 - nothing tells of what is only appended
             await asyncio.sleep(_LOOK_SECONDS)
         limits = partition.limits
         committed, limits.high_watermark = limits.high_watermark, partition.log.end()
         try:
-            chunk = await source.read(one._next, one._place)
+            chunk = await source.read(relay._next, relay._place)
         finally:
             limits.high_watermark = committed
-        await one._target.deliver(chunk.batches)
-        one._next, one._place = chunk.next_number, chunk.place
+        await relay._target.deliver(chunk.batches)
+        relay._next, relay._place = chunk.next_number, chunk.place
         source.moved(chunk.next_number)
 
     monkeypatch.setattr(pump.Pump, "_move", hasty)
@@ -120,7 +120,7 @@ def begins_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         return None if known is None else honest(state, header, batch)
 
     monkeypatch.setattr(ProducerState, "check_relayed", check_relayed)
-    monkeypatch.setattr(pump.Pump, "_look_at_target", lambda one: None)
+    monkeypatch.setattr(pump.Pump, "_look_at_target", lambda relay: None)
 
 
 def begins_at_zero(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,9 +207,9 @@ def test_the_lag_is_told_by_the_leader_and_is_of_what_it_believes() -> None:
             ]  # type: ignore[arg-type]
             samples = [sample for family in families for sample in family.samples]
             return [
-                one.value
-                for one in samples
-                if one.name == "penstock_archive_lag_records" and one.labels["partition"] == "0"
+                sample.value
+                for sample in samples
+                if sample.name == "penstock_archive_lag_records" and sample.labels["partition"] == "0"
             ]
 
         assert lags() == [RECORDS - 1]

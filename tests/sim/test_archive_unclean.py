@@ -148,9 +148,9 @@ def test_a_leader_named_while_others_are_looked_at_is_looked_at_too(
     """It takes long until a topic is looked at, as where there are many: the metadata goes on meanwhile."""
     honest = hosting.Hosting._doubtful
 
-    async def slow(one: hosting.Hosting, image: TopicImage, topic: Topic) -> set[int]:
+    async def slow(host: hosting.Hosting, image: TopicImage, topic: Topic) -> set[int]:
         await asyncio.sleep(SESSION_SECONDS * 3)
-        return await honest(one, image, topic)
+        return await honest(host, image, topic)
 
     monkeypatch.setattr(hosting.Hosting, "_doubtful", slow)
     run_story(seed)

@@ -56,7 +56,7 @@ def reads_starts_from_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def knows_of_whole_rounds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a compaction went by that a crash broke off is not known."""
-    monkeypatch.setattr(Cleaned, "lacks", lambda one, end_offset: end_offset < one.offset)
+    monkeypatch.setattr(Cleaned, "lacks", lambda cleaned, end_offset: end_offset < cleaned.offset)
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_a_move_by_hand_is_shown_cancelled_and_finished(seed: int) -> None:
     with telling(seed, SLOW | BY_HAND) as story:
         story.begin_with(4, replicas=2)
         before = story.state(0).replicas
-        target = [one for one in range(1, 5) if one not in before]
+        target = [broker for broker in range(1, 5) if broker not in before]
         assert story.move(0, target) is ErrorCode.NONE
         story.let_pass(1)
         assert story.moves() == {0: ([*target, *before], target, list(before))}
@@ -107,8 +107,8 @@ def test_a_move_by_hand_is_shown_cancelled_and_finished(seed: int) -> None:
         assert story.move(0, [1, 9]) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert story.move(7, [1]) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert story.move(0, [1], topic="no such") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        for one in target:
-            story.configure(one, RATE, FAST)
+        for broker in target:
+            story.configure(broker, RATE, FAST)
         assert story.move(0, target) is ErrorCode.NONE
         story.until(lambda: story.state(0).replicas == tuple(target) and story.is_quiet(2))
         story.check_data()

@@ -35,17 +35,17 @@ def test_all_brokers_tell_of_the_same_controller_and_of_the_next_one() -> None:
         scene.begin()
         scene.until_whole()
         told = [described(scene, machine) for machine in scene.machines]
-        [(first, epoch)] = {(one.leader_id, one.leader_epoch) for one in told}
-        offsets = [one.high_watermark for one in told]
+        [(first, epoch)] = {(quorum.leader_id, quorum.leader_epoch) for quorum in told}
+        offsets = [quorum.high_watermark for quorum in told]
         scene.machines[first - 1].kill()
         others = [machine for machine in scene.machines if machine.running]
         scene.loop.run_until(lambda: any(is_controller(machine) for machine in others))
         scene.let_pass(1)
         told = [described(scene, machine) for machine in others]
-        [(second, next_epoch)] = {(one.leader_id, one.leader_epoch) for one in told}
+        [(second, next_epoch)] = {(quorum.leader_id, quorum.leader_epoch) for quorum in told}
         assert second != first
         assert next_epoch > epoch
-        assert min(one.high_watermark for one in told) > max(offsets)
+        assert min(quorum.high_watermark for quorum in told) > max(offsets)
 
 
 def is_controller(machine: SimBroker) -> bool:

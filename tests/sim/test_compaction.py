@@ -72,8 +72,8 @@ async def write(history: History, number: int, rng: Random) -> None:
 
 async def fetch_once(client: SimClient, partition: int, offset: int) -> tuple[list[Record], int, int]:
     """Records from `offset` on, where to go on, and the high watermark."""
-    one = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2000)
-    topics = [fetch.FetchTopic(topic=TOPIC, partitions=[one])]
+    wanted = fetch.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=2000)
+    topics = [fetch.FetchTopic(topic=TOPIC, partitions=[wanted])]
     request = fetch.FetchRequest(max_wait_ms=50, min_bytes=1, max_bytes=10_000, topics=topics)
     answer = (await client.call(ApiKey.FETCH, request)).responses[0].partitions[0]
     if answer.error_code in NOT_SERVED_NOW:
@@ -82,7 +82,7 @@ async def fetch_once(client: SimClient, partition: int, offset: int) -> tuple[li
     data = memoryview(bytes(answer.records or b""))
     for _, header in iter_batches(data):
         offset = max(offset, header.next_offset)
-    records = list(read_all(data, from_offset=one.fetch_offset))
+    records = list(read_all(data, from_offset=wanted.fetch_offset))
     return records, offset, answer.high_watermark
 
 

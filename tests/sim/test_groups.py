@@ -113,7 +113,7 @@ class Story:
 
     def _misfortune(self) -> None:
         rng, machine, loop = self.rng, self.machine, self.loop
-        one = f"member-{rng.randrange(MEMBERS)}"
+        member = f"member-{rng.randrange(MEMBERS)}"
         remade = ["remake"] * 3 if self.history.by_id else []
         match rng.choice(
             [
@@ -141,13 +141,13 @@ class Story:
                 machine.stop()
                 machine.start()
             case "crash":
-                loop.crash(one)
+                loop.crash(member)
                 loop.run_for(rng.uniform(0, 2))
-                self._spawn(one)
+                self._spawn(member)
             case "cut":
-                loop.network.cut("broker", one)
+                loop.network.cut("broker", member)
             case "stall":
-                loop.network.stall("broker", one, one_way=rng.random() < 0.5)
+                loop.network.stall("broker", member, one_way=rng.random() < 0.5)
                 loop.run_for(rng.uniform(0.1, 3))
                 loop.network.heal_all()
             case "fail":

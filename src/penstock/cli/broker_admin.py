@@ -190,7 +190,7 @@ def _until_filled(session: Session, admin: "ClusterAdmin", broker: int) -> None:
             copied = [found.copied(place) for place in coming]
             bar.show(
                 sum(progress.done_bytes for progress in copied),
-                sum(one.total_bytes for one in copied),
+                sum(progress.total_bytes for progress in copied),
                 f"{count_text(len(coming), 'replica')} on the way",
             )
             time.sleep(_POLL_SECONDS)

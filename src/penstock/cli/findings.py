@@ -12,18 +12,21 @@ def print_findings(findings: Sequence[Finding]) -> None:
     """One line per finding, and one below it for what to do: a table would cut the advice."""
     width = max(len(finding.check) for finding in findings)
     if not sys.stdout.isatty():
-        for one in findings:
-            print(f"{one.level:<4}  {one.check:<{width}}  {one.found}")
-            if one.advice:
-                print(f"{'':<4}  {'':<{width}}  -> {one.advice}")
+        for finding in findings:
+            print(f"{finding.level:<4}  {finding.check:<{width}}  {finding.found}")
+            if finding.advice:
+                print(f"{'':<4}  {'':<{width}}  -> {finding.advice}")
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
-    for one in findings:
+    for finding in findings:
         console.print(
-            Text.assemble((f"{one.level:<4}", _STYLES[one.level]), f"  {one.check:<{width}}  {one.found}")
+            Text.assemble(
+                (f"{finding.level:<4}", _STYLES[finding.level]),
+                f"  {finding.check:<{width}}  {finding.found}",
+            )
         )
-        if one.advice:
-            console.print(Text(f"{'':<4}  {'':<{width}}  -> {one.advice}", style="bold"))
+        if finding.advice:
+            console.print(Text(f"{'':<4}  {'':<{width}}  -> {finding.advice}", style="bold"))

@@ -112,8 +112,8 @@ def _partition_rows(found: "GroupInfo") -> list[tuple[Cell, ...]]:
 
 def _member_rows(found: "GroupInfo") -> list[tuple[Cell, ...]]:
     return [
-        (one.id, one.client_id, one.host, one.instance_id, len(one.partitions))
-        for one in sorted(found.members, key=lambda member: member.id)
+        (member.id, member.client_id, member.host, member.instance_id, len(member.partitions))
+        for member in sorted(found.members, key=lambda member: member.id)
     ]
 
 

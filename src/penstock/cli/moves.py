@@ -48,7 +48,10 @@ def share_for(found: "ClusterInfo", broker: int) -> dict[TopicPartition, tuple[i
         for broker_info in found.brokers.values()
         if broker_info.state is BrokerState.IN_SERVICE or broker_info.id == broker
     ]
-    places = {one.id: BrokerLocation(one.rack, one.machine) for one in found.brokers.values()}
+    places = {
+        broker_info.id: BrokerLocation(broker_info.rack, broker_info.machine)
+        for broker_info in found.brokers.values()
+    }
     states = {
         (place.topic.encode(), place.partition): PartitionState(
             partition.replicas, partition.in_sync, partition.leader

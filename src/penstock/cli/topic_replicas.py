@@ -55,7 +55,7 @@ def planned(found: "ClusterInfo", topic: str, count: int) -> "dict[TopicPartitio
             f"{count_text(count, 'replica')} need as many machines with a broker in service, and there "
             f"{'is' if most == 1 else 'are'} {most}: see `penstock broker-admin list`"
         )
-    loads = Counter(one for each in found.partitions.values() for one in each.target)
+    loads = Counter(replica for each in found.partitions.values() for replica in each.target)
     targets = {}
     for place, partition in found.partitions.items():
         if place.topic != topic or len(partition.target) == count:
@@ -87,7 +87,7 @@ def _until_done(session: Session, admin: "ClusterAdmin", topic: str) -> None:
             copied = [found.copied(place) for place in moving]
             bar.show(
                 sum(progress.done_bytes for progress in copied),
-                sum(one.total_bytes for one in copied),
+                sum(progress.total_bytes for progress in copied),
                 f"{count_text(len(moving), 'partition')} to go",
             )
             time.sleep(_POLL_SECONDS)

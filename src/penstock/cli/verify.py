@@ -61,7 +61,7 @@ def verify(
     else:
         _print(verdicts)
     wrong = [verdict for verdict in verdicts if verdict.differences]
-    unread = [one for one in verdicts if one.unread and not one.differences]
+    unread = [verdict for verdict in verdicts if verdict.unread and not verdict.differences]
     if wrong:
         _tell_wrong(wrong)
     elif unread:
@@ -131,8 +131,8 @@ def _print(verdicts: "list[Verdict]") -> None:
         print("no topics yet, so there is nothing to compare")
         return
     topics: dict[str, list[Verdict]] = {}
-    for one in verdicts:
-        topics.setdefault(one.place.topic, []).append(one)
+    for verdict in verdicts:
+        topics.setdefault(verdict.place.topic, []).append(verdict)
     print_table(
         ("topic", "partitions", "copies", "offsets", "compared", "result"),
         [
@@ -183,7 +183,7 @@ def _broken(verdict: "Verdict") -> int:
 
 def _result(each: "list[Verdict]") -> str:
     differing = sum(bool(verdict.differences) for verdict in each)
-    unread = sum(bool(one.unread) for one in each)
+    unread = sum(bool(verdict.unread) for verdict in each)
     if differing:
         return f"{differing} differ" if differing > 1 else "1 differs"
     return f"{unread} not compared" if unread else "identical"

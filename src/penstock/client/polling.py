@@ -164,13 +164,13 @@ class Pump:
 
     def await_all(self, awaited: Sequence[Awaited], timeout: float | None) -> None:
         deadline = deadline_for(timeout)
-        for one in awaited:
-            while not one.done():
+        for delivery in awaited:
+            while not delivery.done():
                 if time.monotonic() >= deadline:
                     raise DeliveryTimeoutError(
                         f"not acknowledged by {self.bootstrap} within {timeout} s; it is still being tried"
                     )
-                self._poll_until(one, deadline)
+                self._poll_until(delivery, deadline)
 
     def _poll_until(self, awaited: Awaited, deadline: float) -> None:
         """Poll ourselves if nobody does: what another thread takes in, it takes in for us too."""

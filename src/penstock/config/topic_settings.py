@@ -55,7 +55,9 @@ ARCHIVE_PROGRESS = Validator(
 )
 PARTITION_NUMBERS = Validator(
     "numbers of partitions",
-    lambda value: isinstance(value, tuple) and all(one.isascii() and one.isdecimal() for one in value),
+    lambda value: (
+        isinstance(value, tuple) and all(number.isascii() and number.isdecimal() for number in value)
+    ),
     lambda name, value: f"Invalid value for configuration {name}: it must be a list of partition numbers",
 )
 # Below a megabyte a busy partition would roll many times a second; Kafka 4 refuses it too.

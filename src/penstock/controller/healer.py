@@ -155,7 +155,7 @@ class Healer:
 
     async def _care(self, image: ClusterImage, now: float) -> float | None:
         lost, draining = self._lost(image, now), draining_in(image)
-        gone = [one for one in self._gone_since if one in image.lives]
+        gone = [broker for broker in self._gone_since if broker in image.lives]
         stopped = ""
         if lost and mass_loss(gone, image.lives, self._config.now.penstock_heal_lost_percent_max):
             stopped = f"{len(gone)} of {len(image.lives)} brokers are gone, so nothing is rebuilt"

@@ -39,7 +39,7 @@ def begin(state: PartitionState, target: Sequence[int]) -> PartitionState:
     before = tuple(replica for replica in state.replicas if replica not in state.adding)
     wanted = tuple(target)
     counting = (*state.isr, *state.eligible, *state.suspects)
-    passing = tuple(one for one in state.adding if one not in wanted and one in counting)
+    passing = tuple(replica for replica in state.adding if replica not in wanted and replica in counting)
     adding = (*(broker for broker in wanted if broker not in before), *passing)
     removing = (*(broker_info for broker_info in before if broker_info not in wanted), *passing)
     after = _with_replicas(state, (*wanted, *removing))

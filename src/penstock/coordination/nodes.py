@@ -193,7 +193,8 @@ def encode_topic(record: TopicRecord) -> bytes:
         fields["first_epoch"] = record.first_epoch
     if record.removed:
         fields["removed"] = {
-            str(number): (one.limit, one.end, one.epoch) for number, one in record.removed.items()
+            str(number): (removed.limit, removed.end, removed.epoch)
+            for number, removed in record.removed.items()
         }
     return dump(fields)
 
@@ -209,7 +210,10 @@ def decode_topic(path: str, node: Node) -> TopicRecord:
             node.version,
             int(fields.get("first_epoch", 0)),
             # Absent where the last one went under an earlier version, which did not keep it.
-            {int(number): Removed(*map(int, one)) for number, one in fields.get("removed", {}).items()},
+            {
+                int(number): Removed(*map(int, removed))
+                for number, removed in fields.get("removed", {}).items()
+            },
             {name: value for name, value in fields.items() if name not in _TOPIC_MEMBERS},
         )
 
@@ -265,7 +269,7 @@ def _decode_partition(data: bytes, version: int) -> PartitionState:
         leader_epoch=int(fields["leader_epoch"]),
         partition_epoch=version,
         retirement=retirement,
-        **{name: tuple(int(one) for one in fields[name]) for name in _RARE_SETS if name in fields},
+        **{name: tuple(int(replica) for replica in fields[name]) for name in _RARE_SETS if name in fields},
     )
 
 
@@ -303,8 +307,13 @@ def decode_broker(path: str, node: Node) -> BrokerRegistration:
             machine=fields.get("machine"),
             stopping=bool(fields.get("stopping", False)),
             endpoints=tuple(
-                Endpoint(str(one["listener"]), str(one["protocol"]), str(one["host"]), int(one["port"]))
-                for one in fields.get("endpoints", ())
+                Endpoint(
+                    str(endpoint["listener"]),
+                    str(endpoint["protocol"]),
+                    str(endpoint["host"]),
+                    int(endpoint["port"]),
+                )
+                for endpoint in fields.get("endpoints", ())
             ),
             partitions_max=fields.get("partitions_max"),
         )

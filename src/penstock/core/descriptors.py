@@ -126,7 +126,7 @@ class Descriptors:
         """It has no file any more, and who else has one of its files reads nothing more from it."""
         self.forget(holder)
         with self._lock:
-            files = [holder.handle, *(one() for one in holder.former)]
+            files = [holder.handle, *(reference() for reference in holder.former)]
             holder.handle, holder.former = None, ()
         for file in files:
             if file is not None:
@@ -187,7 +187,10 @@ class Descriptors:
                 chances -= 1
                 self._idle[key] = known
                 continue
-            holder.former = (*(one for one in holder.former if one() is not None), ref(holder.handle))
+            holder.former = (
+                *(reference for reference in holder.former if reference() is not None),
+                ref(holder.handle),
+            )
             holder.handle = None
             return True
         return False

@@ -322,11 +322,11 @@ class OsFiles:
             return []
 
     def make_dirs(self, path: Path) -> None:
-        missing = [one for one in (path, *path.parents) if not self.exists(one)]
+        missing = [folder for folder in (path, *path.parents) if not self.exists(folder)]
         with os_errors_mapped(path):
             path.mkdir(parents=True, exist_ok=True)
-        for one in missing:
-            self.sync_dir(one.parent)
+        for folder in missing:
+            self.sync_dir(folder.parent)
 
     def rename(self, source: Path, target: Path) -> None:
         with os_errors_mapped(source):

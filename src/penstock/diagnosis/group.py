@@ -166,7 +166,7 @@ def _never_read(watch: Watch) -> list[Finding]:
     """What counts as lag, though a reader that begins at the end would pass it over."""
     found = []
     never = watch.last.never_read
-    owned = [one for one in never if one.member]
+    owned = [offset for offset in never if offset.member]
     if owned:
         found.append(
             warn(
@@ -175,7 +175,7 @@ def _never_read(watch: Watch) -> list[Finding]:
                 "does it commit? (enable.auto.commit, or a commit of its own); until it does, a restart begins anew",
             )
         )
-    waiting = [one for one in never if not one.member]
+    waiting = [offset for offset in never if not offset.member]
     if waiting:
         size = count_text(sum(offset.lag for offset in waiting), "offset")
         found.append(

@@ -46,7 +46,9 @@ class Watch:
     def flows(self) -> list[Flow]:
         """Without retry topics: what waits there moves when it is due."""
         before = {(offset.topic, offset.partition): offset for offset in self.first.offsets}
-        return [_flow(before.get((one.topic, one.partition), one), one) for one in self.last.own]
+        return [
+            _flow(before.get((offset.topic, offset.partition), offset), offset) for offset in self.last.own
+        ]
 
     @property
     def rebalancing(self) -> int:
@@ -71,7 +73,7 @@ class Watch:
         return list(found.values())
 
     def client_of(self, member: str | None) -> str | None:
-        found = next((one for one in self.last.members if one.id == member), None)
+        found = next((member_info for member_info in self.last.members if member_info.id == member), None)
         return None if found is None else f"{found.client_id} {found.host}"
 
 

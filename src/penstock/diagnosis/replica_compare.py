@@ -80,16 +80,16 @@ def _against(reference: int, copies: Mapping[int, memoryview], sound: memoryview
     return found
 
 
-def _parting(one: memoryview, other: memoryview) -> int:
-    """Where the first batch of `one` begins that is not the same in `other`, as far as that goes; -1: nowhere."""
-    size = min(len(one), len(other))
+def _parting(reference: memoryview, other: memoryview) -> int:
+    """Where the first batch of `reference` begins that is not the same in `other`, as far as that goes; -1: nowhere."""
+    size = min(len(reference), len(other))
     # A comparison of views looks at one byte after the other; one of bytes does not.
-    if bytes(one[:size]) == bytes(other[:size]):
-        return -1 if _boundary(one, size) else 0
+    if bytes(reference[:size]) == bytes(other[:size]):
+        return -1 if _boundary(reference, size) else 0
     position = 0
     while True:
-        end = position + read_header(one, position).size_bytes
-        if bytes(one[position:end]) != bytes(other[position:end]):
+        end = position + read_header(reference, position).size_bytes
+        if bytes(reference[position:end]) != bytes(other[position:end]):
             return position
         position = end
 
@@ -172,7 +172,7 @@ def contents(view: memoryview, position: int, end: int) -> Contents:
     return Contents(records, end if whole.at_end or not len(batches) else whole.next_offset)
 
 
-def first_other(one: Mapping[int, Content], other: Mapping[int, Content], before: int) -> int | None:
+def first_other(reference: Mapping[int, Content], other: Mapping[int, Content], before: int) -> int | None:
     """The first offset below a limit that both have, with different records."""
-    both = (offset for offset in sorted(one) if offset < before and offset in other)
-    return next((offset for offset in both if one[offset] != other[offset]), None)
+    both = (offset for offset in sorted(reference) if offset < before and offset in other)
+    return next((offset for offset in both if reference[offset] != other[offset]), None)

@@ -110,12 +110,12 @@ class Verifier:
         verdict.start, verdict.end = self._offset(at, EARLIEST), self._offset(at, LATEST)
         copies: dict[int, _Copy] = {}
         # The leader's copy is what the others are held against.
-        for broker in sorted(replicas.replicas, key=lambda one: one != replicas.leader):
+        for broker in sorted(replicas.replicas, key=lambda replica: replica != replicas.leader):
             if broker in replicas.adding and broker not in replicas.in_sync:
                 continue
-            one = found.brokers[broker]
-            if one.is_live:
-                copies[broker] = _Copy(self._cluster, broker, (one.host, one.port), at)
+            broker_info = found.brokers[broker]
+            if broker_info.is_live:
+                copies[broker] = _Copy(self._cluster, broker, (broker_info.host, broker_info.port), at)
             else:
                 verdict.unread[broker] = "it is dead"
         (self._compare_records if compacted else self._compare_bytes)(verdict, copies, told)
@@ -146,8 +146,8 @@ class Verifier:
         reached: dict[int, int] = {}
         while position < verdict.end and copies:
             behind = {b: copy_ for b, copy_ in copies.items() if reached.get(b, position) <= position}
-            for one in behind.values():
-                one.drop()
+            for copy in behind.values():
+                copy.drop()
             asked = list(behind)
             position = self._fill(verdict, behind, position)
             for broker in asked:
@@ -188,8 +188,8 @@ class Verifier:
         """Have something of every copy; returns where that begins, later than asked for where retention was at work."""
         deadline = time.monotonic() + _LAG_SECONDS
         while empty := [copy_ for copy_ in copies.values() if copy_.is_wanting]:
-            for one in empty:
-                one.ask(position)
+            for copy in empty:
+                copy.ask(position)
             behind = False
             for copy in empty:
                 try:

@@ -117,8 +117,8 @@ def _under_replicated(topic: TopicHealth) -> list[Finding]:
     if not lacking:
         return [] if topic.offline else [ok("replicas", "all are in sync")]
     found = []
-    gone = [one for one in _missing(topic, lacking) if one not in topic.live]
-    behind = [one for one in _missing(topic, lacking) if one in topic.live]
+    gone = [broker for broker in _missing(topic, lacking) if broker not in topic.live]
+    behind = [broker for broker in _missing(topic, lacking) if broker in topic.live]
     if gone:
         at = [part for part in lacking if any(broker in topic.missing(part) for broker in gone)]
         found.append(

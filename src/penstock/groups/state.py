@@ -178,7 +178,9 @@ class CoordinatorState:
     def waiting(self) -> Iterable[Ticket]:
         for group in self.groups.values():
             for member in group.members.values():
-                yield from (one for one in (member.awaiting_join, member.awaiting_sync) if one is not None)
+                yield from (
+                    ticket for ticket in (member.awaiting_join, member.awaiting_sync) if ticket is not None
+                )
 
     def expire_group(self, group_id: str, retention_ms: int, now_ms: int) -> Portions:
         """What retention takes from a group now, itself included when nothing of it is left."""

@@ -99,12 +99,12 @@ def without(header: BatchHeader, payload: Buffer, kept: list[Walked], horizon_ms
     base_timestamp = header.base_timestamp
     with memoryview(payload) as view:
         if horizon_ms is None:
-            records = b"".join([view[one.start : one.end] for one in kept])
+            records = b"".join([view[record.start : record.end] for record in kept])
         else:
-            records = b"".join([_moved(view, one, base_timestamp - horizon_ms) for one in kept])
+            records = b"".join([_moved(view, record, base_timestamp - horizon_ms) for record in kept])
     max_timestamp = header.max_timestamp
     if not header.is_append_time:
-        max_timestamp = max(base_timestamp + one.timestamp_delta for one in kept)
+        max_timestamp = max(base_timestamp + record.timestamp_delta for record in kept)
     attributes = header.attributes
     if horizon_ms is not None:
         attributes |= DELETE_HORIZON_MASK

@@ -155,9 +155,10 @@ class IsrKeeper:
         leaving = self._laggards(partition, leading)
         committed = partition.high_watermark
         joining = [
-            one
-            for one in leading.progress
-            if leading.may_join(one, committed, partition.log.start_offset) and self._is_current(one, leading)
+            replica
+            for replica in leading.progress
+            if leading.may_join(replica, committed, partition.log.start_offset)
+            and self._is_current(replica, leading)
         ]
         state = leading.state
         ends_move = leading.may_end_move and leading.heard_all and not leaving
@@ -165,7 +166,7 @@ class IsrKeeper:
             leaving = list(state.removing)
         elif leading.may_end_move:
             self._waiting[partition] = None
-        members = [one for one in (*state.isr, *joining) if one not in leaving]
+        members = [replica for replica in (*state.isr, *joining) if replica not in leaving]
         if tuple(members) == state.isr and not state.suspects and not ends_move:
             return None  # with suspects, the controller waits for a sign that somebody leads
         if (leaving or state.suspects or state.eligible) and not partition.vouches:
@@ -206,7 +207,9 @@ class IsrKeeper:
         request = AlterPartitionRequest(
             broker_id=self._node,
             broker_epoch=self._broker_epoch(),
-            topics=[RequestTopicData(topic_id=one, partitions=wanted) for one, wanted in topics.items()],
+            topics=[
+                RequestTopicData(topic_id=topic_id, partitions=wanted) for topic_id, wanted in topics.items()
+            ],
         )
         response = await self._ask(request)
         by_place = {(proposal.topic_id, proposal.index): proposal for proposal in proposals}

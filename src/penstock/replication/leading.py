@@ -256,11 +256,11 @@ class Leading:
         self.state = state
         if self.pending is not None and self.pending.partition_epoch < state.partition_epoch:
             self.pending = None
-        for one in state.replicas:
-            if one != self.node:
-                self.progress.setdefault(one, Progress())
+        for replica in state.replicas:
+            if replica != self.node:
+                self.progress.setdefault(replica, Progress())
         for each in self.progress.values():
             each.heard = False
-        for one in [replica for replica in self.progress if replica not in state.replicas]:
-            del self.progress[one]  # its copy goes: what it had must not count when it is a replica again
+        for former in [replica for replica in self.progress if replica not in state.replicas]:
+            del self.progress[former]  # its copy goes: what it had must not count when it is a replica again
         return True

@@ -217,7 +217,7 @@ class Partition:
         """Whoever waits for an acknowledgement gets none."""
         waiters = self.limits.turn_away()
         copies, self._copy_waiters = self._copy_waiters, []
-        for waiter in (*waiters, *(one for _, _, one in copies)):
+        for waiter in (*waiters, *(copy_waiter for _, _, copy_waiter in copies)):
             waiter.failed(code, message)
 
     def replace_log(self, log: Log) -> None:

@@ -40,7 +40,7 @@ class Throttle:
             return True
         named = topic.configs.get(self._named_by, "")
         return named.strip() == "*" or f"{partition.index}:{self._node}" in [
-            one.strip() for one in named.split(",")
+            entry.strip() for entry in named.split(",")
         ]
 
     def took(self, size_bytes: int, rate: int, now: float) -> None:

@@ -187,7 +187,10 @@ class _Favour:
 
     def choose(self, waiting: list[tuple[Holder, int]]) -> Holder:
         """Another address than the last; of ordinary requests the smallest, of very large ones the first."""
-        return min(waiting, key=lambda one: (one[0].peer == self._last_peer, 0 if self._large else one[1]))[0]
+        return min(
+            waiting,
+            key=lambda candidate: (candidate[0].peer == self._last_peer, 0 if self._large else candidate[1]),
+        )[0]
 
     def begin(self, holder: Holder) -> None:
         self.holder = holder

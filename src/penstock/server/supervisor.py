@@ -205,8 +205,8 @@ class Supervisor:
             "# HELP penstock_worker_restarts_total How often the worker was started again.",
             "# TYPE penstock_worker_restarts_total counter",
             *(
-                f'penstock_worker_restarts_total{{broker="{one.plan.id}"}} {one.restarts}'
-                for one in self.workers
+                f'penstock_worker_restarts_total{{broker="{worker.plan.id}"}} {worker.restarts}'
+                for worker in self.workers
             ),
         ]
         body = merged_metrics(pages) + "".join(f"{line}\n" for line in own)

@@ -41,17 +41,17 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         """What still runs is ended: nothing that it does is in force before it is done."""
         self._closed = True
-        for one in list(self._rounds):
-            one.close()
+        for remote in list(self._rounds):
+            remote.close()
         self.threads.shutdown()
 
     def round_of(self, job: CleanJob) -> "RemoteRound":
-        one = RemoteRound(self, job)
-        self._rounds[one] = None
-        return one
+        remote = RemoteRound(self, job)
+        self._rounds[remote] = None
+        return remote
 
-    def forget(self, one: "RemoteRound") -> None:
-        self._rounds.pop(one, None)
+    def forget(self, remote: "RemoteRound") -> None:
+        self._rounds.pop(remote, None)
 
     @property
     def closed(self) -> bool:
@@ -90,8 +90,8 @@ class RemoteRound:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            for one in told:
-                pickle.dump(one, process.stdin)
+            for message in told:
+                pickle.dump(message, process.stdin)
             process.stdin.flush()
             succeeded, answer = pickle.load(process.stdout)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # ended, or closed while it was read
@@ -138,11 +138,11 @@ def main() -> None:
         return  # it died before it could be followed
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    one = CleanRound(job, Pacer(job.bytes_per_second_max))
+    cleaning = CleanRound(job, Pacer(job.bytes_per_second_max))
     while True:
         method = pickle.load(sys.stdin.buffer)
         try:
-            answer: tuple[bool, object] = (True, getattr(one, method)())
+            answer: tuple[bool, object] = (True, getattr(cleaning, method)())
         except Exception as error:
             answer = (False, error)
         pickle.dump(answer, sys.stdout.buffer)

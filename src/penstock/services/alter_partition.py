@@ -30,8 +30,8 @@ async def answer(controller: Controller, request: AlterPartitionRequest) -> Alte
     except ApiError as error:
         return AlterPartitionResponse(error_code=error.code)
     topics: dict[bytes, list[ResponsePartitionData]] = {}
-    for one, result in zip(wanted, results, strict=True):
-        topics.setdefault(one.topic_id, []).append(_answered(one.partition, result))
+    for partition, result in zip(wanted, results, strict=True):
+        topics.setdefault(partition.topic_id, []).append(_answered(partition.partition, result))
     return AlterPartitionResponse(
         topics=[ResponseTopicData(topic_id=topic_id, partitions=each) for topic_id, each in topics.items()]
     )

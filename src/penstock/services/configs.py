@@ -157,12 +157,12 @@ class ConfigService:
         """What became of each, in order. `replace` forgets whatever is not set anew, as AlterConfigs does."""
         named = Counter(change.resource for change in wanted)
         results: list[ApiError | None] = []
-        for number, one in enumerate(wanted):
+        for number, change in enumerate(wanted):
             await give_way(number, _ALTERED_AT_ONCE)
             try:
-                if named[one.resource] > 1:
+                if named[change.resource] > 1:
                     raise _invalid_request("Each resource must appear at most once.")
-                await self._alter(one, replace=replace, validate_only=validate_only)
+                await self._alter(change, replace=replace, validate_only=validate_only)
                 results.append(None)
             except PenstockError as error:
                 results.append(as_api_error(error))

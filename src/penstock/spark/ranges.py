@@ -104,9 +104,9 @@ def stream_ranges(
     return [part for part in ranges if part.size]
 
 
-def _differ(one: str | None, other: str | None) -> bool:
+def _differ(topic_id: str | None, other: str | None) -> bool:
     """Ids of topics differ; unknown ones (an old broker, a checkpoint of Spark's own source) never do."""
-    return one is not None and other is not None and one != other
+    return topic_id is not None and other is not None and topic_id != other
 
 
 def advance(

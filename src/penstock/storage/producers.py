@@ -118,10 +118,14 @@ class ProducerState:
         for producer_id, entry in self._entries.items():
             known = before.get(producer_id)
             self._quiet[producer_id] = (now_ms, entry) if known is None or known[1] is not entry else known
-        self._forget([one for one, (since, _) in self._quiet.items() if now_ms - since >= quiet_ms_max])
+        self._forget(
+            [producer_id for producer_id, (since, _) in self._quiet.items() if now_ms - since >= quiet_ms_max]
+        )
         if (crowd := len(self._entries) - PRODUCERS_MAX // 2) > 0:
-            silent = ((since, one) for one, (since, _) in self._quiet.items())
-            early = nsmallest(crowd, (one for one in silent if now_ms - one[0] >= PRODUCER_QUIET_MS_MIN))
+            silent = ((since, producer_id) for producer_id, (since, _) in self._quiet.items())
+            early = nsmallest(
+                crowd, (quiet for quiet in silent if now_ms - quiet[0] >= PRODUCER_QUIET_MS_MIN)
+            )
             self._forget([producer_id for _, producer_id in early])
         self.relays.expire(now_ms, quiet_ms_max, relays)
 
@@ -149,7 +153,7 @@ class ProducerState:
         it, would be forgotten there as well.
         """
         ids = nsmallest(count, (entry for entry in self._entries if entry >= first_id))
-        found = [self._entries[one] for one in ids]
+        found = [self._entries[producer_id] for producer_id in ids]
         if len(ids) == count:
             return list(_below(found, offset)), ids[-1] + 1
         found += sorted(copy_ for copy_ in self.relays.copies() if copy_.producer_id >= first_id)

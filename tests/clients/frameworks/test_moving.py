@@ -135,7 +135,7 @@ def test_mirror_maker_copies_a_topic_and_what_a_group_has_read(tmp_path: Path) -
         def read_there() -> bool:
             asked = [ConsumerGroupTopicPartitions("shop")]
             found = admin.list_consumer_group_offsets(asked)["shop"].result(60).topic_partitions
-            return [(one.topic, one.offset) for one in found] == [("here.orders", LINES)]
+            return [(partition.topic, partition.offset) for partition in found] == [("here.orders", LINES)]
 
         with running(command, tmp_path / "log"):
             wait_until(lambda: len(reader.look()) >= LINES, "the records are there")

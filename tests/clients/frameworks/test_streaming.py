@@ -59,10 +59,10 @@ def sent(word: str) -> list[tuple[str, str]]:
 
 
 def expected(framework: Framework, *rounds: list[tuple[str, str]]) -> set[tuple[str, str] | str]:
-    messages = [message for one in rounds for message in one]
+    messages = [message for round_ in rounds for message in round_]
     if not framework.counts:
         return {value.upper() for _, value in messages}
-    totals = {key: sum(one == key for one, _ in messages) for key in KEYS}
+    totals = {key: sum(message_key == key for message_key, _ in messages) for key in KEYS}
     return {(key, str(number)) for key, total in totals.items() for number in range(1, total + 1)}
 
 

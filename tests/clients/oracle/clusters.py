@@ -60,11 +60,11 @@ class ClusterSide:
 
     def _known(self, value: Any) -> Any:
         if isinstance(value, list):
-            return [self._known(one) for one in value]
+            return [self._known(entry) for entry in value]
         if isinstance(value, dict):
             return {
-                name: f"<of {self._broker_of.get(one)}>" if name == "port" else self._known(one)
-                for name, one in value.items()
+                name: f"<of {self._broker_of.get(field)}>" if name == "port" else self._known(field)
+                for name, field in value.items()
                 if name not in ANYBODY
             }
         return value
@@ -131,8 +131,8 @@ class ClusterSide:
     def _shows(self, broker: int, topic: str, partition: int) -> bool:
         """A follower has heard that what it has is committed."""
         part = fetch.FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-        one = fetch.FetchTopic(topic=topic, partitions=[part])
-        request = fetch.FetchRequest(max_wait_ms=5, min_bytes=1, max_bytes=1 << 20, topics=[one])
+        wanted = fetch.FetchTopic(topic=topic, partitions=[part])
+        request = fetch.FetchRequest(max_wait_ms=5, min_bytes=1, max_bytes=1 << 20, topics=[wanted])
         answer = self.brokers[broker].call(FETCH, 12, request)
         return bool(answer.responses[0].partitions[0].records)
 

@@ -154,7 +154,9 @@ def variant(
 
 def variants_of(api_key: int, version: int, *, valid: bool) -> list[Variant]:
     return [
-        one
-        for one in VARIANTS
-        if one.api_key == api_key and one.valid is valid and one.versions[0] <= version <= one.versions[1]
+        known
+        for known in VARIANTS
+        if known.api_key == api_key
+        and known.valid is valid
+        and known.versions[0] <= version <= known.versions[1]
     ]

@@ -148,7 +148,7 @@ class Side:
 
     def advertised(self) -> dict[int, tuple[int, int]]:
         answer = self.call(API_VERSIONS, 0, api_versions.ApiVersionsRequest())
-        return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        return {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def look(self) -> dict[str, Any]:
         """All topics by name, as Metadata tells them; learns who the broker is on the way."""

@@ -96,8 +96,8 @@ def compressed(codec_id: int, count: int = 5, timestamp_ms: int = EPOCH_MS) -> b
 
 def produce_request(topic: str, partition: int, records: bytes | None, acks: int = 1) -> Any:
     data = produce.PartitionProduceData(index=partition, records=records)
-    one = produce.TopicProduceData(name=topic, partition_data=[data])
-    return produce.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[one])
+    topic_data = produce.TopicProduceData(name=topic, partition_data=[data])
+    return produce.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[topic_data])
 
 
 @dataclass
@@ -200,7 +200,7 @@ class World:
 
     def _fill(self) -> None:
         for number in range(20):
-            values = tuple(b"plain %d.%d" % (number, one) for one in range(1 + number % 3))
+            values = tuple(b"plain %d.%d" % (number, index) for index in range(1 + number % 3))
             self.append("plain", 0, Batch(values, timestamp_ms=EPOCH_MS + 1000 * number).encode())
         for number in range(5):
             self.append("plain", 1, Batch((bytes([number]) * 3000,), timestamp_ms=EPOCH_MS).encode())

@@ -169,7 +169,7 @@ class World:
                 Sent(None if number % 7 == 3 and round_ % 2 else b"%d-%d" % (round_, number), b"%d" % number)
                 for number in range(round_, KEYS, 1 + round_ % 3)
             ]
-            both = [one._replace(partition=number % 2) for number, one in enumerate(sent)]
+            both = [record._replace(partition=number % 2) for number, record in enumerate(sent)]
             settings = {"compression.type": CODECS[round_ % 5], "enable.idempotence": True}
             self.topics.produce(topic, both, **settings)
         for partition in range(2):  # another segment: only those before the last one are compacted

@@ -46,8 +46,8 @@ def topic(running: BrokerProcess) -> str:
 
 @pytest.fixture
 def client(running: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(running.port) as one:
-        yield one
+    with RawClient(running.port) as raw_client:
+        yield raw_client
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def test_sessions_of_half_a_million_partitions_are_not_remembered(running: Broke
             answer = client.call(ApiKey.FETCH, FETCH_VERSION, request)
         assert len(answer.responses[0].partitions) == count
         sessions.append(answer.session_id)
-    assert sum(one != 0 for one in sessions) == FETCH_SESSION_PARTITIONS_MAX // count
+    assert sum(session != 0 for session in sessions) == FETCH_SESSION_PARTITIONS_MAX // count
     assert anonymous_bytes(running.pid) - before_bytes < SESSION_BYTES_MAX
     with RawClient(running.port) as client:  # closed again, they make room for the next ones
         for session in filter(None, sessions):

@@ -110,7 +110,7 @@ def test_text_that_is_no_utf8_is_read_with_replacement_characters(victim: Victim
     with RawClient(victim.port) as client:
         client.send_bytes(client.body_frame(ApiKey.METADATA, 1, pack(">ih", 1, 2) + b"\xff\xfe"))
         found = client.receive().topics
-    assert [(one.name, one.error_code) for one in found] == [
+    assert [(topic.name, topic.error_code) for topic in found] == [
         ("\ufffd\ufffd", ErrorCode.INVALID_TOPIC_EXCEPTION)
     ]
 
@@ -134,7 +134,7 @@ def test_api_versions_too_new_names_the_versions_to_try(victim: Victim, version:
         size = int.from_bytes(client.socket.recv(4), "big")
         answer, _ = api_versions.decode_response(client.socket.recv(size, socket.MSG_WAITALL), 4, 0)
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert [(one.api_key, one.min_version, one.max_version) for one in answer.api_keys] == [(18, 0, 4)]
+        assert [(api.api_key, api.min_version, api.max_version) for api in answer.api_keys] == [(18, 0, 4)]
         again = api_versions.ApiVersionsRequest(client_software_name="a", client_software_version="b")
         assert client.call(ApiKey.API_VERSIONS, 4, again).error_code == ErrorCode.NONE
 

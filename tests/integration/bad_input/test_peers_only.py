@@ -63,7 +63,7 @@ def test_large_ones_and_such_that_cannot_be_read_are_closed_as_well(victim: Vict
 def test_clients_are_not_told_of_them(victim: Victim) -> None:
     with RawClient(victim.port) as client:
         request = api_versions.ApiVersionsRequest(client_software_name="a", client_software_version="1")
-        told = {one.api_key for one in client.call(ApiKey.API_VERSIONS, 4, request).api_keys}
+        told = {api.api_key for api in client.call(ApiKey.API_VERSIONS, 4, request).api_keys}
     assert not told & {*PeerApi, ApiKey.ALTER_PARTITION, ApiKey.FETCH_SNAPSHOT}
 
 

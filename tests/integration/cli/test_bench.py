@@ -15,7 +15,7 @@ def running() -> Iterator[BrokerProcess]:
 
 
 def topics(running: BrokerProcess) -> list[str]:
-    return [one["name"] for one in penstock("topic", "list", "--json", bootstrap=running.bootstrap).json]
+    return [topic["name"] for topic in penstock("topic", "list", "--json", bootstrap=running.bootstrap).json]
 
 
 def test_measures_and_cleans_up(running: BrokerProcess) -> None:

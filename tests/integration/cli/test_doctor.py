@@ -20,7 +20,7 @@ def doctor(data_dir: Path, port: int, *options: str) -> Done:
 
 
 def found(done: Done, check: str) -> dict[str, Any]:
-    return next(one for one in done.json["findings"] if one["check"] == check)
+    return next(finding for finding in done.json["findings"] if finding["check"] == check)
 
 
 def test_tells_running_from_stopped_from_killed(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_says_what_would_not_work_and_exits_with_1(tmp_path: Path) -> None:
 
 def test_finds_versions_limits_and_disk(tmp_path: Path) -> None:
     done = doctor(tmp_path, free_port(), "--json")
-    checks = [one["check"] for one in done.json["findings"]]
+    checks = [finding["check"] for finding in done.json["findings"]]
     assert {"disk space", "disk speed", "file system", "open files", "clock", "python", "librdkafka"} <= set(
         checks
     )

@@ -57,7 +57,7 @@ def topic(running: BrokerProcess) -> Topic:
 
 def test_a_group_from_its_first_commit_to_its_deletion(topic: Topic) -> None:
     topic.read(4)
-    listed = {one["group"]: one for one in topic.penstock("list", "--json").json}
+    listed = {group["group"]: group for group in topic.penstock("list", "--json").json}
     assert listed[topic.group] == {
         "group": topic.group,
         "state": "empty",
@@ -110,7 +110,9 @@ def test_what_a_group_never_read_is_lag_and_told(topic: Topic) -> None:
     shown = topic.penstock("describe", topic.group).out
     assert [topic.name, "1", "-", "7", "7"] in [line.split()[:5] for line in shown.splitlines()]
     assert "never read: 7 of the lag, in 1 partition for which nothing was ever committed" in shown
-    assert {one["group"]: one["lag"] for one in topic.penstock("list", "--json").json}[topic.group] == 13
+    assert {group["group"]: group["lag"] for group in topic.penstock("list", "--json").json}[
+        topic.group
+    ] == 13
 
 
 def test_what_waits_for_a_retry_is_seen_and_is_no_lag(topic: Topic) -> None:
@@ -132,9 +134,9 @@ def test_what_waits_for_a_retry_is_seen_and_is_no_lag(topic: Topic) -> None:
     assert waits in found
     assert "skew" not in found
     (listed,) = (
-        one
-        for one in penstock("dlq", "list", "--json", bootstrap=topic.bootstrap).json
-        if one["topic"] == topic.name
+        letters
+        for letters in penstock("dlq", "list", "--json", bootstrap=topic.bootstrap).json
+        if letters["topic"] == topic.name
     )
     (retries,) = admin.retries(topic.group)
     assert (listed["waiting"], listed["retrying"], listed["due_ms"]) == (0, 2, retries.due_ms)
@@ -288,7 +290,7 @@ def test_commits_for_a_deleted_topic_do_not_hide_the_others(topic: Topic) -> Non
         assert consumer.receive() is not None
     Admin(topic.bootstrap).delete(other.name)
     described = topic.penstock("describe", topic.group, "--json").json
-    assert {one["topic"] for one in described["partitions"]} == {topic.name}
+    assert {partition["topic"] for partition in described["partitions"]} == {topic.name}
     # What was committed for a topic goes with it, at once or when it expires.
     assert set(described["deleted_topics"]) <= {other.name}
 

@@ -47,7 +47,7 @@ def test_a_topic_from_creation_to_deletion(topic: Topic) -> None:
     assert described["configs"] == {"segment.ms": "5000"}
 
     assert topic("delete", "life").code == 0
-    assert "life" not in {one["name"] for one in topic("list", "--json").json}
+    assert "life" not in {entry["name"] for entry in topic("list", "--json").json}
 
 
 def test_a_change_that_fails_half_way_says_what_was_done(topic: Topic) -> None:
@@ -113,7 +113,7 @@ def test_refusals_say_what_to_do(topic: Topic, arguments: list[str], code: int, 
 
 def test_describe_does_not_create_what_it_looks_for(topic: Topic) -> None:
     topic("describe", "ghost")
-    assert "ghost" not in {one["name"] for one in topic("list", "--json").json}
+    assert "ghost" not in {entry["name"] for entry in topic("list", "--json").json}
 
 
 def test_taken_names_are_refused(topic: Topic) -> None:

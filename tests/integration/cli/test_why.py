@@ -48,8 +48,8 @@ def why(running: BrokerProcess, group: str) -> dict[str, Any]:
 
 
 def finding(found: dict[str, Any], check: str) -> tuple[str, str, str | None]:
-    (one,) = (one for one in found["findings"] if one["check"] == check)
-    return one["level"], one["found"], one["advice"]
+    (entry,) = (entry for entry in found["findings"] if entry["check"] == check)
+    return entry["level"], entry["found"], entry["advice"]
 
 
 def test_nobody_reads(running: BrokerProcess, topic: str) -> None:
@@ -91,7 +91,7 @@ def test_retention_that_was_faster(running: BrokerProcess, topic: str) -> None:
     # The advice works.
     reset = ["group", "reset", topic, "--topic", topic, "--partition", "0", "--to-earliest"]
     assert penstock(*reset, bootstrap=running.bootstrap).code == 0
-    assert all(one["check"] != "commits" for one in why(running, topic)["findings"])
+    assert all(entry["check"] != "commits" for entry in why(running, topic)["findings"])
 
 
 def test_a_partition_that_nobody_has_noticed(running: BrokerProcess, topic: str) -> None:
@@ -118,7 +118,7 @@ def test_all_is_well(running: BrokerProcess, topic: str) -> None:
         assert [consumer.receive() is not None for _ in range(100)] == [True] * 100
         assert consumer.receive(0.1) is None
         found = why(running, topic)
-    assert {one["level"] for one in found["findings"]} == {"ok"}
+    assert {entry["level"] for entry in found["findings"]} == {"ok"}
     assert finding(found, "lag")[1].startswith("none")
 
 

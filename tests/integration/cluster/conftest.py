@@ -16,7 +16,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 @pytest.fixture
 def three(running: ClusterProcesses) -> Iterator[Cluster]:
     running.start()
-    one = Cluster(running)
-    yield one
+    harness = Cluster(running)
+    yield harness
     running.start()
-    one.delete(one.topic)
+    harness.delete(harness.topic)

@@ -161,16 +161,16 @@ class Cluster:
         """Empty where the broker that is asked has not heard of the topic."""
         found = self.metadata(self.topic).topics[0].partitions
         return [
-            Placed(one.leader_id, list(one.replica_nodes), list(one.isr_nodes))
-            for one in sorted(found, key=lambda partition: partition.partition_index)
+            Placed(partition.leader_id, list(partition.replica_nodes), list(partition.isr_nodes))
+            for partition in sorted(found, key=lambda partition: partition.partition_index)
         ]
 
     def leader(self, partition: int = 0) -> int:
         return self.partitions()[partition].leader
 
     def followers(self, partition: int = 0) -> list[int]:
-        one = self.partitions()[partition]
-        return [replica for replica in one.replicas if replica != one.leader]
+        placed = self.partitions()[partition]
+        return [replica for replica in placed.replicas if replica != placed.leader]
 
     def controller(self) -> int:
         return int(self.metadata().controller_id)

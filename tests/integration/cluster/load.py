@@ -84,7 +84,9 @@ class Reader:
         assigned = 0
         while not self._stopped.is_set() and not self.failure:
             if assigned < len(self.seen):
-                more = [TopicPartition(self._topic, one, 0) for one in range(assigned, len(self.seen))]
+                more = [
+                    TopicPartition(self._topic, partition, 0) for partition in range(assigned, len(self.seen))
+                ]
                 self._consumer.incremental_assign(more)
                 assigned += len(more)
             for message in self._consumer.consume(1000, timeout=0.1):
@@ -128,7 +130,8 @@ def read_all(bootstrap: str, topic: str, partitions: int) -> list[list[bytes]]:
     """Every value that may be read, per partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", **_EAGER})
     bounds = [
-        consumer.get_watermark_offsets(TopicPartition(topic, one), timeout=60) for one in range(partitions)
+        consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
+        for partition in range(partitions)
     ]
     consumer.close()
     assert all(low == 0 for low, _ in bounds)
@@ -244,7 +247,7 @@ class Load:
             for partition in partitions or range(self.partitions)
         }
         wait_until(
-            lambda: all(len(self.acknowledged[one]) >= goal for one, goal in goals.items()),
+            lambda: all(len(self.acknowledged[partition]) >= goal for partition, goal in goals.items()),
             f"{count} more acknowledgements in each partition",
         )
 

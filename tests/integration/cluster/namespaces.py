@@ -53,8 +53,8 @@ def address(broker: int) -> str:
 def _bridge() -> Iterator[None]:
     _ip("link", "add", _NAME, "type", "bridge")
     try:
-        for one in (CLIENTS, ZOOKEEPER):
-            _ip("address", "add", f"{one}/24", "dev", _NAME)
+        for gateway in (CLIENTS, ZOOKEEPER):
+            _ip("address", "add", f"{gateway}/24", "dev", _NAME)
         _ip("link", "set", _NAME, "up")
         yield
     finally:

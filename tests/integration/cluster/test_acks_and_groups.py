@@ -93,8 +93,8 @@ def test_acks_2_waits_for_exactly_two_replicas(three: ClusterProcesses, admin: A
     topic = create(admin)
     partition = admin.list_topics(topic, timeout=60).topics[topic].partitions[0]
     first, second = [replica for replica in partition.replicas if replica != partition.leader]
-    one, two, three_of_three = (Sender(three, topic, acks) for acks in (1, 2, 3))
-    for sender in (one, two, three_of_three):
+    one_of_three, two_of_three, three_of_three = (Sender(three, topic, acks) for acks in (1, 2, 3))
+    for sender in (one_of_three, two_of_three, three_of_three):
         sender.send()
         sender.until_answered()
 
@@ -102,24 +102,24 @@ def test_acks_2_waits_for_exactly_two_replicas(three: ClusterProcesses, admin: A
         """Asked with acks=1, which waits for nobody: the offset tells what lies before it."""
 
         def is_there() -> bool:
-            one.send()
-            one.until_answered()
-            return one.offsets[-1] + 1 - one.sent >= count
+            one_of_three.send()
+            one_of_three.until_answered()
+            return one_of_three.offsets[-1] + 1 - one_of_three.sent >= count
 
         wait_until(is_there, f"{count} messages of the others have reached the leader")
 
     with paused(three, first):
         three_of_three.send()
         until_in_log(3)
-        two.send()
-        two.until_answered()  # the leader and the second have it
+        two_of_three.send()
+        two_of_three.until_answered()  # the leader and the second have it
         assert not three_of_three.is_answered, "acks=3 with two replicas"
         with paused(three, second):
-            two.send()
+            two_of_three.send()
             until_in_log(5)
-            assert not two.is_answered, "acks=2 with the leader alone"
+            assert not two_of_three.is_answered, "acks=2 with the leader alone"
             assert not three_of_three.is_answered
-        two.until_answered()  # the second is back
+        two_of_three.until_answered()  # the second is back
         assert not three_of_three.is_answered, "acks=3 with two replicas"
     three_of_three.until_answered()
 

@@ -75,7 +75,7 @@ def run(processes: ClusterProcesses, *arguments: str) -> Done:
 
 
 def brokers(processes: ClusterProcesses) -> dict[int, dict[str, Any]]:
-    return {one["id"]: one for one in run(processes, "list", "--json").json}
+    return {broker["id"]: broker for broker in run(processes, "list", "--json").json}
 
 
 def status(processes: ClusterProcesses) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def replicas_of(processes: ClusterProcesses, topic: str) -> list[list[int]]:
 def test_a_broker_is_drained_and_gets_its_share_again(three: ClusterProcesses) -> None:
     fill(three, "orders")
     before = brokers(three)
-    assert [one["state"] for one in before.values()] == ["in service"] * BROKERS
+    assert [broker["state"] for broker in before.values()] == ["in service"] * BROKERS
     assert before[3]["replicas"] > 0
     assert before[3]["size_bytes"] > 50_000
-    assert sum(one["controller"] for one in before.values()) == 1
+    assert sum(broker["controller"] for broker in before.values()) == 1
     table = run(three, "list").out.splitlines()
     assert table[0].split() == ["id", "host", "rack", "state", "replicas", "leaders", "size"]
     assert len(table) == BROKERS + 1
@@ -129,7 +129,9 @@ def test_a_drain_goes_on_after_ctrl_c_and_is_taken_back(three: ClusterProcesses)
     assert first.startswith("draining broker 2: "), first
     assert "to go" in first
     assert "left" in first
-    wait_until(lambda: any(len(one) == 3 for one in replicas_of(three, "parcels")), "replicas on the way")
+    wait_until(
+        lambda: any(len(replicas) == 3 for replicas in replicas_of(three, "parcels")), "replicas on the way"
+    )
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()
     assert process.returncode == 130
@@ -137,12 +139,12 @@ def test_a_drain_goes_on_after_ctrl_c_and_is_taken_back(three: ClusterProcesses)
 
     shown = status(three)
     assert shown["moves"]
-    assert all(one["removing"] == [2] and one["adding"] for one in shown["moves"])
-    assert all(0 <= one["done_bytes"] <= one["total_bytes"] > 0 for one in shown["moves"])
+    assert all(move["removing"] == [2] and move["adding"] for move in shown["moves"])
+    assert all(0 <= move["done_bytes"] <= move["total_bytes"] > 0 for move in shown["moves"])
     assert (shown["under_replicated"], shown["offline"]) == (0, 0), "those on their way do not count"
     told = penstock("why", "parcels", "--json", bootstrap=three.bootstrap).json
     assert told["moving"]
-    assert all(one["removing"] == [2] and one["total_bytes"] > 0 for one in told["moving"])
+    assert all(move["removing"] == [2] and move["total_bytes"] > 0 for move in told["moving"])
     assert told["under_replicated"] == []
     page = penstock("status", bootstrap=three.bootstrap).out
     assert " on the move: " in page
@@ -152,7 +154,10 @@ def test_a_drain_goes_on_after_ctrl_c_and_is_taken_back(three: ClusterProcesses)
     assert found[2]["replicas"] > 0
     assert run(three, "add", "2", "--no-wait").code == 0
     throttle(three, FAST)
-    wait_until(lambda: all(len(one) == 2 for one in replicas_of(three, "parcels")), "nothing moves any more")
+    wait_until(
+        lambda: all(len(replicas) == 2 for replicas in replicas_of(three, "parcels")),
+        "nothing moves any more",
+    )
     after = brokers(three)[2]
     assert after["state"] == "in service"
     assert after["replicas"] > 0
@@ -175,7 +180,7 @@ def test_replicas_of_a_dead_broker_are_rebuilt_at_once(three: ClusterProcesses) 
     wait_until(lambda: brokers(three)[3]["state"] == "dead", "the dead broker is missed")
     shown = status(three)
     assert shown["under_replicated"] > 0
-    assert any(one.startswith("letters-") for one in shown["under_replicated_partitions"])
+    assert any(partition.startswith("letters-") for partition in shown["under_replicated_partitions"])
     assert "under-replicated: " in penstock("status", bootstrap=three.bootstrap).out
     assert "start it first" in run(three, "add", "3").said()
     done = run(three, "drain", "3")

@@ -34,13 +34,13 @@ def test_a_detached_cluster_is_seen_used_and_stopped(place: str) -> None:
     assert "hello" in read.out
 
     found = penstock("cluster", "status", "--data-dir", place, "--json").json
-    assert [one["id"] for one in found["brokers"]] == [1, 2]
-    assert sum(one["controller"] for one in found["brokers"]) == 1
+    assert [broker["id"] for broker in found["brokers"]] == [1, 2]
+    assert sum(broker["controller"] for broker in found["brokers"]) == 1
     assert found["partitions"] >= 2
     assert (found["offline"], found["moves"], found["trouble"]) == (0, [], None)
-    assert [one["state"] for one in found["brokers"]] == ["in service"] * BROKERS
-    for one in found["brokers"]:
-        os.kill(one["pid"], 0)
+    assert [broker["state"] for broker in found["brokers"]] == ["in service"] * BROKERS
+    for broker in found["brokers"]:
+        os.kill(broker["pid"], 0)
 
     os.kill(found["brokers"][0]["pid"], signal.SIGKILL)
     wait_until(lambda: _pids(place)[0] is None, "the killed broker is seen as gone")
@@ -82,7 +82,7 @@ def test_in_the_foreground_it_ends_with_the_command(place: str) -> None:
 
 def _pids(place: str) -> list[int | None]:
     found = penstock("cluster", "status", "--data-dir", place, "--json").json
-    return [one["pid"] for one in found["brokers"]]
+    return [broker["pid"] for broker in found["brokers"]]
 
 
 def _is_zombie(pid: int) -> bool:

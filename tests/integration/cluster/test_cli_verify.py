@@ -50,7 +50,7 @@ def segment(processes: ClusterProcesses, broker: int, topic: str, partition: int
 def wrong_in(data_dir: str, topic: str) -> list[str]:
     """What is wrong with each partition of a topic in a stopped broker's files; other tests damage other topics."""
     found = penstock("verify", "--data-dir", data_dir, "--json").json["partitions"]
-    return [one["wrong"] for one in found if one["topic"] == topic]
+    return [partition["wrong"] for partition in found if partition["topic"] == topic]
 
 
 def flip(path: Path, text: bytes) -> None:
@@ -67,8 +67,8 @@ def test_replicas_that_are_the_same(running: ClusterProcesses, topic: str) -> No
     found = penstock("verify", topic, "--json", bootstrap=running.bootstrap)
     assert found.code == 0, found.err
     assert found.json["identical"]
-    assert [one["brokers"] for one in found.json["partitions"]] == [[1, 2, 3]] * 2
-    assert [(one["start"], one["end"]) for one in found.json["partitions"]] == [(0, 50)] * 2
+    assert [partition["brokers"] for partition in found.json["partitions"]] == [[1, 2, 3]] * 2
+    assert [(partition["start"], partition["end"]) for partition in found.json["partitions"]] == [(0, 50)] * 2
     everything = penstock("verify", bootstrap=running.bootstrap)  # also what other tests have damaged
     (row,) = [line for line in everything.out.splitlines() if line.startswith(f"{topic} ")]
     assert "identical" in row
@@ -87,7 +87,9 @@ def test_a_flipped_byte_is_found(running: ClusterProcesses, topic: str, whose: s
     assert not found.json["identical"]
     good, bad = found.json["partitions"]
     assert good["differences"] == []
-    assert [(one["broker"], one["offset"] <= 20) for one in bad["differences"]] == [(damaged, True)]
+    assert [(difference["broker"], difference["offset"] <= 20) for difference in bad["differences"]] == [
+        (damaged, True)
+    ]
     said = penstock("verify", topic, bootstrap=running.bootstrap)
     assert f"{topic}-1 differs at offset" in said.out
     assert f"on broker {damaged}" in said.out

@@ -82,14 +82,14 @@ class Page:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
-    one = Page(tmp_path)
+    new_page = Page(tmp_path)
     try:
-        yield one
+        yield new_page
     finally:
-        one.stop_brokers()
+        new_page.stop_brokers()
         found = LocalCluster.find(tmp_path / "demo")
         if found is not None and found.is_running:
-            one.run("penstock cluster down --data-dir demo")
+            new_page.run("penstock cluster down --data-dir demo")
 
 
 @pytest.mark.soak

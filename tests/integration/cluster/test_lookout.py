@@ -21,7 +21,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 def test_leader_and_controller_are_replaced_before_their_sessions_end(three: Cluster) -> None:
     with three.load() as load:
         miss(three.controller(), three, load)
-        miss(next(one for one in (1, 2, 3) if one != three.controller()), three, load)
+        miss(next(broker for broker in (1, 2, 3) if broker != three.controller()), three, load)
     load.report().check()
     three.until_replicas_are_equal()
 

@@ -82,7 +82,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_consumer_reads_in_its_rack_and_goes_on_when_that_replica_dies(world: World) -> None:
     leader = world.leader()
-    near = next(one for one in (1, 2, 3) if one != leader)
+    near = next(broker for broker in (1, 2, 3) if broker != leader)
     world.produce()
     before = world.sent_bytes(near)
     reader = Reader(world.processes.bootstrap, RACKS[near - 1])

@@ -23,7 +23,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[namespaces.Apa
 
 
 def others(broker: int) -> list[str]:
-    return [address(one) for one in (1, 2, 3) if one != broker]
+    return [address(other) for other in (1, 2, 3) if other != broker]
 
 
 def a_leader(cluster: Cluster) -> int:
@@ -76,7 +76,7 @@ def test_a_follower_that_the_leader_cannot_answer_is_taken_out_and_let_in_again(
     """One way: its fetches arrive, the answers do not."""
     with three.load() as load:
         leader = three.leader()
-        follower = next(one for one in three.followers() if one != three.controller())
+        follower = next(replica for replica in three.followers() if replica != three.controller())
         with silenced(leader, address(follower)):
             three.until(lambda: follower not in three.partitions()[0].isr, "it is taken out")
             load.until_more(200, [0])

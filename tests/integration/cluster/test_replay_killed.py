@@ -73,5 +73,5 @@ def test_what_only_the_leader_has_is_not_written_again(
             second.start()
             assert looks.wait(60)
         second.join()
-        assert [(one.rows, one.skipped) for one in done] == [(0, ROWS)]
+        assert [(result.rows, result.skipped) for result in done] == [(0, ROWS)]
         assert client.settled_end(at) == ROWS

@@ -47,7 +47,7 @@ class Worker:
             what, _, rest = line.strip().partition(" ")
             if what in ("assigned", "revoked"):
                 listed, _, generation = rest.partition("]")
-                self._owns(what, {int(one) for one in _NUMBERS.findall(listed)}, generation.strip())
+                self._owns(what, {int(number) for number in _NUMBERS.findall(listed)}, generation.strip())
             elif what == "processed":
                 partition, offset, value = rest.split(" ", 2)
                 self.processed.append((int(partition), int(offset), value))
@@ -135,7 +135,7 @@ class Crew:
         """Every partition has one of these as its owner, and each of them has some."""
 
         def owned() -> bool:
-            parts = [one for worker in workers for one in worker.assigned]
+            parts = [partition for worker in workers for partition in worker.assigned]
             return sorted(parts) == list(range(partitions)) and all(worker.assigned for worker in workers)
 
         self._wait(owned, "all partitions are owned")
@@ -168,11 +168,11 @@ def crew(
     """Members are `program`; without one they are the Python client's."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
-    one = Crew(client, bootstrap, f"{name}-group", name, program or (sys.executable, str(SCRIPT), client))
+    team = Crew(client, bootstrap, f"{name}-group", name, program or (sys.executable, str(SCRIPT), client))
     try:
-        yield one
+        yield team
     finally:
-        for worker in one.workers:
+        for worker in team.workers:
             worker.kill()
             assert worker.process.stdout is not None
             worker.process.stdout.close()

@@ -122,14 +122,14 @@ def run_kafka_python(wanted: dict[str, str]) -> None:
                 consumer.seek(partition, consumer.committed(partition) or 0)
             fresh.clear()
             for messages in polled.values():
-                (one,) = messages
-                tell("processed", one.partition, one.offset, one.value.decode())
+                (message,) = messages
+                tell("processed", message.partition, message.offset, message.value.decode())
                 try:
                     consumer.commit()
                 except KafkaError as error:
                     tell("refused", error)
                 else:
-                    tell("committed", one.partition, one.offset)
+                    tell("committed", message.partition, message.offset)
     except Stopped:
         consumer.close()
 
@@ -160,14 +160,14 @@ async def run_aiokafka(wanted: dict[str, str]) -> None:
     await consumer.start()
     while not stopped.is_set():
         for messages in (await consumer.getmany(timeout_ms=100, max_records=1)).values():
-            (one,) = messages
-            tell("processed", one.partition, one.offset, one.value.decode())
+            (message,) = messages
+            tell("processed", message.partition, message.offset, message.value.decode())
             try:
                 await consumer.commit()
             except KafkaError as error:
                 tell("refused", error)
             else:
-                tell("committed", one.partition, one.offset)
+                tell("committed", message.partition, message.offset)
     await consumer.stop()
 
 

@@ -114,7 +114,7 @@ def commit(
     metadata: str = "",
     partition: int = 0,
 ) -> ErrorCode:
-    one = offset_commit.OffsetCommitRequestPartition(
+    wanted = offset_commit.OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_metadata=metadata
     )
     request = offset_commit.OffsetCommitRequest(
@@ -122,7 +122,7 @@ def commit(
         generation_id_or_member_epoch=generation,
         member_id=member_id,
         group_instance_id=instance,
-        topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=[one])],
+        topics=[offset_commit.OffsetCommitRequestTopic(name=topic, partitions=[wanted])],
     )
     answer = client.call(ApiKey.OFFSET_COMMIT, 9, request)
     return ErrorCode(answer.topics[0].partitions[0].error_code)

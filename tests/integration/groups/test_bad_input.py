@@ -53,15 +53,15 @@ def running() -> Iterator[Served]:
 
 @pytest.fixture
 def client(running: Served) -> Iterator[RawClient]:
-    with RawClient(running.port) as one:
-        yield one
+    with RawClient(running.port) as raw_client:
+        yield raw_client
 
 
 @pytest.fixture
 def member(client: RawClient) -> RawMember:
-    one = RawMember(client, f"group-{next(_names)}")
-    assert one.sync().assignment == b"all"
-    return one
+    raw_member = RawMember(client, f"group-{next(_names)}")
+    assert raw_member.sync().assignment == b"all"
+    return raw_member
 
 
 def state_of(client: RawClient, group: str) -> tuple[str, int]:
@@ -180,9 +180,9 @@ def test_five_hundred_members_join_at_once(running: Served) -> None:
     clients = [RawClient(running.port) for _ in range(500)]
     try:
         settings = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
-        for one in clients:
-            one.send_bytes(one.frame(ApiKey.JOIN_GROUP, 9, join_request(group, **settings)))
-        ids = [one.receive().member_id for one in clients]
+        for joiner in clients:
+            joiner.send_bytes(joiner.frame(ApiKey.JOIN_GROUP, 9, join_request(group, **settings)))
+        ids = [joiner.receive().member_id for joiner in clients]
         assert len(set(ids)) == 500
         # Whoever is in a generation that formed too early joins again, until one holds them all.
         early: set[int] = set()
@@ -209,5 +209,5 @@ def test_five_hundred_members_join_at_once(running: Served) -> None:
         with RawClient(running.port) as other:
             assert state_of(other, group) == ("CompletingRebalance", 500)
     finally:
-        for one in clients:
-            one.close()
+        for joiner in clients:
+            joiner.close()

@@ -71,7 +71,7 @@ class Committer:
 
 def test_no_committed_offset_goes_back(running: BrokerProcess) -> None:
     committers = [Committer(running.port, group) for group in GROUPS]
-    threads = [threading.Thread(target=one.run) for one in committers]
+    threads = [threading.Thread(target=committer.run) for committer in committers]
     for thread in threads:
         thread.start()
     try:
@@ -81,23 +81,23 @@ def test_no_committed_offset_goes_back(running: BrokerProcess) -> None:
                 lambda goal=goal: sum(committer.acknowledged for committer in committers) >= goal,
                 "commits go on",
             )  # type: ignore[misc]
-            before = {one.group: one.acknowledged for one in committers}
+            before = {committer.group: committer.acknowledged for committer in committers}
             running.kill()
             running.start()
             with RawClient(running.port) as client:
                 for group, offset in before.items():
                     assert committed(client, group, "orders") >= offset
     finally:
-        for one in committers:
-            one.stopped.set()
+        for committer in committers:
+            committer.stopped.set()
         for thread in threads:
             thread.join()
-    assert [one.failure for one in committers] == [None] * len(committers)
+    assert [committer.failure for committer in committers] == [None] * len(committers)
     running.kill()
     running.start()
     with RawClient(running.port) as client:
-        for one in committers:
-            assert one.acknowledged <= committed(client, one.group, "orders") <= one.sent
+        for committer in committers:
+            assert committer.acknowledged <= committed(client, committer.group, "orders") <= committer.sent
 
 
 def test_a_damaged_record_costs_what_it_held_and_is_reported(running: BrokerProcess) -> None:

@@ -22,21 +22,21 @@ def running() -> Iterator[BrokerProcess]:
 
 @pytest.fixture(params=CLIENTS)
 def members(request: pytest.FixtureRequest, running: BrokerProcess) -> Iterator[Crew]:
-    with crew(request.param, running.bootstrap, f"work-{next(stories.names)}", PARTITIONS) as one:
-        yield one
+    with crew(request.param, running.bootstrap, f"work-{next(stories.names)}", PARTITIONS) as team:
+        yield team
 
 
 @pytest.fixture(params=["confluent", "kafka-python"])
 def cooperative(request: pytest.FixtureRequest, running: BrokerProcess) -> Iterator[Crew]:
     """aiokafka knows eager rebalances only."""
-    with crew(request.param, running.bootstrap, f"work-{next(stories.names)}", PARTITIONS) as one:
-        yield one
+    with crew(request.param, running.bootstrap, f"work-{next(stories.names)}", PARTITIONS) as team:
+        yield team
 
 
 @pytest.fixture
 def confluent(running: BrokerProcess) -> Iterator[Crew]:
-    with crew("confluent", running.bootstrap, f"work-{next(stories.names)}", PARTITIONS) as one:
-        yield one
+    with crew("confluent", running.bootstrap, f"work-{next(stories.names)}", PARTITIONS) as team:
+        yield team
 
 
 def test_members_share_the_work_and_take_over_from_one_that_leaves(members: Crew) -> None:

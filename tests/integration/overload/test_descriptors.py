@@ -25,10 +25,10 @@ PARTITIONS = 48
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[BrokerProcess]:
     limited = ["sh", "-c", f'ulimit -n {LIMIT}; exec "$@"', "sh"]
-    one = BrokerProcess(tmp_path / "data", prefix=limited)
-    one.start()
-    yield one
-    one.stop()
+    broker_process = BrokerProcess(tmp_path / "data", prefix=limited)
+    broker_process.start()
+    yield broker_process
+    broker_process.stop()
 
 
 def write_to_all(port: int, topic: str) -> None:

@@ -37,11 +37,11 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def process(disk: Disk) -> Iterator[BrokerProcess]:
-    one = BrokerProcess(disk.directory / "data", entry=disk.entry)
-    one.start()
-    yield one
+    broker_process = BrokerProcess(disk.directory / "data", entry=disk.entry)
+    broker_process.start()
+    yield broker_process
     disk.free()
-    one.stop()
+    broker_process.stop()
 
 
 class Writer:

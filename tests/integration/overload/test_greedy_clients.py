@@ -190,11 +190,11 @@ def test_the_limit_of_all_connections_counts_every_address(limited: BrokerProces
     with ExitStack() as stack:
         inside = []
         for number in range(20):
-            one = stack.enter_context(socket.socket())
-            one.settimeout(60)
-            one.bind((f"127.0.0.{2 + number % 2}", 0))
-            one.connect(("127.0.0.1", limited.port))
-            inside.append(one)
+            connection = stack.enter_context(socket.socket())
+            connection.settimeout(60)
+            connection.bind((f"127.0.0.{2 + number % 2}", 0))
+            connection.connect(("127.0.0.1", limited.port))
+            inside.append(connection)
         wait_until(lambda: metric(limited.console_url, "penstock_connections") == 20, "all are in")
         with RawClient(limited.port) as outside:
             assert outside.is_closed()

@@ -43,8 +43,8 @@ def running() -> Iterator[BrokerProcess]:
 
 @pytest.fixture
 def client(running: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(running.bootstrap) as one:
-        yield one
+    with RawClient(running.bootstrap) as raw_client:
+        yield raw_client
 
 
 def test_topics_and_their_partitions(client: RawClient) -> None:
@@ -97,7 +97,7 @@ def test_fetches_and_other_requests_share_a_connection(client: RawClient) -> Non
     seen = [len(values_in(next(first).records)), len(values_in(next(second).records))]
     assert client.offsets({AT: LATEST})[AT].offset == COUNT
     first.close()
-    seen[1] += sum(len(values_in(one.records)) for one in second)
+    seen[1] += sum(len(values_in(answer.records)) for answer in second)
     assert seen[0] > 0
     assert seen[1] >= COUNT - 1500
 

@@ -29,7 +29,7 @@ def running(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def batch_of(number: int) -> bytearray:
-    return make_batch([b"%d" % (number * PER_BATCH + one) for one in range(PER_BATCH)])
+    return make_batch([b"%d" % (number * PER_BATCH + index) for index in range(PER_BATCH)])
 
 
 def test_a_fetch_goes_on_where_it_was(running: BrokerProcess) -> None:
@@ -80,7 +80,7 @@ def test_a_producer_neither_loses_nor_repeats(running: BrokerProcess) -> None:
     assert not failures
     for partition in range(PARTITIONS):
         mine = range(partition, BATCHES, PARTITIONS)
-        expected = [b"%d" % (number * PER_BATCH + one) for number in mine for one in range(PER_BATCH)]
+        expected = [b"%d" % (number * PER_BATCH + index) for number in mine for index in range(PER_BATCH)]
         assert read_log(running.port, "t", partition) == expected
         offsets = [delivery.offset for delivery in deliveries if delivery.at.partition == partition]
         assert offsets == list(range(0, len(expected), PER_BATCH))

@@ -42,8 +42,8 @@ def topic(running: BrokerProcess, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def client(running: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(running.bootstrap) as one:
-        yield one
+    with RawClient(running.bootstrap) as raw_client:
+        yield raw_client
 
 
 def test_one_batch_at_a_time_gets_its_offset(client: RawClient, topic: str, running: BrokerProcess) -> None:

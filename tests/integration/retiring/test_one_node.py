@@ -79,7 +79,11 @@ def test_a_partition_of_three_is_retired_stays_readable_and_is_gone(
             old.until_more(500, partition=2)
         alter(running, topic, "--partitions", "2")
         assert describe(running, topic)["configs"]["penstock.retire.to"] == "2"
-        assert [one["retired"] for one in describe(running, topic)["partitions"]] == [False, False, True]
+        assert [partition["retired"] for partition in describe(running, topic)["partitions"]] == [
+            False,
+            False,
+            True,
+        ]
         with KeyedLoad(bootstrap, topic, idempotent=True, name="new") as new:
             new.until_more(500, partition=2)
             assert partitions(running, topic) == [0, 1, 2]
@@ -217,9 +221,9 @@ def test_while_partitions_are_retired_none_are_added_or_brought_back(
 def retired(running: BrokerProcess, topic: str) -> tuple[int, int, int, bool]:
     """What `penstock why` tells of the one that is: its number, where readers stop, its target, and whether hidden."""
     told = penstock("why", topic, "--json", bootstrap=running.bootstrap).json
-    (one,) = told["retired"]
-    assert one["left"] >= 0
-    return one["partition"], one["limit"], one["into"], one["hidden"]
+    (partition,) = told["retired"]
+    assert partition["left"] >= 0
+    return partition["partition"], partition["limit"], partition["into"], partition["hidden"]
 
 
 def describe(running: BrokerProcess, topic: str) -> dict[str, Any]:

@@ -53,8 +53,8 @@ class CuttingProxy:
         self._close(self._listener)
         with self._lock:
             sockets = list(self._open)
-        for one in sockets:
-            self._close(one)
+        for connection in sockets:
+            self._close(connection)
         for thread in self._threads:
             thread.join()
 
@@ -84,12 +84,12 @@ class CuttingProxy:
             self._close(source)
             self._close(sink)
 
-    def _close(self, one: socket.socket) -> None:
+    def _close(self, connection: socket.socket) -> None:
         with self._lock:
-            self._open.discard(one)
+            self._open.discard(connection)
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
-        one.close()
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
 
     def _upstream(self, client: socket.socket, broker: socket.socket, doomed: set[int]) -> None:
         """Pass one request; on its turn cut it in half, or mark its answer to be lost."""

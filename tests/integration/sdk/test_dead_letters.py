@@ -191,8 +191,8 @@ def test_letters_that_fail_again_meanwhile_take_nobodys_place(
     assert box.replay(topic, "g") == 6
     assert admin.latest(topic, [0, 1]) == {0: 3, 1: 3}
     assert admin.committed(f"{topic}/g.dlq.replay") == {(letters, 0): 3, (letters, 1): 3}
-    found = [one for one in box.all() if one.topic == topic]
-    assert [(one.waiting, one.replayed) for one in found] == [(3, 6)]
+    found = [counted for counted in box.all() if counted.topic == topic]
+    assert [(counted.waiting, counted.replayed) for counted in found] == [(3, 6)]
 
 
 def test_what_the_last_release_replayed_is_not_replayed_again(cluster: Cluster, new_topic: NewTopic) -> None:

@@ -79,7 +79,7 @@ def test_others_see_keys_tags_and_labels_but_no_value(cluster: Cluster, new_topi
     with Consumer(
         cluster.bootstrap, topic, encryption=sealed_with(january=JANUARY), deserializer="json"
     ) as consumer:
-        assert [one.value for one in received(consumer, 3)] == [value, value, None]
+        assert [incoming.value for incoming in received(consumer, 3)] == [value, value, None]
 
 
 def test_keys_are_rotated_without_a_break(cluster: Cluster, new_topic: NewTopic) -> None:
@@ -88,7 +88,7 @@ def test_keys_are_rotated_without_a_break(cluster: Cluster, new_topic: NewTopic)
         producer.send(topic, "old").result()
     with Producer(cluster.bootstrap, encryption=sealed_with(january=JANUARY, february=FEBRUARY)) as producer:
         producer.send(topic, "new").result()
-    ids = [dict(one.headers() or [])[KEY_HEADER] for one in plain_messages(cluster, topic, 2)]
+    ids = [dict(message.headers() or [])[KEY_HEADER] for message in plain_messages(cluster, topic, 2)]
     assert ids == [b"january", b"february"]
     both = sealed_with(january=JANUARY, february=FEBRUARY)
     with Consumer(cluster.bootstrap, topic, encryption=both) as consumer:
@@ -166,5 +166,5 @@ def test_what_does_not_open_becomes_a_dead_letter_and_opens_when_the_key_is_ther
     assert replayed.code == 0, replayed.err
     both = sealed_with(january=JANUARY, february=FEBRUARY)
     with Consumer(cluster.bootstrap, topic, group=f"{topic}-g", encryption=both) as consumer:
-        assert [one.value for one in received(consumer, 1)] == [b"two"]
+        assert [incoming.value for incoming in received(consumer, 1)] == [b"two"]
     assert done == [(b"one", 2)]

@@ -119,41 +119,41 @@ def sleeper(running: BrokerProcess, topic: str, delivery: str, commit_every: str
 def test_a_member_whose_session_ended_takes_nothing_back(
     running: BrokerProcess, topic: str, delivery: str, commit_every: str, first: int
 ) -> None:
-    with sleeper(running, topic, delivery, commit_every) as one:
-        assert one.heard() == "begin 0"
-        one.go_on()
-        assert [one.heard(), one.heard()] == ["end 0", "begin 1"]
-        one.process.send_signal(signal.SIGSTOP)
+    with sleeper(running, topic, delivery, commit_every) as member:
+        assert member.heard() == "begin 0"
+        member.go_on()
+        assert [member.heard(), member.heard()] == ["end 0", "begin 1"]
+        member.process.send_signal(signal.SIGSTOP)
         take_over(running, topic, first)
-        one.process.send_signal(signal.SIGCONT)
-        one.go_on()
-        assert one.heard() == "end 1"
+        member.process.send_signal(signal.SIGCONT)
+        member.go_on()
+        assert member.heard() == "end 1"
         # It finds itself expelled, joins again, and goes on where the other one was.
         send(running, topic, "last")
-        one.go_on_until("begin last")
+        member.go_on_until("begin last")
         assert committed(running, topic) == TOTAL + (delivery == "at-most-once")
-        one.process.send_signal(signal.SIGTERM)
-        one.go_on()
-        assert [one.heard(), one.heard()] == ["end last", "left"]
-        assert one.process.wait() == 0
+        member.process.send_signal(signal.SIGTERM)
+        member.go_on()
+        assert [member.heard(), member.heard()] == ["end last", "left"]
+        assert member.process.wait() == 0
     assert committed(running, topic) == TOTAL + 1
 
 
 def test_what_it_did_before_it_was_expelled_is_not_committed_when_it_is_back(
     running: BrokerProcess, topic: str
 ) -> None:
-    with sleeper(running, topic, "at-least-once", "1000") as one:
-        assert one.heard() == "begin 0"
-        one.process.send_signal(signal.SIGSTOP)
+    with sleeper(running, topic, "at-least-once", "1000") as member:
+        assert member.heard() == "begin 0"
+        member.process.send_signal(signal.SIGSTOP)
         take_over(running, topic, 0)
-        one.process.send_signal(signal.SIGCONT)
+        member.process.send_signal(signal.SIGCONT)
         for _ in range(TOTAL):  # what it has already fetched may still be done before it knows
-            one.go_on()
-        assert one.heard() == "end 0"
+            member.go_on()
+        assert member.heard() == "end 0"
         wait_until(lambda: _has_a_member_at_work(running, topic), "it is back")
-        one.process.send_signal(signal.SIGTERM)
-        one.go_on_until("left")
-        assert one.process.wait() == 0
+        member.process.send_signal(signal.SIGTERM)
+        member.go_on_until("left")
+        assert member.process.wait() == 0
     assert committed(running, topic) == TOTAL
 
 

@@ -234,7 +234,7 @@ def test_coroutines_send_and_wait(process: BrokerProcess, topic: str) -> None:
         async with AsyncProducer(process.bootstrap, config={"queue.buffering.max.messages": 10}) as producer:
             deliveries = [await producer.send(topic, str(number), key="k") for number in range(200)]
             sent = [await delivery for delivery in deliveries]
-            assert [one.offset for one in sent] == list(range(200))
+            assert [delivery.offset for delivery in sent] == list(range(200))
             batch = await producer.send_many(topic, [b"x"] * 10)
             assert batch.total == 10
             with pytest.raises(ClientError, match="too large"):

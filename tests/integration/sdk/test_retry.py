@@ -78,8 +78,10 @@ def test_a_poison_message_ends_as_a_dead_letter(cluster: Cluster, new_topic: New
 
         consumer.run(handle)
     assert order[0] == ("poison", 1)
-    assert [one for one in order if one[0] == "poison"] == [("poison", attempt) for attempt in (1, 2, 3)]
-    assert [one for one in order if one[0] != "poison"] == [(value, 1) for value in others]
+    assert [handled for handled in order if handled[0] == "poison"] == [
+        ("poison", attempt) for attempt in (1, 2, 3)
+    ]
+    assert [handled for handled in order if handled[0] != "poison"] == [(value, 1) for value in others]
     (dead,) = dead_letters(cluster, topic, 1)
     assert dead.value == b"poison"
     assert dead.origin == (topic, 0, 0)
@@ -251,9 +253,9 @@ def test_dead_letters_on_the_command_line(cluster: Cluster, new_topic: NewTopic)
     shown = penstock(
         "dlq", "show", topic, "--group", group_of(topic), "--json", bootstrap=cluster.bootstrap
     ).json
-    assert sorted(one["value"] for one in shown) == ["a", "b", "c"]
-    assert {one["error"] for one in shown} == {f"ValueError: cannot do {value}" for value in "abc"}
-    assert {one["origin"]["topic"] for one in shown} == {topic}
+    assert sorted(letter["value"] for letter in shown) == ["a", "b", "c"]
+    assert {letter["error"] for letter in shown} == {f"ValueError: cannot do {value}" for value in "abc"}
+    assert {letter["origin"]["topic"] for letter in shown} == {topic}
     done = penstock(
         "dlq", "replay", topic, "--group", group_of(topic), "--max", "2", bootstrap=cluster.bootstrap
     )
@@ -290,7 +292,7 @@ def test_a_replay_that_cannot_deliver_says_so_and_marks_nothing(
     # Two at once share what there is, and both come to an end.
     with ThreadPoolExecutor(2) as threads:
         done = [threads.submit(box.replay, topic, group) for _ in range(2)]
-        assert sum(one.result() for one in done) >= 5
+        assert sum(replay.result() for replay in done) >= 5
     assert [letters.waiting for letters in box.all() if letters.topic == topic] == [0]
     assert [partition.latest for partition in admin.describe(topic).partitions] >= [10]
 

@@ -27,10 +27,10 @@ class Forwarding:
         self._run(self._accept, listener)
 
     def stop(self) -> None:
-        for one in self._open:
+        for connection in self._open:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
         for thread in self._threads:
             thread.join()
         self._threads.clear()

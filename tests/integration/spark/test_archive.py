@@ -133,15 +133,15 @@ def test_large_backlogs_are_taken_in_bounded_rounds(lake: ALake, topics: Topics)
 
 
 def test_topics_by_pattern_and_by_name_share_a_lake(lake: ALake, topics: Topics) -> None:
-    one, two, three = (topics.create(name) for name in ("a-1", "a-2", "b"))
-    for number, topic in enumerate((one, two, three)):
+    topic_a1, topic_a2, topic_b = (topics.create(name) for name in ("a-1", "a-2", "b"))
+    for number, topic in enumerate((topic_a1, topic_a2, topic_b)):
         topics.count_up(topic, 100 * number, 10)
     summary = lake.archive(pattern=f"{topics.prefix}\\.a-.*")
     assert (summary.rounds, summary.rows) == (1, 20)
-    assert set(lake.manifest.topics) == {one, two}
-    lake.archive(one, three)
-    assert sorted(int(row.value) for row in lake.rows(three)) == list(range(200, 210))
-    assert len(lake.rows(one)) == 10
+    assert set(lake.manifest.topics) == {topic_a1, topic_a2}
+    lake.archive(topic_a1, topic_b)
+    assert sorted(int(row.value) for row in lake.rows(topic_b)) == list(range(200, 210))
+    assert len(lake.rows(topic_a1)) == 10
 
 
 def test_it_goes_on_until_it_is_told_to_stop(lake: ALake, topics: Topics) -> None:

@@ -123,8 +123,8 @@ def two_files(lake: ALake, topics: Topics) -> tuple[str, Path, Path]:
     for first in (0, 10):
         topics.produce(topic, [Sent(b"value %d" % n * 100) for n in range(first, first + 10)])
         lake.archive(topic, compression="none")
-    one, two = sorted(lake.files())
-    return topic, lake.folder / one, lake.folder / two
+    first_path, second_path = sorted(lake.files())
+    return topic, lake.folder / first_path, lake.folder / second_path
 
 
 def flip_a_page(path: Path) -> None:

@@ -62,21 +62,21 @@ def mixed(count: int, partitions: int = 3, first: int = 0) -> list[Sent]:
 def own(sent: Sequence[Sent]) -> list[Sent]:
     """Without the headers of the replay."""
     return [
-        one._replace(
-            headers=tuple(pair for pair in one.headers if not pair[0].startswith("penstock.replay."))
+        record._replace(
+            headers=tuple(pair for pair in record.headers if not pair[0].startswith("penstock.replay."))
         )
-        for one in sent
+        for record in sent
     ]
 
 
 def origins(sent: Sequence[Sent]) -> list[tuple[int, int, int]]:
     found = []
-    for one in sent:
-        headers = dict(one.headers)
+    for record in sent:
+        headers = dict(record.headers)
         offset, timestamp = headers["penstock.replay.offset"], headers["penstock.replay.timestamp"]
         assert offset is not None
         assert timestamp is not None
-        found.append((one.partition, int(offset), int(timestamp)))
+        found.append((record.partition, int(offset), int(timestamp)))
     return found
 
 
@@ -117,9 +117,9 @@ def test_everything_comes_back_as_it_was_and_only_once(topics: Topics, lake: Lak
     original, found = topics.consume(source, 500), topics.consume(target, 500)
     assert own(found) == original
     assert origins(found) == [
-        (at, offset, one.timestamp)
+        (at, offset, record.timestamp)
         for at in (0, 1)
-        for offset, one in enumerate(one for one in original if one.partition == at)
+        for offset, record in enumerate(record for record in original if record.partition == at)
     ]
     again = lake.replay(target)
     assert (again.created, again.rows) == (False, 0)
@@ -158,7 +158,7 @@ def test_many_steps_and_a_stop_between_them(
         # One partition is ahead of the other, so that a step ends at another offset in each.
         ahead = 80 if first == 0 else 0
         sent = mixed(100, first=first)
-        topics.produce(source, [one._replace(partition=1) for one in sent[:ahead]] + sent[ahead:])
+        topics.produce(source, [record._replace(partition=1) for record in sent[:ahead]] + sent[ahead:])
         lake.take(source)
     stop = threading.Event()
 
@@ -189,11 +189,11 @@ def test_a_task_that_spark_repeats_adds_nothing(topics: Topics, lake: Lake) -> N
     )
     # Cut off in the second partition, then whole, then whole again.
     first = writer.write(iter([rows.slice(0, 7)]))
-    assert [(one.partition, one.rows, one.skipped) for one in first] == [(0, 5, 0), (1, 2, 0)]
+    assert [(result.partition, result.rows, result.skipped) for result in first] == [(0, 5, 0), (1, 2, 0)]
     again = writer.write(iter([rows.slice(0, 3), rows.slice(3)]))
-    assert [(one.partition, one.rows, one.skipped) for one in again] == [(0, 0, 5), (1, 3, 2)]
-    assert [one.rows for one in writer.write(iter([rows]))] == [0, 0]
-    assert [one.value for one in topics.consume(target, 10)] == [b"%d" % n for n in range(10)]
+    assert [(result.partition, result.rows, result.skipped) for result in again] == [(0, 0, 5), (1, 3, 2)]
+    assert [result.rows for result in writer.write(iter([rows]))] == [0, 0]
+    assert [record.value for record in topics.consume(target, 10)] == [b"%d" % n for n in range(10)]
     assert held(topics, target) == 10
     with pytest.raises(OtherRecordsError, match=r"records of another replay \(t/1\)"):
         replace(writer, source="t/2").write(iter([rows]))
@@ -223,17 +223,17 @@ def test_selections(topics: Topics, lake: Lake) -> None:
     lake.take(source)
     early, late = NOON_MS + HOUR_MS + 5, NOON_MS + 3 * HOUR_MS
     selections: list[tuple[dict[str, Any], Callable[[Sent], bool]]] = [
-        ({"partitions": [1]}, lambda one: one.partition == 1),
-        ({"key": "key-4"}, lambda one: one.key == b"key-4"),
-        ({"tags": ["b"]}, lambda one: ("tags", b"a, b") in one.headers),
-        ({"tags": ["c", "a"]}, lambda one: bool(one.headers)),
+        ({"partitions": [1]}, lambda record: record.partition == 1),
+        ({"key": "key-4"}, lambda record: record.key == b"key-4"),
+        ({"tags": ["b"]}, lambda record: ("tags", b"a, b") in record.headers),
+        ({"tags": ["c", "a"]}, lambda record: bool(record.headers)),
         ({"tags": ["ab"]}, lambda _: False),
-        ({"since": early, "until": late}, lambda one: early <= one.timestamp < late),
+        ({"since": early, "until": late}, lambda record: early <= record.timestamp < late),
     ]
     original = topics.consume(source, 120)
     for number, (options, wanted) in enumerate(selections):
         target = f"{topics.prefix}.{number}"
-        expected = [one for one in original if wanted(one)]
+        expected = [record for record in original if wanted(record)]
         assert lake.replay(target, **options).rows == len(expected), options
         assert own(topics.consume(target, len(expected))) == expected
     assert lake.replay(target, **options).rows == 0
@@ -251,8 +251,8 @@ def test_other_records_in_the_target_are_refused_unless_told(topics: Topics, lak
     # Looked for behind what others wrote: a second run adds nothing.
     assert lake.replay(target, append=True).rows == 0
     found = topics.consume(target, 22)
-    assert next(one.value for one in found if one.partition == 1) == b"other"
-    assert [one.value for one in found if one.partition == 0][-1] == b"later"
+    assert next(record.value for record in found if record.partition == 1) == b"other"
+    assert [record.value for record in found if record.partition == 0][-1] == b"later"
     with pytest.raises(PenstockError, match=r"target-0 holds other records"):
         lake.replay(target)
 
@@ -308,13 +308,13 @@ def test_a_damaged_file_is_named_and_skipped_on_request(topics: Topics, lake: La
 def test_an_archive_of_several_topics_or_none_asks_which(topics: Topics, lake: Lake) -> None:
     with pytest.raises(PenstockError, match="is no archive"):
         lake.replay("new")
-    one, two = topics.create("one"), topics.create("two")
-    topics.count_up(one, 0, 3)
-    topics.count_up(two, 0, 4)
-    lake.take(one)
-    lake.take(two)
+    topic, other = topics.create("one"), topics.create("two")
+    topics.count_up(topic, 0, 3)
+    topics.count_up(other, 0, 4)
+    lake.take(topic)
+    lake.take(other)
     with pytest.raises(PenstockError, match=r"holds 2 topics .*--source-topic"):
         lake.replay(f"{topics.prefix}.target")
     with pytest.raises(PenstockError, match="holds no topic three, only"):
         lake.replay(f"{topics.prefix}.target", source_topic="three")
-    assert lake.replay(f"{topics.prefix}.target", source_topic=two).rows == 4
+    assert lake.replay(f"{topics.prefix}.target", source_topic=other).rows == 4

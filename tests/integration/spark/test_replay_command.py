@@ -30,7 +30,7 @@ def test_a_replay_and_what_it_says(topics: Topics, command: Command, lake: HandL
         "0": {"rows": 15, "skipped": 0, "last_offset": 14},
         "1": {"rows": 15, "skipped": 0, "last_offset": 14},
     }
-    assert [int(one.value or b"") for one in topics.consume(target, 30)] == [
+    assert [int(record.value or b"") for record in topics.consume(target, 30)] == [
         *range(0, 30, 2),
         *range(1, 30, 2),
     ]

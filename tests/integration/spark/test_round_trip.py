@@ -52,8 +52,8 @@ def test_round_trip(spark: SparkSession, topics: Topics, tmp_path: Path) -> None
     assert (archived.rows, done.rows, done.skipped) == (RECORDS, RECORDS, 0)
     original = sums(topics.bootstrap, source)
     assert sums(topics.bootstrap, target, replayed=True) == original
-    assert sum(one.records for one in original.values()) == RECORDS
-    assert {at for at, one in original.items() if one.records} == set(USED)
+    assert sum(total.records for total in original.values()) == RECORDS
+    assert {at for at, total in original.items() if total.records} == set(USED)
     assert topics.consume(target, 1)[0].value is not None
     assert memory["growth"] < DRIVER_BYTES_MAX
     print(_report(original, archived.rows / archived.seconds, done.rows_per_s, memory["growth"]))
@@ -66,5 +66,7 @@ def _report(original: dict[int, Sum], archived: float, replayed: float, growth: 
             f"driver grew by {growth / 1e6:.0f} MB"
         )
     ]
-    lines += [f"partition {at}: {one.records:,} records, {one.checksum}" for at, one in original.items()]
+    lines += [
+        f"partition {at}: {total.records:,} records, {total.checksum}" for at, total in original.items()
+    ]
     return "\n".join(lines)

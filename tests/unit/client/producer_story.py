@@ -130,7 +130,7 @@ class Story:
         self._batches.append((batch, values.count(b"refused")))
 
     def _ask(self) -> None:
-        found = [one for one, _ in self._sent] + [one for one, _ in self._batches]
+        found = [delivery for delivery, _ in self._sent] + [batch for batch, _ in self._batches]
         if found:
             self._ask_for(self._random.choice(found))
 
@@ -256,14 +256,14 @@ class Story:
             if refusals:
                 failed.add(id(batch))
         certain = len(failed - self._asked - self._doubtful)
-        most = len(failed) + len([one for one in self._doubtful if one < 0])
+        most = len(failed) + len([key for key in self._doubtful if key < 0])
         if not self._hurried:
             assert self._told >= certain, f"{certain} failures that nobody asked about, {self._told} told"
             assert self._told <= most, f"{self._told} failures told, there were {most}"
-        for one, times in self._given.items():
-            called = self._called[one]
+        for key, times in self._given.items():
+            called = self._called[key]
             assert called >= times, f"{times} callbacks were given, {called} called"
-            assert called <= times or one in self._doubtful, f"{times} callbacks given, {called} calls"
+            assert called <= times or key in self._doubtful, f"{times} callbacks given, {called} calls"
 
 
 async def _awaited(delivery: Delivery) -> None:

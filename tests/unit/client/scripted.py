@@ -315,7 +315,10 @@ class RawConsumer:
         self._step("committed", False)
         if self._broker.unready:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-        found = [(one, *self._broker.committed.get(_place(one), (-1001, ""))) for one in partitions]
+        found = [
+            (partition, *self._broker.committed.get(_place(partition), (-1001, "")))
+            for partition in partitions
+        ]
         if self._broker.unreadable:
             refused = KafkaError(KafkaError.NOT_COORDINATOR)
             places: list[Any] = [
@@ -325,7 +328,9 @@ class RawConsumer:
                 for partition in partitions
             ]
             return places
-        return [TopicPartition(one.topic, one.partition, at, text) for one, at, text in found]
+        return [
+            TopicPartition(partition.topic, partition.partition, at, text) for partition, at, text in found
+        ]
 
     def offsets_for_times(
         self, partitions: list[TopicPartition], timeout: float = -1

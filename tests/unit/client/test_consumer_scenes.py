@@ -54,7 +54,7 @@ def value(consumer: Consumer) -> bytes | None:
 
 def values(consumer: Consumer, rounds: int = 20) -> list[bytes]:
     found = (value(consumer) for _ in range(rounds))
-    return [one for one in found if one is not None]
+    return [payload for payload in found if payload is not None]
 
 
 def raising(
@@ -147,7 +147,9 @@ def test_headers_passed_on_by_another_consumer_count_for_nothing(broker: Broker)
     assert headers["trace"] == b"1"
 
 
-@pytest.mark.parametrize("move", [lambda one: one.pause(), lambda one: one.seek(TOPIC, 0, 2)])
+@pytest.mark.parametrize(
+    "move", [lambda consumer: consumer.pause(), lambda consumer: consumer.seek(TOPIC, 0, 2)]
+)
 def test_at_most_once_a_clean_end_gives_back_what_was_not_handed_out(
     broker: Broker, move: Callable[[Consumer], None]
 ) -> None:

@@ -49,8 +49,8 @@ def ended_by_what_raises_in_a_poll(patch: Callable[[Any, str, Any], None]) -> No
 
 
 def told_to_closed_loops(patch: Callable[[Any, str, Any], None]) -> None:
-    def notify(one: Delivery) -> None:
-        watchers, one._watchers = one._watchers, None
+    def notify(sent: Delivery) -> None:
+        watchers, sent._watchers = sent._watchers, None
         for watcher in watchers or ():
             watcher()
 

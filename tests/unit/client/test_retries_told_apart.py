@@ -68,8 +68,8 @@ def test_a_sealed_dead_letter_opens_wherever_it_waits(broker: Broker) -> None:
     broker.append((DEAD, 0), sealed, b"k", told)
     consumer = opened(broker, DEAD, retry=Retry(attempts=3, backoff="1s"), encryption=encryption)
     assert work(consumer, b"secret") == [(b"secret", 1), (b"secret", 2)]
-    waited = [one for place, log in broker.logs.items() if place[0].endswith(".retry") for one in log]
-    assert [retry_headers.origin(one.headers()) for one in waited] == [(DEAD, 0, 0)]
+    waited = [message for place, log in broker.logs.items() if place[0].endswith(".retry") for message in log]
+    assert [retry_headers.origin(message.headers()) for message in waited] == [(DEAD, 0, 0)]
     assert retry_headers.without_ours(waited[0].headers()) == list(broker.logs[DEAD, 0][0].told)
 
 
@@ -88,7 +88,7 @@ def test_a_failure_that_was_stored_twice_does_not_free_its_key(broker: Broker) -
         seen += work(consumer, b"2", rounds=1)
     broker.append(SOURCE, b"3", b"k", [])
     seen += work(consumer)
-    assert [one for one in seen if one[0] != b"1"] == [(b"2", 1), (b"2", 2), (b"3", 1)]
+    assert [attempt for attempt in seen if attempt[0] != b"1"] == [(b"2", 1), (b"2", 2), (b"3", 1)]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,9 @@ def test_at_most_once_what_was_refused_is_sent_once_more_at_the_end(broker: Brok
     fail(consumer)
     broker.refuse = lambda _: False
     consumer.close()
-    assert [one.value() for place, log in broker.logs.items() if place[0] == RETRY for one in log] == [b"m1"]
+    assert [
+        message.value() for place, log in broker.logs.items() if place[0] == RETRY for message in log
+    ] == [b"m1"]
 
 
 def test_at_most_once_what_was_refused_is_told_and_sent_again_also_with_nothing_new_to_read(
@@ -91,9 +93,9 @@ def test_with_encryption_nothing_of_a_value_is_written_with_its_failure(broker: 
         consumer.commit()
         notes += [note for _, note in broker.committed.values()]
         broker.clock.now += 100
-    stored = [one for place, log in broker.logs.items() if place[0] in (RETRY, DEAD) for one in log]
-    assert [dict(one.headers())["penstock-error"] for one in stored][-1] == b"ValueError"
-    assert b"iban" not in b"".join(value for one in stored for _, value in one.headers())
+    stored = [message for place, log in broker.logs.items() if place[0] in (RETRY, DEAD) for message in log]
+    assert [dict(message.headers())["penstock-error"] for message in stored][-1] == b"ValueError"
+    assert b"iban" not in b"".join(value for message in stored for _, value in message.headers())
     assert "iban" not in "".join(notes)
 
 

@@ -302,4 +302,6 @@ def test_a_broker_id_of_a_weaker_source_does_not_contradict_a_node_id(
     config = load_broker_config(flags=flags, environment=environment, file=b"broker.id = 5")
     assert config.node_id == number
     described = config.describe(["node.id", "broker.id"])
-    assert [(one.value, one.source) for one in described] == [(str(number), Source.STATIC_BROKER)] * 2
+    assert [(setting.value, setting.source) for setting in described] == [
+        (str(number), Source.STATIC_BROKER)
+    ] * 2

@@ -15,7 +15,7 @@ STATE = PartitionState((1, 2), (1, 2), leader=1, leader_epoch=3, partition_epoch
 def asked(*, settled: bool) -> PartitionState | ErrorCode:
     """The leader wants to go on alone."""
     image: Any = SimpleNamespace(
-        brokers={one: SimpleNamespace(epoch=one, stopping=False) for one in (1, 2)},
+        brokers={broker: SimpleNamespace(epoch=broker, stopping=False) for broker in (1, 2)},
         lives={1: Life("a", settled), 2: Life("b", settled=True)},
         topics_by_id={TOPIC: SimpleNamespace(partitions=[STATE])},
     )

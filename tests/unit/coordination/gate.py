@@ -54,9 +54,9 @@ class Gate:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
         self._pumps -= set(pumps)
-        for one in (writer, server_writer):
-            one.transport.abort()
-            self._writers.discard(one)
+        for side in (writer, server_writer):
+            side.transport.abort()
+            self._writers.discard(side)
 
     async def _pump(self, reader, writer, passes):
         while data := await reader.read(_CHUNK_BYTES):
@@ -69,24 +69,24 @@ class Gate:
 
 @asynccontextmanager
 async def gate(port):
-    one = Gate(port)
+    proxy = Gate(port)
     serving = set()
 
     async def serve(reader, writer):
         task = asyncio.current_task()
         serving.add(task)
         try:
-            await one._serve(reader, writer)
+            await proxy._serve(reader, writer)
         except (OSError, asyncio.CancelledError):
             writer.transport.abort()
         finally:
             serving.discard(task)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    one.port = server.sockets[0].getsockname()[1]
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield one
+        yield proxy
     finally:
         server.close()
-        one.cut(refuse=True)
+        proxy.cut(refuse=True)
         await asyncio.gather(*serving, return_exceptions=True)

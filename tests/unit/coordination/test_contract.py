@@ -154,16 +154,16 @@ async def test_a_multi_of_checks_is_no_change(stores):
 
 async def test_of_two_writers_with_the_same_version_one_wins(stores):
     async with opened(stores) as store:
-        one, two = await store.connect(), await store.connect()
-        await one.multi([Create("/a", b"")])
+        tree, other = await store.connect(), await store.connect()
+        await tree.multi([Create("/a", b"")])
         outcomes = await asyncio.gather(
-            one.multi([Set("/a", b"one", version=0)]),
-            two.multi([Set("/a", b"two", version=0)]),
+            tree.multi([Set("/a", b"one", version=0)]),
+            other.multi([Set("/a", b"two", version=0)]),
             return_exceptions=True,
         )
         lost = [outcome for outcome in outcomes if isinstance(outcome, VersionConflictError)]
         assert len(lost) == 1
-        assert (await one.get("/a")).version == 1
+        assert (await tree.get("/a")).version == 1
 
 
 async def test_a_snapshot_is_the_subtree_in_path_order(stores):

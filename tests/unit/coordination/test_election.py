@@ -61,19 +61,19 @@ async def win(tree, broker):
 
 async def test_the_first_candidate_wins_and_the_next_waits_until_it_is_gone(stores):
     async with opened(stores) as store:
-        one, two = await store.connect(), await store.connect()
-        first = await win(one, 1)
-        assert await stand(two, 2) is None
-        waiting = asyncio.ensure_future(win(two, 2))
-        assert await incumbent(two) == 1
-        await one.multi([Create("/something-else", b"")])
+        tree, other = await store.connect(), await store.connect()
+        first = await win(tree, 1)
+        assert await stand(other, 2) is None
+        waiting = asyncio.ensure_future(win(other, 2))
+        assert await incumbent(other) == 1
+        await tree.multi([Create("/something-else", b"")])
         assert not waiting.done()
-        await one.close()
+        await tree.close()
         second = await waiting
         assert second.version == first.version + 1
-        assert await incumbent(two) == 2
+        assert await incumbent(other) == 2
         with pytest.raises(SessionExpiredError):
-            await one.multi([first, Create("/late", b"")])
+            await tree.multi([first, Create("/late", b"")])
 
 
 async def test_of_many_candidates_one_wins_and_each_has_an_epoch_of_its_own(stores):

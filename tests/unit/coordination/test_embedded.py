@@ -169,7 +169,7 @@ async def test_after_an_io_error_the_next_change_finds_out_what_became_of_the_la
     assert (await tree.get("/a")).version == 1 + written
     assert await tree.get("/alive") is not None
     seen = [await anext(tree.changes(first.number + at)) for at in range(1 + written)]
-    assert [one.events[0].node.data for one in seen] == ([b"2", b"3"] if written else [b"3"])
+    assert [update.events[0].node.data for update in seen] == ([b"2", b"3"] if written else [b"3"])
     await store.close()
     store = await EmbeddedStore.open(tmp_path / "coordination.db")
     assert (await (await store.connect()).get("/a")).data == b"3"

@@ -26,11 +26,11 @@ async def _metadata(store, seed):
 async def _made_again(partitions=2, configs=None):
     """Two processes, one of which has not heard yet that the topic is another one."""
     store = MemoryStore()
-    one = await _metadata(store, 1)
-    (old,) = await one.create_topics([NewTopic("t", [ALONE] * partitions, configs or {})])
+    metadata = await _metadata(store, 1)
+    (old,) = await metadata.create_topics([NewTopic("t", [ALONE] * partitions, configs or {})])
     late = await _metadata(store, 2)
-    await one.delete_topic("t")
-    (new,) = await one.create_topics([NewTopic("t", [ALONE] * partitions, configs or {})])
+    await metadata.delete_topic("t")
+    (new,) = await metadata.create_topics([NewTopic("t", [ALONE] * partitions, configs or {})])
     assert (new.version, late.image.topics["t"]) == (old.version, old)
     return store, late, new
 
@@ -78,12 +78,12 @@ async def test_what_waited_for_its_turn_changes_what_it_was_asked_to_change(writ
 
 async def test_a_topic_whose_deletion_takes_several_writes_is_dead_with_the_first():
     store = MemoryStore()
-    one = await _metadata(store, 1)
+    metadata = await _metadata(store, 1)
     wide = PartitionState(replicas=tuple(range(100_000, 100_100)), isr=(100_000,), leader=100_000)
-    await one.create_topics([NewTopic("t", [wide] * (MULTI_BYTES_MAX // 100), {})])
+    await metadata.create_topics([NewTopic("t", [wide] * (MULTI_BYTES_MAX // 100), {})])
     late = await _metadata(store, 2)
     written = []
-    honest = one._tree.multi
+    honest = metadata._tree.multi
 
     async def first_only(operations):
         if written:
@@ -91,12 +91,12 @@ async def test_a_topic_whose_deletion_takes_several_writes_is_dead_with_the_firs
         written.append(operations)
         return await honest(operations)
 
-    one._tree.multi = first_only
+    metadata._tree.multi = first_only
     with pytest.raises(ConflictError):
-        await one.delete_topic("t")
-    one._tree.multi = honest
-    assert one.image.orphans(), "the rest of the deletion is still to come"
-    (new,) = await one.create_topics([NewTopic("t", [ALONE], {})])
+        await metadata.delete_topic("t")
+    metadata._tree.multi = honest
+    assert metadata.image.orphans(), "the rest of the deletion is still to come"
+    (new,) = await metadata.create_topics([NewTopic("t", [ALONE], {})])
     with pytest.raises(ConflictError):
         await late.set_topic_configs("t", {"retention.ms": "1"})
     assert late.image.topics == {"t": new}

@@ -173,14 +173,14 @@ async def test_the_size_of_a_request_is_not_underestimated(zookeeper_stores):
 
 
 async def test_chroots_are_worlds_of_their_own(zookeeper_stores):
-    one = zookeeper_stores.address
-    two = Address(one.hosts, one.chroot + "-other/below/that")
-    async with connected(one) as (first,), connected(two) as (second,), bare(one) as client:
+    address = zookeeper_stores.address
+    other = Address(address.hosts, address.chroot + "-other/below/that")
+    async with connected(address) as (first,), connected(other) as (second,), bare(address) as client:
         await first.multi([Create("/a", b"1")])
         await second.multi([Create("/a", b"2")])
         assert (await first.get("/a")).data == b"1"
         assert (await second.get("/a")).data == b"2"
-        assert sorted(await asyncio.to_thread(client.get_children, two.chroot)) == [
+        assert sorted(await asyncio.to_thread(client.get_children, other.chroot)) == [
             "feed",
             "sessions",
             "tree",
@@ -250,7 +250,7 @@ def test_addresses():
 
 
 def test_a_watch_that_is_asked_for_again_is_the_same():
-    def one():
+    def watch():
         pass
 
-    assert len({link._Watcher(print, one), link._Watcher(print, one), link._Watcher(print, print)}) == 2
+    assert len({link._Watcher(print, watch), link._Watcher(print, watch), link._Watcher(print, print)}) == 2

@@ -52,7 +52,10 @@ class Member(ZooKeeperProcess):
 @asynccontextmanager
 async def ensemble(directory):
     ports = [(free_port(), free_port()) for _ in range(3)]
-    text = "".join(f"server.{n}={HOST}:{one}:{two}\n" for n, (one, two) in enumerate(ports, start=1))
+    text = "".join(
+        f"server.{n}={HOST}:{quorum_port}:{election_port}\n"
+        for n, (quorum_port, election_port) in enumerate(ports, start=1)
+    )
     members = [Member(directory / str(number), number, text) for number in (1, 2, 3)]
     try:
         for member in members:
@@ -147,7 +150,7 @@ async def test_no_change_is_lost_doubled_or_reordered_while_servers_die(tmp_path
         assert int(last.nodes["/counter"].data) == len(there)
         assert all(changes == seen[0] for changes in seen)
         assert [change.number for change in seen[0]] == list(range(start.number + 1, last.number + 1))
-        for one in watching:
-            one.cancel()
+        for task in watching:
+            task.cancel()
         await asyncio.gather(*watching, return_exceptions=True)
         await store.close()

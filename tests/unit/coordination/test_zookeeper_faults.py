@@ -70,13 +70,13 @@ async def connected(stores, count=1, **options):
 async def behind_a_gate(stores, **options):
     """A session that reaches the server only through a gate, and the gate."""
     hosts, _, port = stores.address.hosts.rpartition(":")
-    async with gate(int(port)) as one:
+    async with gate(int(port)) as proxy:
         store = ZooKeeperStore(
-            Address(f"{hosts}:{one.port}", stores.address.chroot),
+            Address(f"{hosts}:{proxy.port}", stores.address.chroot),
             **{"session_timeout_s": LONG_SESSION_S, **options},
         )
         try:
-            yield await store.connect(), one
+            yield await store.connect(), proxy
         finally:
             await store.close()
 

@@ -93,9 +93,9 @@ def test_a_file_with_unsynced_bytes_is_not_closed(files: MemFiles) -> None:
 
 
 def test_one_that_is_forgotten_costs_nothing_when_it_is_gone(files: MemFiles) -> None:
-    one = Holder(files, 0)
-    one.open()
-    del one
+    holder = Holder(files, 0)
+    holder.open()
+    del holder
     assert not files.descriptors.live
     for other in holders(files, 9):
         other.open()
@@ -105,8 +105,8 @@ def test_others_take_descriptors_from_segments_that_are_not_in_use() -> None:
     files = MemFiles()
     files.limit_files(100, open_max=5)
     row = holders(files, 5)
-    for one in row:
-        one.open()
+    for holder in row:
+        holder.open()
     small = files.open(Path("/small"), create=True)
     assert are_open(row) == []
     held = [holder.open() for holder in row[:4]]

@@ -101,15 +101,15 @@ def test_damage_that_all_copies_share_is_found() -> None:
 
 
 def test_records_of_compacted_copies() -> None:
-    one, other = contents(memoryview(LOG), 0, END), contents(memoryview(LOG), 0, END)
-    assert one == other
-    assert one.next_offset == END
-    assert sorted(one.records) == [0, 1, 2, 3, 4, 5]
+    reference, other = contents(memoryview(LOG), 0, END), contents(memoryview(LOG), 0, END)
+    assert reference == other
+    assert reference.next_offset == END
+    assert sorted(reference.records) == [0, 1, 2, 3, 4, 5]
     kept = {offset: record for offset, record in other.records.items() if offset != 3}
-    assert first_other(one.records, kept, END) is None
+    assert first_other(reference.records, kept, END) is None
     changed = kept | {4: kept[4]._replace(value=b"other")}
-    assert first_other(one.records, changed, END) == 4
-    assert first_other(one.records, changed, 4) is None
+    assert first_other(reference.records, changed, END) == 4
+    assert first_other(reference.records, changed, 4) is None
     assert contents(memoryview(b""), 4, END) == ({}, END)
     with pytest.raises(DamagedError) as damaged:
         contents(flipped(len(log_of(2)) + HEADER_BYTES + 3), 0, END)

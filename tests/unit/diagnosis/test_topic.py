@@ -65,7 +65,7 @@ def test_replicas_on_their_way_are_shown_and_not_missed() -> None:
     ]
     behind = PartitionInfo(0, 1, (1, 2, 3, 4), (1, 2))
     lacking = TopicHealth("orders", (behind, WHOLE), ALL | {4}, 2, moving=(move,))
-    (found,) = (one for one in topic_findings(lacking) if one.check == "replicas")
+    (found,) = (finding for finding in topic_findings(lacking) if finding.check == "replicas")
     assert found.found == "partition 0: broker 3 is there, but not in sync"
 
 
@@ -79,9 +79,9 @@ def test_many_moves_are_counted() -> None:
 def test_retired_partitions_say_where_their_records_are() -> None:
     retired = (Retired(2, 100, 0, 7, hidden=False), Retired(3, 50, 1, 0, hidden=True))
     topic = TopicHealth("orders", (WHOLE,), ALL, 2, retired=retired)
-    one, other = (finding.found for finding in topic_findings(topic) if finding.check == "retired")
+    shown, other = (finding.found for finding in topic_findings(topic) if finding.check == "retired")
     assert (
-        one == "partition 2: read here below 100, from there on in partition 0; 7 offsets still to be moved"
+        shown == "partition 2: read here below 100, from there on in partition 0; 7 offsets still to be moved"
     )
     assert other.startswith(
         "partition 3: read here below 50, from there on in partition 1; all of it is moved"

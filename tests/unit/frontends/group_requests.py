@@ -72,14 +72,16 @@ async def stable(asked: Asked) -> str:
 async def commit(
     asked: Asked, version: int = 9, *, offset: int = 7, partition: int = 0, **fields: Any
 ) -> int:
-    one = offset_commit.OffsetCommitRequestPartition(
+    wanted = offset_commit.OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_metadata=fields.pop("metadata", "note")
     )
     if version >= 10:
         topic_id = fields.pop("topic_id", None) or asked.services.image.topics["orders"].id
-        topic = offset_commit.OffsetCommitRequestTopic(topic_id=topic_id, partitions=[one])
+        topic = offset_commit.OffsetCommitRequestTopic(topic_id=topic_id, partitions=[wanted])
     else:
-        topic = offset_commit.OffsetCommitRequestTopic(name=fields.pop("topic", "orders"), partitions=[one])
+        topic = offset_commit.OffsetCommitRequestTopic(
+            name=fields.pop("topic", "orders"), partitions=[wanted]
+        )
     request = offset_commit.OffsetCommitRequest(**{"group_id": "g", "topics": [topic]} | fields)
     answer = await asked.ask(ApiKey.OFFSET_COMMIT, request, version)
     return int(answer.topics[0].partitions[0].error_code)

@@ -87,7 +87,7 @@ async def test_anything_else_is_not_hosted(topics: list[tuple[str, list[int]]]) 
             (topic.topic_name, [partition.partition_index for partition in topic.partitions])
             for topic in answer.topics
         ] == topics
-        refusals = {one.error_code for topic in answer.topics for one in topic.partitions}
+        refusals = {partition.error_code for topic in answer.topics for partition in topic.partitions}
         assert refusals == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert not answer.nodes
 

@@ -140,8 +140,8 @@ async def test_a_long_list_is_answered_in_portions_as_one(monkeypatch: pytest.Mo
         portions = portions_of(monkeypatch, ApiKey.LIST_OFFSETS)
         (topic,) = (await client.ask(ApiKey.LIST_OFFSETS, 6, request).filled()).topics
         assert len(portions) > 2
-        assert [one.partition_index for one in topic.partitions] == list(range(count))
-        assert [one.error_code for one in topic.partitions[:3]] == [
+        assert [partition.partition_index for partition in topic.partitions] == list(range(count))
+        assert [partition.error_code for partition in topic.partitions[:3]] == [
             0,
             0,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

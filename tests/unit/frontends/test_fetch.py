@@ -28,9 +28,9 @@ def a_request(*partitions: int, offset: int = 0, **fields: Any) -> FetchRequest:
 def sizes(response: Any) -> list[tuple[int, int, int]]:
     """Of each partition: its number, error, and how many bytes."""
     return [
-        (one.partition_index, one.error_code, len(one.records or b""))
+        (partition.partition_index, partition.error_code, len(partition.records or b""))
         for topic in response.responses
-        for one in topic.partitions
+        for partition in topic.partitions
     ]
 
 

@@ -121,7 +121,10 @@ async def test_many_groups_are_fetched_at_once() -> None:
         await prepared(asked)
         await commit(asked, group_id="a", offset=1)
         await commit(asked, group_id="b", offset=2)
-        groups = [offset_fetch.OffsetFetchRequestGroup(group_id=one, topics=None) for one in ("b", "c", "a")]
+        groups = [
+            offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=None)
+            for group_id in ("b", "c", "a")
+        ]
         answer = await asked.ask(ApiKey.OFFSET_FETCH, offset_fetch.OffsetFetchRequest(groups=groups), 9)
         found = {
             g.group_id: [p.committed_offset for t in g.topics for p in t.partitions] for g in answer.groups
@@ -161,7 +164,7 @@ async def test_list(version: int) -> None:
         await commit(asked, group_id="simple")
         request = list_groups.ListGroupsRequest()
         found = await asked.ask(ApiKey.LIST_GROUPS, request, version)
-        assert {(one.group_id, one.protocol_type) for one in found.groups} == {
+        assert {(group.group_id, group.protocol_type) for group in found.groups} == {
             ("g", "consumer"),
             ("simple", ""),
         }
@@ -173,9 +176,9 @@ async def test_list(version: int) -> None:
             chosen = await asked.ask(
                 ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(states_filter=["stable"]), version
             )
-            assert [one.group_id for one in chosen.groups] == ["g"]
+            assert [group.group_id for group in chosen.groups] == ["g"]
         if version >= 5:
-            assert {one.group_type for one in found.groups} == {"classic"}
+            assert {group.group_type for group in found.groups} == {"classic"}
             for types, count in ((["Classic"], 2), (["consumer", "share"], 0)):
                 chosen = await asked.ask(
                     ApiKey.LIST_GROUPS, list_groups.ListGroupsRequest(types_filter=types), version
@@ -213,7 +216,7 @@ async def test_describe_answers_once_of_each_and_shows_what_members_had() -> Non
         await join(asked, member_id=member_id)
         request = describe_groups.DescribeGroupsRequest(groups=["g", "g"])
         found = (await asked.ask(ApiKey.DESCRIBE_GROUPS, request, 5)).groups
-        assert [one.group_state for one in found] == ["CompletingRebalance"]
+        assert [group.group_state for group in found] == ["CompletingRebalance"]
         (member,) = found[0].members
         assert (member.member_metadata, member.member_assignment) == (b"", b"mine")
 
@@ -244,8 +247,8 @@ async def test_offset_delete() -> None:
         await commit(asked, group_id="simple")
 
         async def delete(group_id: str, topic: str, partition: int = 0) -> tuple[int, list[int]]:
-            one = offset_delete.OffsetDeleteRequestPartition(partition_index=partition)
-            topics = [offset_delete.OffsetDeleteRequestTopic(name=topic, partitions=[one])]
+            wanted = offset_delete.OffsetDeleteRequestPartition(partition_index=partition)
+            topics = [offset_delete.OffsetDeleteRequestTopic(name=topic, partitions=[wanted])]
             request = offset_delete.OffsetDeleteRequest(group_id=group_id, topics=topics)
             answer = await asked.ask(ApiKey.OFFSET_DELETE, request, 0)
             return answer.error_code, [p.error_code for t in answer.topics for p in t.partitions]

@@ -71,7 +71,9 @@ async def delete_groups_at_once(asked: Asked) -> None:
     names = ["there-is-none", "g", "h"]
     request = delete_groups.DeleteGroupsRequest(groups_names=names)
     results = (await asked.ask(ApiKey.DELETE_GROUPS, request, 2)).results
-    assert [(one.group_id, one.error_code) for one in results] == list(zip(names, [69, 0, 0], strict=True))
+    assert [(result.group_id, result.error_code) for result in results] == list(
+        zip(names, [69, 0, 0], strict=True)
+    )
 
 
 async def expire(asked: Asked) -> None:

@@ -38,7 +38,9 @@ async def turns_during(work: Awaitable[Any]) -> tuple[Any, int]:
 async def with_producers(asked: Asked, number: int) -> None:
     await asked.create("t")
     wrote = AppendedBatch(0, 0, 0, 0, 1)
-    asked.partition("t").log.producers.add(ProducerCopy(one, 0, 1, (wrote,)) for one in range(number))
+    asked.partition("t").log.producers.add(
+        ProducerCopy(producer_id, 0, 1, (wrote,)) for producer_id in range(number)
+    )
 
 
 @pytest.mark.parametrize("number", [3, MANY])

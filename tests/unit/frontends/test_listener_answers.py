@@ -100,7 +100,8 @@ async def test_a_leader_that_the_listener_does_not_reach_is_told_as_such() -> No
                 answer = await asked.ask(ApiKey.METADATA, MetadataRequest(topics=wanted), version)
                 parts = [topic.partitions[0] for topic in answer.topics]
                 found[listener, version] = [
-                    (one.error_code, one.leader_id, one.offline_replicas) for one in parts
+                    (partition.error_code, partition.leader_id, partition.offline_replicas)
+                    for partition in parts
                 ]
         here = (ErrorCode.NONE, 2, [])
         assert found[BROKERS, 6] == found[BROKERS, 5] == [here, (ErrorCode.NONE, 4, [])]
@@ -171,7 +172,9 @@ async def test_leader_hints(number: int, listener: str, api_key: ApiKey) -> None
         request: Any
         if api_key == ApiKey.PRODUCE:
             data = produce.PartitionProduceData(index=0, records=batch)
-            topics = [produce.TopicProduceData(name=f"of-{one}", partition_data=[data]) for one in (2, 4)]
+            topics = [
+                produce.TopicProduceData(name=f"of-{leader}", partition_data=[data]) for leader in (2, 4)
+            ]
             request = produce.ProduceRequest(acks=-1, timeout_ms=1000, topic_data=topics)
             version = 10
         else:
@@ -179,9 +182,10 @@ async def test_leader_hints(number: int, listener: str, api_key: ApiKey) -> None
                 partition=0, fetch_offset=0, partition_max_bytes=100, current_leader_epoch=0
             )
             request = fetch.FetchRequest(
-                max_bytes=100, topics=[fetch.FetchTopic(topic_id=one, partitions=[wanted]) for one in ids]
+                max_bytes=100,
+                topics=[fetch.FetchTopic(topic_id=topic_id, partitions=[wanted]) for topic_id in ids],
             )
             version = 16
         answer = await exchange(asked, number, api_key, version, request)
-        where = {one[0]: one for one in WHERE[listener]}
-        assert nodes(answer.node_endpoints) == [where[one] for one in (2, 4) if one in where]
+        where = {endpoint[0]: endpoint for endpoint in WHERE[listener]}
+        assert nodes(answer.node_endpoints) == [where[leader] for leader in (2, 4) if leader in where]

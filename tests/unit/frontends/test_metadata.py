@@ -68,10 +68,15 @@ async def test_a_topic_is_described_in_every_version(version: int) -> None:
             assert topic.topic_id == (image.topics["t"].id if version >= 10 else NO_ID)
             assert topic.topic_authorized_operations == NOT_ASKED
             assert [partition.partition_index for partition in topic.partitions] == [0, 1]
-            for one in topic.partitions:
-                assert (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes) == (0, 1, [1], [1])
-                assert one.leader_epoch == (0 if version >= 7 else -1)
-                assert one.offline_replicas == []
+            for partition in topic.partitions:
+                assert (
+                    partition.error_code,
+                    partition.leader_id,
+                    partition.replica_nodes,
+                    partition.isr_nodes,
+                ) == (0, 1, [1], [1])
+                assert partition.leader_epoch == (0 if version >= 7 else -1)
+                assert partition.offline_replicas == []
 
 
 @pytest.mark.parametrize("version", range(14))

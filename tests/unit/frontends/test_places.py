@@ -76,7 +76,7 @@ async def test_addresses_that_wait_are_served_in_turn() -> None:
     assert scene.running[-1] == "b1", "its turn came before that of the other"
     await scene.end("a2")
     assert scene.running[-1] == "a3"
-    assert sorted(one[0] for one in scene.running) == ["a", "b", "b", "c"]
+    assert sorted(request[0] for request in scene.running) == ["a", "b", "b", "c"]
 
 
 async def test_all_get_a_place_in_the_end_and_all_are_given_back() -> None:

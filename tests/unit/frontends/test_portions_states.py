@@ -52,8 +52,10 @@ async def committed(asked: Asked) -> None:
 
 async def commit(asked: Asked, base: int) -> None:
     partitions = [
-        offset_commit.OffsetCommitRequestPartition(partition_index=one, committed_offset=base + one)
-        for one in range(PARTITIONS)
+        offset_commit.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=base + partition
+        )
+        for partition in range(PARTITIONS)
     ]
     topic = offset_commit.OffsetCommitRequestTopic(name="big", partitions=partitions)
     for group in ("g", "h"):
@@ -70,7 +72,10 @@ def wanted(asked: Asked, version: int) -> offset_fetch.OffsetFetchRequest:
     topic_id = asked.services.image.topics["big"].id if version >= 10 else bytes(16)
     many = [offset_fetch.OffsetFetchRequestTopics(name="big", topic_id=topic_id, partition_indexes=indexes)]
     return offset_fetch.OffsetFetchRequest(
-        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=one, topics=list(many)) for one in ("g", "h")]
+        groups=[
+            offset_fetch.OffsetFetchRequestGroup(group_id=group_id, topics=list(many))
+            for group_id in ("g", "h")
+        ]
     )
 
 
@@ -84,7 +89,7 @@ def told(answer: offset_fetch.OffsetFetchResponse, version: int) -> list[tuple[s
         errors = {part.error_code for part in parts} or {group.error_code}
         assert len(errors) == 1, "some are refused, others are not"
         assert len(parts) in (0, PARTITIONS)
-        offsets = [one.committed_offset for one in parts]
+        offsets = [part.committed_offset for part in parts]
         found.append((getattr(group, "group_id", "g"), errors.pop(), offsets))
     return found
 
@@ -107,7 +112,7 @@ async def test_a_coordinator_that_goes_is_not_seen_in_the_middle(version: int, a
         answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, wanted(asked, version), version, pace)
         found = told(answer, version)
         assert [group for group, _, _ in found] == groups(version)
-        all_of_it = [1000 + one for one in range(PARTITIONS)]
+        all_of_it = [1000 + partition for partition in range(PARTITIONS)]
         assert all(error or offsets == all_of_it for _, error, offsets in found)
 
 
@@ -124,7 +129,7 @@ async def test_a_group_that_is_loaded_meanwhile_is_refused_or_told_as_a_whole(ve
             assert [group for group, _, _ in found] == groups(version)
             for _, error, offsets in found:
                 refused += error == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-                assert error or offsets == [1000 + one for one in range(PARTITIONS)]
+                assert error or offsets == [1000 + partition for partition in range(PARTITIONS)]
             if not any(error for _, error, _ in found):
                 break
             await asyncio.sleep(0)
@@ -146,7 +151,7 @@ async def test_offsets_of_a_group_are_all_from_before_a_commit_or_all_from_after
         pace = Interrupted(3, commit_again)
         answer, _ = await ask_in_portions(asked, ApiKey.OFFSET_FETCH, wanted(asked, 8), 8, pace)
         for _, _, offsets in told(answer, 8):
-            assert {offset - one for one, offset in enumerate(offsets)} in ({1000}, {2000})
+            assert {offset - partition for partition, offset in enumerate(offsets)} in ({1000}, {2000})
 
 
 async def test_a_topic_that_is_deleted_meanwhile_is_told_once() -> None:

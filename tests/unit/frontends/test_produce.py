@@ -30,9 +30,9 @@ def a_request(*batches: tuple[str, int, bytes | None], acks: int = -1) -> Produc
 
 def answers(response: Any) -> list[Answer]:
     return [
-        (topic.name, one.index, one.error_code, one.base_offset)
+        (topic.name, partition.index, partition.error_code, partition.base_offset)
         for topic in response.responses
-        for one in topic.partition_responses
+        for partition in topic.partition_responses
     ]
 
 
@@ -102,7 +102,7 @@ async def test_nobody_is_answered_before_the_commit_or_when_it_fails(batches: in
         assert second.answer is None
         partition.turn_away(ErrorCode.KAFKA_STORAGE_ERROR, "the disk failed")
         assert answers(second.answer)[0] == ("t", 0, ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        assert [one[2] for one in answers(second.answer)[1:]] == [0] * (batches - 1)
+        assert [answer[2] for answer in answers(second.answer)[1:]] == [0] * (batches - 1)
         hold.release()
 
 

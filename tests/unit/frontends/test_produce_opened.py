@@ -31,7 +31,7 @@ class Client:
         self._writer.write(self._connection.send(ApiKey.PRODUCE, 9, request, answered=acks != 0)[1])
 
     async def answers(self, count: int) -> list[Any]:
-        return [one.base_offset for one in await self.results(count)]
+        return [result.base_offset for result in await self.results(count)]
 
     async def results(self, count: int) -> list[Any]:
         found: list[Any] = []
@@ -39,7 +39,7 @@ class Client:
             data = await self._reader.read(1 << 16)
             assert data, "the connection was closed"
             found += self._connection.receive(data)
-        return [one.message().responses[0].partition_responses[0] for one in found]
+        return [answer.message().responses[0].partition_responses[0] for answer in found]
 
     def close(self) -> None:
         self._writer.close()

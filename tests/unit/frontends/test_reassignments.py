@@ -87,9 +87,9 @@ async def test_elections_that_are_not_needed(version: int) -> None:
             request = ElectLeadersRequest(election_type=kind, topic_partitions=named)
             answer = await asked.ask(ApiKey.ELECT_LEADERS, request, version)
             found = {
-                (topic.topic, one.partition_id): (one.error_code, one.error_message)
+                (topic.topic, partition.partition_id): (partition.error_code, partition.error_message)
                 for topic in answer.replica_election_results
-                for one in topic.partition_result
+                for partition in topic.partition_result
             }
             assert found == {
                 ("t", 0): (
@@ -109,7 +109,9 @@ async def test_who_names_a_partition_twice_is_answered_twice() -> None:
     async with Machine().broker() as asked:
         await asked.create("t")
         own = asked.broker.services.node.id
-        moves = [ReassignablePartition(partition_index=0, replicas=one) for one in ([own], [99], None)]
+        moves = [
+            ReassignablePartition(partition_index=0, replicas=replicas) for replicas in ([own], [99], None)
+        ]
         topic = ReassignableTopic(name="t", partitions=moves)
         answer = await asked.ask(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(topics=[topic]), 1
@@ -133,8 +135,8 @@ async def test_an_unknown_kind_of_election_is_refused_for_each_partition() -> No
             ApiKey.ELECT_LEADERS, ElectLeadersRequest(election_type=7, topic_partitions=named), 2
         )
         assert answer.error_code == ErrorCode.INVALID_REQUEST
-        (one,) = answer.replica_election_results[0].partition_result
-        assert one.error_code == ErrorCode.INVALID_REQUEST
+        (partition,) = answer.replica_election_results[0].partition_result
+        assert partition.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_broker_that_runs_or_never_was_is_not_unregistered() -> None:

@@ -127,8 +127,8 @@ class Lab:
         self.pass_time(self.settings.initial_rebalance_delay_ms / 1000 * 3)
         ids = [self.joined(ticket).member_id for ticket in tickets]
         leader = self.group.leader_id or ""
-        ids.sort(key=lambda one: one != leader)
+        ids.sort(key=lambda member_id: member_id != leader)
         for member_id in ids[1:]:
             self.sync(member_id)
-        self.sync(leader, {one: one.encode() for one in ids})
+        self.sync(leader, {member_id: member_id.encode() for member_id in ids})
         return ids

@@ -32,8 +32,8 @@ def test_members_that_tell_nothing_take_room_all_the_same() -> None:
     assert {lab.joined(ticket).error for ticket in refused} == {ErrorCode.GROUP_MAX_SIZE_REACHED}
     most = GROUP_MEMBERS_RECORDS_MAX * RECORD_BYTES // GROUP_MEMBER_BYTES
     assert most / 2 < len(lab.group.members) <= most
-    one = next(iter(lab.group.members))
-    assert lab.ask(one, protocols=RANGE) not in lab.replies, "who is there may join again"
+    member_id = next(iter(lab.group.members))
+    assert lab.ask(member_id, protocols=RANGE) not in lab.replies, "who is there may join again"
 
 
 def test_one_member_alone_may_not_tell_too_much() -> None:
@@ -96,11 +96,13 @@ def test_what_a_group_was_told_is_counted_and_forgotten() -> None:
 
 
 def test_a_subscription_to_too_many_topics_is_not_read() -> None:
-    one = b"\x00\x00" + (SUBSCRIBED_TOPICS_MAX).to_bytes(4, "big") + b"\x00\x01t" * SUBSCRIBED_TOPICS_MAX
+    subscription = (
+        b"\x00\x00" + (SUBSCRIBED_TOPICS_MAX).to_bytes(4, "big") + b"\x00\x01t" * SUBSCRIBED_TOPICS_MAX
+    )
     more = (
         b"\x00\x00"
         + (SUBSCRIBED_TOPICS_MAX + 1).to_bytes(4, "big")
         + b"\x00\x01t" * (SUBSCRIBED_TOPICS_MAX + 1)
     )
-    assert subscribed_topics([one, one]) == {"t"}
-    assert subscribed_topics([one, more]) is None
+    assert subscribed_topics([subscription, subscription]) == {"t"}
+    assert subscribed_topics([subscription, more]) is None

@@ -97,7 +97,7 @@ def test_an_empty_groups_offsets_expire_when_it_has_been_empty_for_long() -> Non
     ids = lab.stable()
     state = state_with(lab.group, t=0)
     assert remaining(state, 100 * DAY_MS) == ["t"], "members read it"
-    lab.leave(*((one, None) for one in ids))
+    lab.leave(*((member_id, None) for member_id in ids))
     ended_ms = lab.group.state_since_ms
     assert remaining(state, ended_ms + DAY_MS - 1) == ["t"]
     assert remaining(state, ended_ms + DAY_MS) == ["(gone)"]
@@ -159,7 +159,7 @@ def test_a_deleted_group_is_forgotten_with_its_offsets() -> None:
     ids = lab.stable()
     state = state_with(lab.group, t=0)
     assert state.check_deletable("g") is ErrorCode.NON_EMPTY_GROUP
-    lab.leave(*((one, None) for one in ids))
+    lab.leave(*((member_id, None) for member_id in ids))
     assert state.check_deletable("g") is ErrorCode.NONE
     for record in chain.from_iterable(state.tombstones_of_group("g")):
         state.apply(record.key, record.value)

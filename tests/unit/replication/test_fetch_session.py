@@ -13,7 +13,7 @@ from penstock.wire.kafka import fetch
 from penstock.wire.kafka.generated.fetch import FetchRequest, ReplicaState, encode_request
 
 VERSION = 17
-TOPICS = [bytes([one]) * 16 for one in range(1, 4)]
+TOPICS = [bytes([number]) * 16 for number in range(1, 4)]
 
 
 def received(
@@ -132,7 +132,7 @@ def test_what_could_not_be_noted_is_told_again() -> None:
         assert covered(session) == wanted
         follower.answered(session.id)
         answers = [Found(index, 0, 5, 5, 0, None) for index in range(2)]
-        return [one.partition for one in answers if session.changed(TOPICS[0], one)]
+        return [found.partition for found in answers if session.changed(TOPICS[0], found)]
 
     assert told() == [0, 1]
     assert told() == []

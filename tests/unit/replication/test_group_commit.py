@@ -228,7 +228,7 @@ def test_whoever_waits_for_a_sync_hears_of_its_end_whatever_is_raised_there(
         await asyncio.sleep(0)
         async with asyncio.timeout(5):
             await group_commit.idle()
-        assert [type(one) for one in told] == [RuntimeError]
+        assert [type(error) for error in told] == [RuntimeError]
 
     asyncio.run(story())
 

@@ -35,17 +35,17 @@ def session() -> Session:
 
 
 def introduced(
-    keeper: BrokerAuthenticator, one: Session, *, image: ClusterImage | None = None, asked: int = ASKED
+    keeper: BrokerAuthenticator, caller: Session, *, image: ClusterImage | None = None, asked: int = ASKED
 ) -> int:
     speaker = Identity(SPEAKER, image or image_of(), lambda: EPOCH)
-    request = speaker.introduction(asked, EPOCH, keeper.challenge(one).nonce)
-    return keeper.introduce(one, request).error_code
+    request = speaker.introduction(asked, EPOCH, keeper.challenge(caller).nonce)
+    return keeper.introduce(caller, request).error_code
 
 
 def test_who_knows_the_secret_is_the_broker_it_says() -> None:
-    one = session()
-    assert introduced(door(), one) == ErrorCode.NONE
-    assert (one.broker, one.broker_epoch) == (SPEAKER, EPOCH)
+    caller = session()
+    assert introduced(door(), caller) == ErrorCode.NONE
+    assert (caller.broker, caller.broker_epoch) == (SPEAKER, EPOCH)
 
 
 @pytest.mark.parametrize(
@@ -59,36 +59,36 @@ def test_who_knows_the_secret_is_the_broker_it_says() -> None:
     ids=["another secret", "no secret", "another cluster", "meant for another broker"],
 )
 def test_other_proofs_prove_nothing(other: dict[str, Any]) -> None:
-    one = session()
-    assert introduced(door(), one, **other) == REFUSED
-    assert one.broker == NO_BROKER
+    caller = session()
+    assert introduced(door(), caller, **other) == REFUSED
+    assert caller.broker == NO_BROKER
 
 
 @pytest.mark.parametrize(("node", "epoch"), [(3, EPOCH), (SPEAKER, EPOCH + 1), (-1, EPOCH)])
 def test_a_proof_is_for_one_broker_and_registration(node: int, epoch: int) -> None:
-    one, keeper = session(), door()
-    proof = prove(SECRET, "cluster", keeper.challenge(one).nonce, ASKED, SPEAKER, EPOCH)
-    assert keeper.introduce(one, IntroductionRequest(node, epoch, proof)).error_code == REFUSED
-    assert one.broker == NO_BROKER
+    caller, keeper = session(), door()
+    proof = prove(SECRET, "cluster", keeper.challenge(caller).nonce, ASKED, SPEAKER, EPOCH)
+    assert keeper.introduce(caller, IntroductionRequest(node, epoch, proof)).error_code == REFUSED
+    assert caller.broker == NO_BROKER
 
 
 def test_nobody_is_a_negative_broker_whatever_it_can_prove() -> None:
-    one, keeper = session(), door()
-    proof = prove(SECRET, "cluster", keeper.challenge(one).nonce, ASKED, -7, EPOCH)
-    assert keeper.introduce(one, IntroductionRequest(-7, EPOCH, proof)).error_code == REFUSED
+    caller, keeper = session(), door()
+    proof = prove(SECRET, "cluster", keeper.challenge(caller).nonce, ASKED, -7, EPOCH)
+    assert keeper.introduce(caller, IntroductionRequest(-7, EPOCH, proof)).error_code == REFUSED
 
 
 def test_a_proof_that_was_overheard_is_good_nowhere() -> None:
-    keeper, one, another = door(), session(), session()
+    keeper, caller, another = door(), session(), session()
     request = Identity(SPEAKER, image_of(), lambda: EPOCH).introduction(
-        ASKED, EPOCH, keeper.challenge(one).nonce
+        ASKED, EPOCH, keeper.challenge(caller).nonce
     )
     assert keeper.introduce(another, request).error_code == REFUSED  # it never asked
     keeper.challenge(another)
     assert keeper.introduce(another, request).error_code == REFUSED  # it was given another nonce
-    assert keeper.introduce(one, request).error_code == ErrorCode.NONE
-    assert keeper.introduce(one, request).error_code == REFUSED  # once
-    assert one.broker == NO_BROKER, "who fails is none any more"
+    assert keeper.introduce(caller, request).error_code == ErrorCode.NONE
+    assert keeper.introduce(caller, request).error_code == REFUSED  # once
+    assert caller.broker == NO_BROKER, "who fails is none any more"
 
 
 def test_without_a_secret_nobody_can_prove_anything() -> None:
@@ -97,11 +97,11 @@ def test_without_a_secret_nobody_can_prove_anything() -> None:
 
 
 def test_on_a_listener_for_clients_there_are_no_brokers() -> None:
-    keeper, one = door(), Session("CLIENTS", "10.0.0.1")
-    answer = keeper.challenge(one)
+    keeper, caller = door(), Session("CLIENTS", "10.0.0.1")
+    answer = keeper.challenge(caller)
     assert (answer.error_code, answer.nonce) == (REFUSED, b"")
     request = Identity(SPEAKER, image_of(), lambda: EPOCH).introduction(ASKED, EPOCH, b"")
-    assert keeper.introduce(one, request).error_code == REFUSED
+    assert keeper.introduce(caller, request).error_code == REFUSED
 
 
 def test_registrations_are_asked_for_at_each_use() -> None:

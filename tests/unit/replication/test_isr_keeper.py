@@ -73,15 +73,17 @@ class Cluster:
         (topic,) = request.topics
         self.asked.append(
             {
-                one.partition_index: [(each.broker_id, each.broker_epoch) for each in one.new_isr_with_epochs]
-                for one in topic.partitions
+                partition.partition_index: [
+                    (each.broker_id, each.broker_epoch) for each in partition.new_isr_with_epochs
+                ]
+                for partition in topic.partitions
             }
         )
         if isinstance(self.says, Exception):
             raise self.says
         answers = [
-            ResponsePartitionData(partition_index=one.partition_index, error_code=self.says)
-            for one in topic.partitions
+            ResponsePartitionData(partition_index=partition.partition_index, error_code=self.says)
+            for partition in topic.partitions
         ]
         if self.writes and self.says is ErrorCode.NONE:
             for index, isr in self.asked[-1].items():
@@ -174,7 +176,7 @@ def test_a_controller_that_does_not_answer_is_asked_the_same_again() -> None:
         cluster.says = ErrorCode.NONE
         await asyncio.sleep(SOON_S)
         asked = len(cluster.asked)
-        assert all(one == {0: [(1, 101), (2, 102), (3, 103)]} for one in cluster.asked)
+        assert all(proposal == {0: [(1, 101), (2, 102), (3, 103)]} for proposal in cluster.asked)
         await asyncio.sleep(SOON_S)
         assert len(cluster.asked) == asked, "it has been done"
 
@@ -235,10 +237,10 @@ def test_those_behind_a_request_that_failed_come_with_the_next(monkeypatch: pyte
             cluster.follow(2, 3, index)
             cluster.follow(3, 3, index)
         await asyncio.sleep(0.1)
-        assert [sorted(one) for one in cluster.asked] == [[0, 1]]
+        assert [sorted(proposal) for proposal in cluster.asked] == [[0, 1]]
         cluster.says = ErrorCode.NONE
         await asyncio.sleep(SOON_S)
-        assert all(len(one) <= 2 for one in cluster.asked)
+        assert all(len(proposal) <= 2 for proposal in cluster.asked)
         states = [partition.leading.state.isr for partition in cluster.partitions if partition.leading]
         assert states == [(1, 2, 3)] * 5
 

@@ -32,7 +32,7 @@ def image(**configs: str) -> ClusterImage:
 )
 def test_a_leader_throttles_who_is_added_or_named_and_not_in_sync(named: str, concerned: list[int]) -> None:
     throttle = Throttle(1, image(leader_replication_throttled_replicas=named), LEADER_REPLICAS)
-    assert [one for one in (2, 3, 4) if throttle.concerns(PARTITION, one)] == concerned
+    assert [replica for replica in (2, 3, 4) if throttle.concerns(PARTITION, replica)] == concerned
 
 
 @pytest.mark.parametrize(

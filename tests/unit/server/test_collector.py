@@ -29,7 +29,7 @@ def collecting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 
 def is_walked(wanted: Any) -> bool:
-    return any(one is wanted for one in gc.get_objects())
+    return any(tracked is wanted for tracked in gc.get_objects())
 
 
 def test_what_survives_a_full_collection_is_not_walked_again(collecting: Collector) -> None:

@@ -74,7 +74,7 @@ def test_connections_are_limited() -> None:
             assert await asyncio.wait_for(reader.read(), 60) == b"", "turned away at once"
         more.close()
         answer.set()
-        assert all(one.endswith(b"well") for one in await asyncio.gather(*asking))
+        assert all(reply.endswith(b"well") for reply in await asyncio.gather(*asking))
         await _until_free(server)
         assert (await _ask(port)).endswith(b"well")
         await server.close()

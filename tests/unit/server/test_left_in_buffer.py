@@ -88,7 +88,7 @@ def run(seed: int, how: list[str]) -> tuple[int, bytes]:
         connection, wire = KafkaConnection(loop, connections(loop), dispatcher, Unlistened()), Wire()
         connection.connection_made(wire)
         data = b"".join(
-            pack(">ihhi", FRAME_BYTES, ApiKey.FETCH, HOW.index(one), number) for number, one in enumerate(how)
+            pack(">ihhi", FRAME_BYTES, ApiKey.FETCH, HOW.index(way), number) for number, way in enumerate(how)
         )
         connection.get_buffer(-1)[: len(data)] = data
         connection.buffer_updated(len(data))
@@ -102,7 +102,7 @@ def run(seed: int, how: list[str]) -> tuple[int, bytes]:
 
 def expected(how: list[str]) -> bytes:
     behind = {"large": bytes(500), "sliced": bytes(SLICE_BYTES_MIN)}
-    return b"".join(pack(">i", number) + behind.get(one, b"") for number, one in enumerate(how))
+    return b"".join(pack(">i", number) + behind.get(way, b"") for number, way in enumerate(how))
 
 
 @pytest.mark.parametrize("seed", range(40))

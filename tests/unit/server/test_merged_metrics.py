@@ -33,7 +33,7 @@ def test_families_are_named_once_and_samples_stand_together() -> None:
     histogram = families["penstock_request_seconds"]
     assert histogram.type == "histogram"
     assert len(histogram.samples) == 6
-    topics = [one.labels for one in families["penstock_log_size_bytes"].samples]
+    topics = [sample.labels for sample in families["penstock_log_size_bytes"].samples]
     assert topics[1] == {"broker": "2", "topic": "a b{}", "partition": "0"}
 
 

@@ -47,14 +47,14 @@ class Steps(asyncio.AbstractEventLoop):
         self._soon.append((callback, args))
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any, **_: Any) -> Any:
-        one = (self.now + delay, callback, args)
-        self._later.append(one)
-        return Timer(lambda: one in self._later and self._later.remove(one))
+        timer = (self.now + delay, callback, args)
+        self._later.append(timer)
+        return Timer(lambda: timer in self._later and self._later.remove(timer))
 
     def turn(self, seconds: float = 0.0) -> None:
         self.now += seconds
-        due = [one for one in self._later if one[0] <= self.now]
-        self._later = [one for one in self._later if one not in due]
+        due = [timer for timer in self._later if timer[0] <= self.now]
+        self._later = [timer for timer in self._later if timer not in due]
         self._soon += [(callback, args) for _, callback, args in due]
         while self._soon:
             soon, self._soon = self._soon, []
@@ -243,13 +243,13 @@ def test_one_that_is_refused_room_and_then_needs_a_smaller_buffer_goes_on(loop: 
     server = Server(loop, budget_bytes=2 * MEGABYTE)
     other = Client(loop, server, 1000 * 1024, 1900 * 1024)
     client = Client(loop, server, 1000 * 1024, 500 * 1024, 1500 * 1024, 10)
-    for one in (other, client):
-        one.send(1000 * 1024 + 4)
+    for sender in (other, client):
+        sender.send(1000 * 1024 + 4)
         loop.turn()
     other.send(500 * 1024)
-    for one in (client, other):
-        while not one.is_done:
-            assert one.send(), "a standstill"
+    for sender in (client, other):
+        while not sender.is_done:
+            assert sender.send(), "a standstill"
             loop.turn()
     assert sorted(server.answered) == [10, *(size * 1024 for size in (500, 1000, 1000, 1500, 1900))]
 

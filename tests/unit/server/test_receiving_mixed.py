@@ -62,7 +62,7 @@ def test_everybody_is_served_in_order_and_nothing_stays_held(seed: int) -> None:
         loop.turn()
         idle_turns = 0 if moved else idle_turns + 1
         assert idle_turns < IDLE_TURNS_MAX, "a standstill"
-    assert not any(one.connection._owed or one.connection._starved for one in clients)
+    assert not any(client.connection._owed or client.connection._starved for client in clients)
     budget = server.receive_budget
     assert not budget._waiting
     assert not any(favour.holder for favour in budget._favours.values())

@@ -188,7 +188,7 @@ async def test_the_listener_says_what_writes_although_there_is_a_socket_either_w
     loop, accepted = asyncio.get_running_loop(), []
     host, answers = connections(loop), Answers()
     listener = real_listener(loop, host, answers, past_transport=past_transport)
-    listener._accept = lambda one, accept=listener._accept: accepted.append(accept(one)) or accepted[-1]  # type: ignore[misc,func-returns-value]
+    listener._accept = lambda server, accept=listener._accept: accepted.append(accept(server)) or accepted[-1]  # type: ignore[misc,func-returns-value]
     await listener.bind(10)
     await listener.serve()
     reader, writer = await asyncio.open_connection(*listener.address)

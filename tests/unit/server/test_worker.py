@@ -39,19 +39,19 @@ def test_a_round_is_the_same_as_here(workers: Workers, tmp_path: Path) -> None:
     job = a_job(tmp_path)
     here = run_round(job)
     names = sorted(path.name for path in tmp_path.iterdir())
-    one = workers.round_of(job)
-    learned = one.learn()
+    remote = workers.round_of(job)
+    learned = remote.learn()
     assert (learned.end_offset, learned.complete, learned.keys) == (6, True, 4)
-    assert list(iter(one.rewrite_next, None)) == here.segments
+    assert list(iter(remote.rewrite_next, None)) == here.segments
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    one.close()
+    remote.close()
 
 
 def test_it_works_at_low_priority(workers: Workers, tmp_path: Path) -> None:
-    one = workers.round_of(a_job(tmp_path))
-    one.learn()
-    assert one.pid is not None
-    assert os.getpriority(os.PRIO_PROCESS, one.pid) > os.getpriority(os.PRIO_PROCESS, 0)
+    remote = workers.round_of(a_job(tmp_path))
+    remote.learn()
+    assert remote.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, remote.pid) > os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_an_error_comes_back_as_what_it_is(workers: Workers, tmp_path: Path) -> None:
@@ -63,22 +63,22 @@ def test_an_error_comes_back_as_what_it_is(workers: Workers, tmp_path: Path) -> 
 
 def test_a_process_that_dies_is_told_and_the_next_one_works(workers: Workers, tmp_path: Path) -> None:
     job = a_job(tmp_path)
-    one = workers.round_of(job)
-    one.learn()
-    pid = one.pid
+    remote = workers.round_of(job)
+    remote.learn()
+    pid = remote.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError, match=f"-{signal.SIGKILL.value}"):
-        one.rewrite_next()
-    one.close()
+        remote.rewrite_next()
+    remote.close()
     assert workers.round_of(job).learn().keys == 4
 
 
 def test_closing_ends_what_runs(tmp_path: Path) -> None:
     with Workers() as workers:
-        one = workers.round_of(a_job(tmp_path)._replace(bytes_per_second_max=0.001))
-        running = workers.threads.submit(one.learn)
-        while one.pid is None:
+        remote = workers.round_of(a_job(tmp_path)._replace(bytes_per_second_max=0.001))
+        running = workers.threads.submit(remote.learn)
+        while remote.pid is None:
             time.sleep(0.01)
     with pytest.raises(WorkerDiedError):
         running.result()

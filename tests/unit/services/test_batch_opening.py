@@ -153,4 +153,4 @@ async def test_for_clients_that_are_gone_when_their_turn_comes_nothing_is_opened
         may_go_on.set()
         found = await asyncio.gather(*asked, return_exceptions=True)
     assert len(opened) == places
-    assert sum(isinstance(one, ClientGoneError) for one in found) == 20 - places
+    assert sum(isinstance(outcome, ClientGoneError) for outcome in found) == 20 - places

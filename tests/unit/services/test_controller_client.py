@@ -181,7 +181,7 @@ def codes_of(answer: Any) -> set[int]:
         if name == "error_code":
             codes.add(value)
         elif isinstance(value, list):
-            codes.update(*(codes_of(one) for one in value if hasattr(one, "__slots__")))
+            codes.update(*(codes_of(entry) for entry in value if hasattr(entry, "__slots__")))
     return codes
 
 

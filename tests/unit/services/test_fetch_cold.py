@@ -52,7 +52,7 @@ async def test_where_answers_hold_too_many_files_one_batch_is_copied() -> None:
             return [partition.records for _, partitions in found[0] for partition in partitions]
 
         descriptors = machine.files.descriptors
-        assert all(isinstance(one, Slice) for one in fetched(wanted))
+        assert all(isinstance(piece, Slice) for piece in fetched(wanted))
         descriptors.lent = int(descriptors.files_max * LENT_FILES_SHARE)
         records, nothing = fetched(wanted)
         assert isinstance(records, bytes)

@@ -197,7 +197,7 @@ def test_every_record_arrives_once_whatever_fails(troubles: list[str]) -> None:
         for number in range(1, 6):
             write()
             loop.run_until(lambda: retirement_of(partition).moved >= partition.log.end_offset)
-            assert [one.first for one in target.moved] == list(range(number))
+            assert [chunk.first for chunk in target.moved] == list(range(number))
             assert left_to_move(partition) == 0
     assert moved.records == 5 - troubles.count("after"), "an answer that is lost tells nothing"
     assert moved.size_bytes == moved.records * len(a_batch())
@@ -225,7 +225,7 @@ def test_a_target_that_lost_what_it_had_while_there_is_more_to_move_gets_all_aga
     with SimLoop(1) as loop:
         loop.spawn("source", Pump(RetiredSource(loop, None, partition), target, Moved()).run())
         loop.run_until(lambda: is_drained(partition))
-    assert [one.first for one in target.moved] == [0, 1, 2, 3]
+    assert [chunk.first for chunk in target.moved] == [0, 1, 2, 3]
 
 
 def test_a_target_that_lost_what_it_had_while_nobody_wrote_gets_it_again() -> None:

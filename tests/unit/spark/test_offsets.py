@@ -13,9 +13,9 @@ ORDERS_0, ORDERS_10, AUDIT_0 = (
 
 
 def test_the_text_of_equal_offsets_is_equal() -> None:
-    one = to_tree({ORDERS_10: 5, ORDERS_0: 1, AUDIT_0: 2})
+    tree = to_tree({ORDERS_10: 5, ORDERS_0: 1, AUDIT_0: 2})
     other = to_tree({AUDIT_0: 2, ORDERS_0: 1, ORDERS_10: 5})
-    assert json.dumps(one) == json.dumps(other) == '{"audit": {"0": 2}, "orders": {"0": 1, "10": 5}}'
+    assert json.dumps(tree) == json.dumps(other) == '{"audit": {"0": 2}, "orders": {"0": 1, "10": 5}}'
 
 
 def test_a_stream_offset_survives_the_checkpoint() -> None:

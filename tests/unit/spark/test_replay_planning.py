@@ -23,12 +23,12 @@ def test_a_wave_ends_where_the_first_file_begins_that_it_does_not_take() -> None
     wave = next_wave(files, {0: 0}, rows_max=200)
     assert wave is not None
     assert (wave.slices[0].start, wave.slices[0].end) == (0, 120)
-    assert [one.path for one in wave.files] == [files[0].path, files[1].path]
+    assert [archived.path for archived in wave.files] == [files[0].path, files[1].path]
     wave = next_wave(files, {0: 120}, rows_max=200)
     assert wave is not None
     # The rest of b is read again, for what it has behind the end of the first wave.
     assert (wave.slices[0].start, wave.slices[0].end) == (120, 220)
-    assert [one.path for one in wave.files] == [files[1].path, files[2].path]
+    assert [archived.path for archived in wave.files] == [files[1].path, files[2].path]
     assert next_wave(files, {0: 220}, rows_max=200) is None
 
 
@@ -52,7 +52,7 @@ def test_waves_cover_every_offset_once_with_the_files_that_have_it(seed: int) ->
     seen: list[tuple[int, int]] = []
     starts = {0: 0, 1: 0, 2: 0}
     while (wave := next_wave(files, starts, rows_max=90)) is not None:
-        taken = {one.path.rpartition("/")[2].removesuffix(".parquet") for one in wave.files}
+        taken = {archived.path.rpartition("/")[2].removesuffix(".parquet") for archived in wave.files}
         for at in sorted(set().union(*(held[name] for name in taken))):
             part = wave.slices.get(at[0])
             if part is not None and part.start <= at[1] < part.end:

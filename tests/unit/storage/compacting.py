@@ -82,9 +82,9 @@ class Round(NamedTuple):
 
 def run_round(job: CleanJob) -> Round:
     """All of it rewritten, nothing exchanged."""
-    one = CleanRound(job)
-    learned = one.learn()
-    segments = list(iter(one.rewrite_next, None))
+    cleaning = CleanRound(job)
+    learned = cleaning.learn()
+    segments = list(iter(cleaning.rewrite_next, None))
     return Round(segments, learned.end_offset, learned.complete, learned.keys)
 
 

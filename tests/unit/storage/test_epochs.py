@@ -125,5 +125,5 @@ def test_the_latest_is_the_last_of_them_whatever_happens() -> None:
                 lambda o=offset: known.advance_start(o),
             ]
         )()
-        for one in (known, known.copy(), EpochHistory.parse(known.dump())):
-            assert one.latest == (one.entries()[-1][0] if len(one) else UNKNOWN_EPOCH)
+        for epochs in (known, known.copy(), EpochHistory.parse(known.dump())):
+            assert epochs.latest == (epochs.entries()[-1][0] if len(epochs) else UNKNOWN_EPOCH)

@@ -62,7 +62,7 @@ def contents(files: MemFiles, directory: Path = DIRECTORY) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", of_version(2))
 def test_what_a_newer_release_wrote_keeps_a_log_closed_and_stays_as_it_is(name: str) -> None:
     files = a_log_with_everything()
-    (path,) = (DIRECTORY / one for one in files.list_dir(DIRECTORY) if one.endswith(name))
+    (path,) = (DIRECTORY / file_name for file_name in files.list_dir(DIRECTORY) if file_name.endswith(name))
     files.write_atomically(path, of_version(2)[name](files.read(path)))
     before = contents(files)
     for _ in range(2):
@@ -141,7 +141,10 @@ def test_high_watermarks_of_a_newer_release_are_not_written_over_and_older_ones_
     known = json.loads(files.read(path))
     assert HighWatermarks(files, path.parent).of(topic, 0) == Mark(5, 1)
     files.write_atomically(path, json.dumps(known | {"version": 2}).encode())
-    for use in (lambda one: one.of(topic, 0), lambda one: one.save({(topic, 0): Mark(9, 1)})):
+    for use in (
+        lambda watermarks: watermarks.of(topic, 0),
+        lambda watermarks: watermarks.save({(topic, 0): Mark(9, 1)}),
+    ):
         with pytest.raises(NewerFormatError, match=REFUSED):
             use(HighWatermarks(files, path.parent))
     assert json.loads(files.read(path)) == known | {"version": 2}

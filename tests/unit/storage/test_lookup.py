@@ -29,7 +29,7 @@ def reference_first(timestamps: list[list[int]], target: int, start: int, end: i
 def reference_latest(timestamps: list[list[int]], start: int, end: int) -> tuple[int, int] | None:
     flat = [timestamp for batch in timestamps for timestamp in batch]
     seen = [(offset, timestamp) for offset, timestamp in enumerate(flat[:end]) if offset >= start]
-    return max(seen, key=lambda one: (one[1], -one[0]), default=None)
+    return max(seen, key=lambda record: (record[1], -record[0]), default=None)
 
 
 @pytest.mark.parametrize("seed", range(20))

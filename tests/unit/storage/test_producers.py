@@ -19,16 +19,16 @@ def header(sequence: int, *, epoch: int = 0, count: int = 1, time: int = NOW_MS,
 def state_after(*headers: BatchHeader) -> ProducerState:
     state = ProducerState()
     offset = 100
-    for one in headers:
-        assert state.check(one) is None
-        state.record(one, offset)
-        offset += one.last_offset_delta + 1
+    for batch_header in headers:
+        assert state.check(batch_header) is None
+        state.record(batch_header, offset)
+        offset += batch_header.last_offset_delta + 1
     return state
 
 
-def refusal(state: ProducerState, one: BatchHeader) -> ErrorCode:
+def refusal(state: ProducerState, batch_header: BatchHeader) -> ErrorCode:
     with pytest.raises(ApiError) as refused:
-        state.check(one)
+        state.check(batch_header)
     return refused.value.code
 
 

@@ -197,14 +197,14 @@ def test_a_segment_is_never_made_over_records() -> None:
     """Two logs over one directory, as of a start that was not wholly given up: neither empties the other's files."""
     files = MemFiles()
     settings = Settings(segment_bytes=100)
-    one, other = opened(files, settings).log, opened(files, settings).log
-    for log in (one, other):
+    first_log, other = opened(files, settings).log, opened(files, settings).log
+    for log in (first_log, other):
         append(log, a_batch())
-    append(one, a_batch())
-    records = everything(one)
+    append(first_log, a_batch())
+    records = everything(first_log)
     with pytest.raises(ApiError):
         append(other, a_batch())
-    assert everything(one) == records
+    assert everything(first_log) == records
     assert other.failed
 
 

@@ -192,8 +192,8 @@ def test_a_cut_remembers_producers_whose_records_are_deleted(read_fails: bool) -
         files.fail_next("read", "*.snapshot")
         log = _again(files, log)
     truncate(log, 5)
-    for one in (log, opened(files.kill()).log):
-        assert sorted(each.producer_id for each in one.producers.copy()) == [0, 1, 2, 3, 4]
+    for cut_log in (log, opened(files.kill()).log):
+        assert sorted(each.producer_id for each in cut_log.producers.copy()) == [0, 1, 2, 3, 4]
 
 
 def _again(files: MemFiles, log: Log) -> Log:

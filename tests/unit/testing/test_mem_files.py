@@ -335,13 +335,13 @@ def test_a_revoked_handle_gives_nothing_as_the_system_says_it() -> None:
 
 def test_a_write_back_that_fails_is_told_once_to_whoever_had_the_file_open() -> None:
     files = MemFiles()
-    one, other = files.open(Path("/f"), create=True), files.open(Path("/f"))
+    handle, other = files.open(Path("/f"), create=True), files.open(Path("/f"))
     files.sync_dir(Path("/"))
-    one.pwrite(b"x", 0)
+    handle.pwrite(b"x", 0)
     files.fail_write_back()
     later = files.open(Path("/f"))
     later.sync()
-    for file in (one, other):
+    for file in (handle, other):
         with pytest.raises(DiskFailedError):
             file.sync()
         file.sync()
@@ -351,15 +351,15 @@ def test_a_write_back_that_fails_is_told_once_to_whoever_had_the_file_open() -> 
 
 def test_a_sync_that_fails_is_told_to_others_too_and_a_clean_file_has_no_error() -> None:
     files = MemFiles()
-    one, other = files.open(Path("/f"), create=True), files.open(Path("/f"))
-    one.pwrite(b"x", 0)
+    handle, other = files.open(Path("/f"), create=True), files.open(Path("/f"))
+    handle.pwrite(b"x", 0)
     files.fail_next("sync")
-    for file in (one, other):
+    for file in (handle, other):
         with pytest.raises(DiskFailedError):
             file.sync()
         file.sync()
     files.fail_write_back()
-    one.sync()
+    handle.sync()
 
 
 def test_what_a_failed_sync_left_in_memory_is_gone_when_memory_is_short() -> None:

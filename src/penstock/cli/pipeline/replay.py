@@ -251,8 +251,8 @@ def _print_summary(summary: "Replayed", again: str) -> None:
     print_table(
         ("partition", "rows", "there before", "last original offset"),
         [
-            (number, one.rows, one.skipped, None if one.last < 0 else one.last)
-            for number, one in sorted(summary.partitions.items())
+            (number, partition.rows, partition.skipped, None if partition.last < 0 else partition.last)
+            for number, partition in sorted(summary.partitions.items())
         ],
     )
     made = " (made for it)" if summary.created else ""

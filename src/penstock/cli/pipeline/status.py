@@ -27,25 +27,25 @@ def status(session: Session) -> None:
     """
     from penstock.spark.pipelines.status import lag, running
 
-    found = [(one, lag(one)) for one in running()]
+    found = [(pipeline, lag(pipeline)) for pipeline in running()]
     if session.json:
-        print_json([_as_json(one, behind) for one, behind in found])
+        print_json([_as_json(pipeline, behind) for pipeline, behind in found])
     elif found:
         now = time.time()
         print_table(
             ("kind", "name", "pid", "state", "topics", "rows", "rows/s", "MB/s", "lag", "running", "updated"),
-            [_row(one, behind, now) for one, behind in found],
+            [_row(pipeline, behind, now) for pipeline, behind in found],
         )
     else:
         print("no pipelines run here; start one with `penstock pipeline archive`, `sql` or `run`")
 
 
-def _row(one: "Status", behind: int | None, now: float) -> tuple[str | int | float | None, ...]:
-    name = one.name if len(one.name) <= _NAME_SHOWN else one.name[: _NAME_SHOWN - 1] + "…"
-    topics = ",".join(one.topics) or "-"
-    running, updated = _age(now - one.started), f"{_age(now - one.updated)} ago"
-    rates = (one.rows, one.rows_per_s, one.mb_per_s, behind)
-    return (one.kind, name, one.pid, one.state, topics, *rates, running, updated)
+def _row(pipeline: "Status", behind: int | None, now: float) -> tuple[str | int | float | None, ...]:
+    name = pipeline.name if len(pipeline.name) <= _NAME_SHOWN else pipeline.name[: _NAME_SHOWN - 1] + "…"
+    topics = ",".join(pipeline.topics) or "-"
+    running, updated = _age(now - pipeline.started), f"{_age(now - pipeline.updated)} ago"
+    rates = (pipeline.rows, pipeline.rows_per_s, pipeline.mb_per_s, behind)
+    return (pipeline.kind, name, pipeline.pid, pipeline.state, topics, *rates, running, updated)
 
 
 def _age(seconds: float) -> str:
@@ -55,20 +55,20 @@ def _age(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f}s"
 
 
-def _as_json(one: "Status", behind: int | None) -> dict[str, Any]:
+def _as_json(pipeline: "Status", behind: int | None) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "pid": one.pid,
-        "host": one.host,
-        "state": one.state,
-        "started": one.started,
-        "updated": one.updated,
-        "bootstrap": one.bootstrap,
-        "topics": one.topics,
-        "offsets": {topic: {str(p): o for p, o in of.items()} for topic, of in one.offsets.items()},
-        "rows": one.rows,
-        "rows_per_s": one.rows_per_s,
-        "mb_per_s": one.mb_per_s,
+        "name": pipeline.name,
+        "kind": pipeline.kind,
+        "pid": pipeline.pid,
+        "host": pipeline.host,
+        "state": pipeline.state,
+        "started": pipeline.started,
+        "updated": pipeline.updated,
+        "bootstrap": pipeline.bootstrap,
+        "topics": pipeline.topics,
+        "offsets": {topic: {str(p): o for p, o in of.items()} for topic, of in pipeline.offsets.items()},
+        "rows": pipeline.rows,
+        "rows_per_s": pipeline.rows_per_s,
+        "mb_per_s": pipeline.mb_per_s,
         "lag": behind,
     }

@@ -70,7 +70,7 @@ class LocalCluster:
     def find(data_dir: Path) -> "LocalCluster | None":
         try:
             fields = json.loads((data_dir / _FILE).read_text())
-            brokers = [Member(**one) for one in fields["brokers"]]
+            brokers = [Member(**member) for member in fields["brokers"]]
             return LocalCluster(Member(**fields["zookeeper"]), brokers, dict(fields.get("settings", {})))
         except FileNotFoundError:
             return None
@@ -84,7 +84,7 @@ class LocalCluster:
         each hands over what it leads; then ZooKeeper."""
         ids = {cluster_id(data_dir / f"broker-{broker.id}") for broker in self.brokers} - {None}
         known = {member.pid for member in self.brokers}
-        by_hand = [one for one in started_by_hand(data_dir, ids) if one.pid not in known]
+        by_hand = [member for member in started_by_hand(data_dir, ids) if member.pid not in known]
         for member in (*by_hand, *self.brokers, self.zookeeper):
             end_one(member)
         stopped = LocalCluster(_stopped(self.zookeeper), list(map(_stopped, self.brokers)), self.settings)

@@ -73,7 +73,7 @@ def cluster_id(data_dir: Path) -> str | None:
 
 def _has_open(pid: int, path: Path) -> bool:
     with suppress(OSError):  # it is no more, or somebody else's
-        return any(one.resolve() == path.resolve() for one in Path(f"/proc/{pid}/fd").iterdir())
+        return any(descriptor.resolve() == path.resolve() for descriptor in Path(f"/proc/{pid}/fd").iterdir())
     return False
 
 

@@ -33,8 +33,8 @@ def start(data_dir: Path, found: LocalCluster | None, wish: Wish, begun: list[Me
     absent = [member for member in plan.members if not member.is_running]
     if not absent:
         raise CommandError(f"the cluster in {data_dir} runs already: `penstock cluster down` stops it")
-    for one in absent:
-        check_port(Address(HOST, one.port), "--base-port" if one.id else "--zookeeper-port")
+    for member in absent:
+        check_port(Address(HOST, member.port), "--base-port" if member.id else "--zookeeper-port")
     server = ZooKeeperProcess(data_dir / "zookeeper", port=plan.zookeeper.port)
 
     def note(member: Member) -> None:
@@ -44,13 +44,15 @@ def start(data_dir: Path, found: LocalCluster | None, wish: Wish, begun: list[Me
         plan.save(data_dir)
 
     try:
-        for one in absent:
-            if one.id == plan.zookeeper.id:
-                spawn(server.command(), server.log_path, one, note)
+        for member in absent:
+            if member.id == plan.zookeeper.id:
+                spawn(server.command(), server.log_path, member, note)
                 continue
-            place = data_dir / f"broker-{one.id}"
-            line = cluster_processes.broker_command(one, place, f"{server.connect}/penstock", plan.settings)
-            spawn(line, data_dir / f"{place.name}.log", one, note)
+            place = data_dir / f"broker-{member.id}"
+            line = cluster_processes.broker_command(
+                member, place, f"{server.connect}/penstock", plan.settings
+            )
+            spawn(line, data_dir / f"{place.name}.log", member, note)
     except BaseException:
         for member in reversed(begun):
             end_one(member)

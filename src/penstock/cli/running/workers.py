@@ -154,12 +154,12 @@ def _greet(session: Session, crew: Crew, began: float, supervisor: "Supervisor")
                 "console_port": supervisor.console_port if supervisor.console_port >= 0 else None,
                 "workers": [
                     {
-                        "node_id": one.plan.id,
-                        "port": one.port,
-                        "pid": one.process.pid if one.process is not None else None,
-                        "data_dir": one.facts.get("data_dir"),
+                        "node_id": worker.plan.id,
+                        "port": worker.port,
+                        "pid": worker.process.pid if worker.process is not None else None,
+                        "data_dir": worker.facts.get("data_dir"),
                     }
-                    for one in supervisor.workers
+                    for worker in supervisor.workers
                 ],
                 "start_ms": start_ms,
             }

@@ -124,7 +124,9 @@ class ClusterAdmin:
         answer = self._call(ApiKey.ELECT_LEADERS, request)
         _check(answer.error_code, "electing leaders")
         return sum(
-            not one.error_code for topic in answer.replica_election_results for one in topic.partition_result
+            not partition.error_code
+            for topic in answer.replica_election_results
+            for partition in topic.partition_result
         )
 
     def _call(self, api_key: ApiKey, request: Any, address: tuple[str, int] | None = None) -> Any:

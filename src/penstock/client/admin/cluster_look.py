@@ -61,16 +61,16 @@ def look(cluster: Cluster, budget: RetryBudget) -> ClusterInfo:
     for gone in loads.keys() - known.keys():
         known[gone] = DescribeClusterBroker(broker_id=gone, port=-1, is_fenced=True)
     brokers = {}
-    for number, one in sorted(known.items()):
+    for number, broker_info in sorted(known.items()):
         own = owns.get(number)
         sizes = None if own is None else own.sizes
         brokers[number] = BrokerInfo(
             id=number,
-            host=one.host,
-            port=one.port,
-            rack=one.rack,
+            host=broker_info.host,
+            port=broker_info.port,
+            rack=broker_info.rack,
             machine=None if own is None else own.machine,
-            state=_state(one, own, loads[number]),
+            state=_state(broker_info, own, loads[number]),
             controller=number == told.controller_id,
             replicas=loads[number],
             leaders=leads[number],

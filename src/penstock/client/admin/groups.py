@@ -32,7 +32,10 @@ class GroupAdmin(TopicAdmin):
         if listed.errors:
             raise explained(listed.errors[0], bootstrap=self._bootstrap, subject="the groups")
         return sorted(
-            (GroupSummary(one.group_id, _name(one.state), _name(one.type)) for one in listed.valid),
+            (
+                GroupSummary(listing.group_id, _name(listing.state), _name(listing.type))
+                for listing in listed.valid
+            ),
             key=lambda summary: summary.name,
         )
 
@@ -54,7 +57,7 @@ class GroupAdmin(TopicAdmin):
         found = self._described(names)
         fetching = {name: self._fetch_committed(name) for name in found}
         committed = {name: self._committed(name, future) for name, future in fetching.items()}
-        members = {name: tuple(map(_member, one.members)) for name, one in found.items()}
+        members = {name: tuple(map(_member, group.members)) for name, group in found.items()}
         read = {name: _read_topics(name, committed[name], members[name], known) for name in found}
         places = [
             (topic, index) for topic in sorted(set().union(*read.values())) for index in known.get(topic, ())
@@ -62,7 +65,7 @@ class GroupAdmin(TopicAdmin):
         earliest = self._bounds(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         latest = self._bounds(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         infos = []
-        for name, one in found.items():
+        for name, group in found.items():
             owners = {place: member.id for member in members[name] for place in member.partitions}
             offsets = tuple(
                 GroupOffset(
@@ -75,9 +78,9 @@ class GroupAdmin(TopicAdmin):
             infos.append(
                 GroupInfo(
                     name,
-                    _name(one.state),
-                    one.coordinator.id if one.coordinator is not None else None,
-                    one.partition_assignor,
+                    _name(group.state),
+                    group.coordinator.id if group.coordinator is not None else None,
+                    group.partition_assignor,
                     members[name],
                     offsets,
                     tuple(sorted(read[name] - there)),

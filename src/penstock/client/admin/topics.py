@@ -120,13 +120,15 @@ class TopicAdmin:
         found = []
         for name in names:
             try:
-                one = self._wait(futures[name], name)
+                topic = self._wait(futures[name], name)
             except ClientError as error:
                 if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:  # deleted in this moment
                     raise
                 continue
-            partitions = tuple(_partition(p) for p in sorted(one.partitions, key=lambda p: p.id))
-            found.append(TopicInfo(name, partitions, topic_id_text(one.topic_id), internal=one.is_internal))
+            partitions = tuple(_partition(p) for p in sorted(topic.partitions, key=lambda p: p.id))
+            found.append(
+                TopicInfo(name, partitions, topic_id_text(topic.topic_id), internal=topic.is_internal)
+            )
         return found
 
     def partition_indexes(self, name: str) -> list[int]:
@@ -143,7 +145,7 @@ class TopicAdmin:
         latest = self.latest(name, indexes)
         partitions = tuple(
             _partition(p, earliest.get(p.id), latest.get(p.id))
-            for p in sorted(found.partitions, key=lambda one: one.id)
+            for p in sorted(found.partitions, key=lambda partition: partition.id)
         )
         return TopicInfo(
             name, partitions, topic_id_text(found.topic_id), self.own_configs(name), found.is_internal

@@ -65,9 +65,9 @@ class ConsoleReader:
         self._bootstrap = bootstrap
         self._topic = topic
         self._follow = follow
-        self._first = {index: one.first for index, one in wanted.items()}
+        self._first = {index: part.first for index, part in wanted.items()}
         # Without following, a partition is done at the end it had when reading began.
-        self._open = {index: one.end for index, one in wanted.items() if follow or one.start < one.end}
+        self._open = {index: part.end for index, part in wanted.items() if follow or part.start < part.end}
         self.broker_lost = False
         self._consumer = Consumer(
             handle_settings(

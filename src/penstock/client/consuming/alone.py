@@ -49,7 +49,7 @@ class Alone:
         self._look_at = now + self._every
         try:
             new = [partition for topic in self._topics for partition in self._partitions(topic)]
-            new = [one for one in new if place_of(one) not in self._owned]
+            new = [partition for partition in new if place_of(partition) not in self._owned]
             if new:
                 begun = begin_at(self._raw, self._start_of_new(), new)
                 self._raw.incremental_assign(begun)

@@ -56,16 +56,22 @@ class Beginning:
                 {partition.topic for partition in committed} - self._began_with.keys() - set(self._retries)
             ):
                 self._ask_when_it_began(raw, topic, partitions)
-        new = [one for one in committed if one.offset < 0 and place_of(one) not in self._at]
-        whole = [one for one in new if self._from_the_first(one)]
+        new = [
+            partition
+            for partition in committed
+            if partition.offset < 0 and place_of(partition) not in self._at
+        ]
+        whole = [partition for partition in new if self._from_the_first(partition)]
         begun = begin_at(raw, self._start, [partition for partition in new if partition not in whole])
         if not by_offset(self._start):
-            self.untold |= {place_of(one): one.offset for one in begun if one.offset >= 0}
+            self.untold |= {
+                place_of(partition): partition.offset for partition in begun if partition.offset >= 0
+            }
         begun += begin_at(raw, "earliest", whole)
-        self._at |= {place_of(one): one.offset for one in begun}
-        for one in committed:
-            if one.offset < 0:
-                one.offset = self._at[place_of(one)]
+        self._at |= {place_of(partition): partition.offset for partition in begun}
+        for partition in committed:
+            if partition.offset < 0:
+                partition.offset = self._at[place_of(partition)]
         return committed
 
     def _from_the_first(self, partition: TopicPartition) -> bool:
@@ -79,7 +85,7 @@ class Beginning:
             [count, *(partition.partition + 1 for partition in partitions if partition.topic == topic)]
         )
         asked = [TopicPartition(topic, index) for index in range(known)]
-        noted = [_noted(one) for one in told(raw.committed(asked, timeout=REQUEST_SECONDS))]
+        noted = [_noted(partition) for partition in told(raw.committed(asked, timeout=REQUEST_SECONDS))]
         number = min((number for number in noted if number is not None), default=count)
         self._commits.topic_notes[topic] = began_with(number)
         self._began_with[topic] = number

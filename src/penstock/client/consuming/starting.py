@@ -54,9 +54,12 @@ def begin_at(raw: "RawConsumer", start: Start, partitions: list[TopicPartition])
         ends = _ends(raw, partitions)
         begun = _found(raw, round(start.timestamp() * 1000), partitions)
     else:
-        begun = [TopicPartition(one.topic, one.partition, _offset(start, one)) for one in partitions]
+        begun = [
+            TopicPartition(partition.topic, partition.partition, _offset(start, partition))
+            for partition in partitions
+        ]
         ends = _ends(raw, [partition for partition in begun if partition.offset == OFFSET_END])
-    return [ends[place_of(one)] if one.offset == OFFSET_END else one for one in begun]
+    return [ends[place_of(partition)] if partition.offset == OFFSET_END else partition for partition in begun]
 
 
 def _ends(raw: "RawConsumer", partitions: list[TopicPartition]) -> dict[Where, TopicPartition]:

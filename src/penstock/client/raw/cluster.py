@@ -259,7 +259,7 @@ class Cluster:
         failures: dict[Address, ConnectionLostError] = {}
         known = dict.fromkeys([*self._bootstrap, *self._brokers.values()])
         # Those that are behind come last, in turn: they may have caught up meanwhile.
-        for address in [*(one for one in known if one not in self._behind), *self._behind]:
+        for address in [*(broker for broker in known if broker not in self._behind), *self._behind]:
             try:
                 return self.link(address, budget)
             except ConnectionLostError as error:

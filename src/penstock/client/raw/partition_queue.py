@@ -69,7 +69,7 @@ class PartitionQueue:
         self._regroup()
 
     def behind_a_failure(self, batch: Batch) -> bool:
-        return any(one.failed for one in self._flying[: self._flying.index(batch)])
+        return any(earlier.failed for earlier in self._flying[: self._flying.index(batch)])
 
     def _regroup(self) -> None:
         if self._holds and not self._unanswered:

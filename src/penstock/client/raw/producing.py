@@ -346,7 +346,7 @@ def produce_unanswered(cluster: Cluster, at: TopicPartition, batch: Buffer) -> N
     """acks=0: sent once to whoever seems to lead; nobody says whether it was stored."""
     _, view = checked(at, batch)
     head = stamped_head(view, Producer(-1, -1), -1)
-    one = Batch(Delivery(at), head, view[len(head) :], 0.0)
+    stamped = Batch(Delivery(at), head, view[len(head) :], 0.0)
     budget = cluster.budget(f"writing to {at}")
     while True:
         try:
@@ -354,7 +354,7 @@ def produce_unanswered(cluster: Cluster, at: TopicPartition, batch: Buffer) -> N
             at_most = TOPIC_IDS_SINCE - 1 if route.topic_id is None else 0x7FFF
             version = route.link.version(ApiKey.PRODUCE, at_least=VERSION_MIN, at_most=at_most)
             key = topic_key(at.topic, route.topic_id, version)
-            parts = request_parts(version, 0, cluster.options.request_timeout_ms, {key: [one]})
+            parts = request_parts(version, 0, cluster.options.request_timeout_ms, {key: [stamped]})
             route.link.send_parts(ApiKey.PRODUCE, version, parts, answered=False)
         except RawError as error:
             cluster.doubt((at,))

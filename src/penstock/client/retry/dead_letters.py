@@ -62,7 +62,7 @@ class DeadLetterBox:
         names = [topic.name for topic in self._admin.topics()]
         known = set(names)
         found = [letters for name in names for letters in self._counted(name, self._sources(name, known))]
-        return [replace(one, retries=self.retries(one.topic, one.group)) for one in found]
+        return [replace(letters, retries=self.retries(letters.topic, letters.group)) for letters in found]
 
     def _sources(self, name: str, known: set[str]) -> list[tuple[str, str]]:
         """Topic and group of a dead-letter topic: those that its name may mean and that are there. Where none is, the
@@ -218,7 +218,7 @@ class DeadLetterBox:
 
     def _existing(self, topic: str, group: str) -> str:
         name = dead_letter_topic(topic, group)
-        if name not in {one.name for one in self._admin.topics()}:
+        if name not in {topic_info.name for topic_info in self._admin.topics()}:
             raise ClientError(
                 f"there are no dead letters of {topic} for group {group}: `penstock dlq list` shows what there is"
             )

@@ -76,14 +76,14 @@ class OrderedRetryFlow(RetryFlow):
         # It is told before the next commit; what is left then is not in its partition.
         with suppress(ClientError):
             self.wait_for_deliveries()
-        for one in told(reader.raw.committed(mine, timeout=REQUEST_SECONDS)):
-            place = (one.topic, one.partition)
-            source = (self._sources[one.topic], one.partition)
+        for partition in told(reader.raw.committed(mine, timeout=REQUEST_SECONDS)):
+            place = (partition.topic, partition.partition)
+            source = (self._sources[partition.topic], partition.partition)
             self._tries.pop(place, None)
-            tries = tries_of(one.offset, one.metadata)
+            tries = tries_of(partition.offset, partition.metadata)
             if tries is not None:
                 self._tries[place] = tries
-            self._waiting[source] = self._scan(place, one.offset)
+            self._waiting[source] = self._scan(place, partition.offset)
 
     def _bar_strays(self, reader: "Reader") -> None:
         """Source partitions whose retry partition is not ours wait for the rebalance that brings them together."""
@@ -100,8 +100,8 @@ class OrderedRetryFlow(RetryFlow):
         own = (message for message in self._lying(place, start) if not self._is_foreign(message))
         return {
             key: offset
-            for one in own
-            if isinstance(key := one.key(), bytes) and (offset := one.offset()) is not None
+            for message in own
+            if isinstance(key := message.key(), bytes) and (offset := message.offset()) is not None
         }
 
     def _has_foreign(self, place: Where) -> bool:

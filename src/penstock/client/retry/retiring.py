@@ -134,7 +134,7 @@ def _targets(index: int, staying: int) -> set[int]:
     found: set[int] = set()
     left = {index}
     while left:
-        into = {one % count for one in left for count in range(staying, one + 1)}
-        found |= {one for one in into if one < staying}
-        left = {one for one in into if one >= staying}
+        into = {partition % count for partition in left for count in range(staying, partition + 1)}
+        found |= {partition for partition in into if partition < staying}
+        left = {partition for partition in into if partition >= staying}
     return found

@@ -174,11 +174,13 @@ class Link:
     async def get_each(self, paths: Sequence[str]) -> list[Stored | None]:
         """Many at once, for a fraction of what as many single calls cost: a thread waits for all of them."""
         found = await self._call_each([partial(self._client.get_async, path) for path in paths])
-        return [None if one is None else Stored(one[0], one[1].version, one[1].numChildren) for one in found]
+        return [
+            None if node is None else Stored(node[0], node[1].version, node[1].numChildren) for node in found
+        ]
 
     async def children_each(self, paths: Sequence[str]) -> list[list[str]]:
         found = await self._call_each([partial(self._client.get_children_async, path) for path in paths])
-        return [one or [] for one in found]
+        return [names or [] for names in found]
 
     async def sync(self, path: str) -> None:
         """What is read next is as new as the ensemble's leader was when this was asked."""

@@ -73,11 +73,11 @@ class Reader:
             ]
             stored = await self._link.get_each([self._layout.node(path) for path in paths])
             parents = []
-            for path, one in zip(paths, stored, strict=True):
-                if one is None:
+            for path, node in zip(paths, stored, strict=True):
+                if node is None:
                     continue  # deleted since it was listed
-                nodes[path] = decode_node(path, one.data, one.version)
-                if one.children:
+                nodes[path] = decode_node(path, node.data, node.version)
+                if node.children:
                     parents.append(path)
         return nodes
 

@@ -51,7 +51,7 @@ class ZooKeeperStore:
             with suppress(CoordinationError):
                 await link.close()
             raise
-        self._trees = [*(one for one in self._trees if not one.closed), tree]
+        self._trees = [*(earlier for earlier in self._trees if not earlier.closed), tree]
         return tree
 
     async def close(self) -> None:

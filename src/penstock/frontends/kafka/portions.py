@@ -160,7 +160,7 @@ def _join(whole: Struct, more: Struct, continued: int) -> None:
         if isinstance(known, list) and added:
             if continued:
                 # Else an entry would be told twice, of two states: clients forget what they read of one.
-                assert [_own(one) for one in known[-1:]] == [_own(added[0])], (
+                assert [_own(entry) for entry in known[-1:]] == [_own(added[0])], (
                     f"{added[0]} goes on differently"
                 )
                 _join(known[-1], added[0], continued - 1)

@@ -11,7 +11,7 @@ _Topic = TypeVar("_Topic", str, bytes)  # its name or its id
 
 
 def without_repeats(named: Sequence[_Named], key: Callable[[_Named], Hashable]) -> list[_Named]:
-    return list({key(one): one for one in named}.values())
+    return list({key(entry): entry for entry in named}.values())
 
 
 def partitions_without_repeats(

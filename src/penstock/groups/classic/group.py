@@ -259,17 +259,17 @@ class ClassicGroup:
             generation=stored.generation,
             protocol=stored.protocol,
         )
-        for one in stored.members:
-            protocols = ((stored.protocol or "", one.subscription),)
+        for stored_member in stored.members:
+            protocols = ((stored.protocol or "", stored_member.subscription),)
             member = Member(
-                one.member_id,
-                one.instance_id,
-                one.client_id,
-                one.client_host,
-                one.rebalance_timeout_ms,
-                one.session_timeout_ms,
+                stored_member.member_id,
+                stored_member.instance_id,
+                stored_member.client_id,
+                stored_member.client_host,
+                stored_member.rebalance_timeout_ms,
+                stored_member.session_timeout_ms,
                 protocols,
-                one.assignment,
+                stored_member.assignment,
             )
             group.add(member, stored.protocol_type)
         group.protocol_type = stored.protocol_type or None

@@ -60,7 +60,7 @@ def join_deadline_passed(group: ClassicGroup, settings: ClassicSettings, now: No
 def complete_join(group: ClassicGroup, settings: ClassicSettings, now: Now, out: Decision) -> None:
     """Form the next generation of those who came."""
     group.join_deadline = NEVER
-    for member in [one for one in group.members.values() if one.awaiting_join is None]:
+    for member in [absentee for absentee in group.members.values() if absentee.awaiting_join is None]:
         if member.instance_id is None:
             drop(group, member.id, out)
     if group.members and not _elect_joined_leader(group):

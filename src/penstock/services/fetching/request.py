@@ -142,7 +142,7 @@ class Fetch:
             urgent, cold = True, []
         if cold:
             self._leave()
-            self._service.warm_then([one[0] for one in cold], partial(self._warmed, last=last))
+            self._service.warm_then([read[0] for read in cold], partial(self._warmed, last=last))
         elif in_doubt:
             self._leave()
             self._service.certainty.ask(partial(self._certain, last=last))

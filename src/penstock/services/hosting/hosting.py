@@ -282,8 +282,8 @@ class Hosting:
 
     async def save_high_watermarks(self) -> None:
         """How much of each replicated log is known to be committed, for the next start."""
-        replicated = [partition for partition in self._table.partitions() if partition.replica_count > 1]
-        marks = {(one.topic_id, one.index): Mark.of(one.high_watermark, one.log.epochs) for one in replicated}
+        found = [partition for partition in self._table.partitions() if partition.replica_count > 1]
+        marks = {(part.topic_id, part.index): Mark.of(part.high_watermark, part.log.epochs) for part in found}
         if marks:
             await self._jobs.run(partial(self._marks.save, marks))
 

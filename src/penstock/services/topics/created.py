@@ -48,7 +48,7 @@ async def create_elsewhere(
     try:
         response = await controller.forward(ApiKey.CREATE_TOPICS, _VERSION, request, timeout_ms / 1000)
     except ApiError as error:
-        return {one.name: error for one in wanted}
+        return {topic.name: error for topic in wanted}
     results: dict[str, CreatedTopic | ApiError] = {}
     for topic in response.topics:
         code = ErrorCode(topic.error_code)

@@ -34,15 +34,17 @@ def choose_topics(
     refused: list[Deletion] = []
     names: dict[str, int] = {}
     ids: dict[bytes, int] = {}
-    for one in wanted:
-        if one.name is None and one.id == NO_ID:
+    for reference in wanted:
+        if reference.name is None and reference.id == NO_ID:
             refused.append(_invalid(None, NO_ID, "Neither topic name nor id were specified."))
-        elif one.name is None:
-            ids[one.id] = ids.get(one.id, 0) + 1
-        elif one.id == NO_ID:
-            names[one.name] = names.get(one.name, 0) + 1
+        elif reference.name is None:
+            ids[reference.id] = ids.get(reference.id, 0) + 1
+        elif reference.id == NO_ID:
+            names[reference.name] = names.get(reference.name, 0) + 1
         else:
-            refused.append(_invalid(one.name, one.id, "You may not specify both topic name and topic id."))
+            refused.append(
+                _invalid(reference.name, reference.id, "You may not specify both topic name and topic id.")
+            )
     chosen: dict[bytes, Topic] = {}
     for topic_id, count in ids.items():
         topic = image.topics_by_id.get(topic_id)

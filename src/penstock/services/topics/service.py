@@ -172,7 +172,7 @@ class TopicService:
             return await self._within(timeout_ms, self._delete(wanted))
         except PenstockError as error:
             failure = as_api_error(error)
-            return [Deletion(one.name, one.id, failure) for one in wanted]
+            return [Deletion(reference.name, reference.id, failure) for reference in wanted]
 
     async def _delete(self, wanted: Sequence[TopicReference]) -> list[Deletion]:
         async with self._turn:

@@ -137,7 +137,9 @@ def encode_single(
     if len(partitions) == 1:
         answers = _ANSWER.pack(partitions[0], codes[0], 0)
     else:
-        answers = b"".join([_ANSWER.pack(one, code, 0) for one, code in zip(partitions, codes, strict=True)])
+        answers = b"".join(
+            [_ANSWER.pack(partition, code, 0) for partition, code in zip(partitions, codes, strict=True)]
+        )
     size = len(head) + len(answers) + 6
     return _RESPONSE.pack(size, correlation_id) + head + answers + _NO_TAGS_TWICE
 

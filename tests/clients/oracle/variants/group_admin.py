@@ -40,8 +40,8 @@ def _(ctx: Context) -> Any:
 
 @variant(FIND_COORDINATOR, "of several groups", valid=True, versions=(MANY_KEYS_SINCE, 99))
 def _(ctx: Context) -> Any:
-    one = ctx.world.groups.unknown()
-    return _find(ctx, one, ctx.world.groups.unknown(), *ctx.rng.choice([(), (one,)]))
+    group = ctx.world.groups.unknown()
+    return _find(ctx, group, ctx.world.groups.unknown(), *ctx.rng.choice([(), (group,)]))
 
 
 @variant(FIND_COORDINATOR, "of odd names", valid=True)

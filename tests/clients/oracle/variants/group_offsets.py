@@ -372,8 +372,8 @@ def _(ctx: Context) -> Any:
 @variant(OFFSET_DELETE, "unknown topic or partition", valid=False)
 def _(ctx: Context) -> Any:
     group = ctx.world.groups.simple(*PLACES)
-    odd = [("plain", [one]) for one in UNKNOWN_PARTITIONS] + [
-        (one, [0]) for one in ("unknown", *ILLEGAL_NAMES)
+    odd = [("plain", [partition]) for partition in UNKNOWN_PARTITIONS] + [
+        (name, [0]) for name in ("unknown", *ILLEGAL_NAMES)
     ]
     return _delete(group, ctx.rng.choice(odd), ("plain", [0]))
 

@@ -332,14 +332,17 @@ def _leave(ctx: Context, group: str, *members: tuple[str | None, str | None]) ->
     version = ctx.version
 
     def build(side: Side) -> Any:
-        known = [(side.members.get(group, "") if one is None else one, instance) for one, instance in members]
+        known = [
+            (side.members.get(group, "") if member is None else member, instance)
+            for member, instance in members
+        ]
         if version < STATIC[0]:
             return leave_group.LeaveGroupRequest(group_id=group, member_id=known[0][0])
         listed = [
             leave_group.MemberIdentity(
-                member_id=one, group_instance_id=instance, reason="done" if version >= 5 else None
+                member_id=member, group_instance_id=instance, reason="done" if version >= 5 else None
             )
-            for one, instance in known
+            for member, instance in known
         ]
         return leave_group.LeaveGroupRequest(group_id=group, members=listed)
 

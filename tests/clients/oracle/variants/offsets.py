@@ -57,7 +57,7 @@ def _(ctx: Context) -> Any:
 
 @variant(LIST_OFFSETS, "special times", valid=True)
 def _(ctx: Context) -> Any:
-    able = [one for one in SPECIAL_TIMES if NEWER_TIMES.get(one, 0) <= ctx.version]
+    able = [timestamp for timestamp in SPECIAL_TIMES if NEWER_TIMES.get(timestamp, 0) <= ctx.version]
     return _offsets(ctx, (ctx.rng.choice(ctx.world.topics), 0, ctx.rng.choice(able)))
 
 
@@ -81,7 +81,7 @@ def _(ctx: Context) -> Any:
 
 @variant(LIST_OFFSETS, "special times too new or unknown", valid=False)
 def _(ctx: Context) -> Any:
-    unable = [one for one in SPECIAL_TIMES if NEWER_TIMES.get(one, 0) > ctx.version]
+    unable = [timestamp for timestamp in SPECIAL_TIMES if NEWER_TIMES.get(timestamp, 0) > ctx.version]
     return _offsets(ctx, ("timed", 0, ctx.rng.choice([*unable, -7, -100, -(2**63)])))
 
 

@@ -271,7 +271,7 @@ def _(ctx: Context) -> Any:
             [("plain", ZERO_UUID), (None, plain)],
         ]
         return delete_topics.DeleteTopicsRequest(
-            topics=[delete_topics.DeleteTopicState(name=name, topic_id=one) for name, one in choices[pick]],
+            topics=[delete_topics.DeleteTopicState(name=name, topic_id=uuid) for name, uuid in choices[pick]],
             timeout_ms=TIMEOUT_MS,
         )
 

@@ -155,7 +155,7 @@ class AiokafkaDriver(PythonDriver):
             (found,) = await admin.describe_topics([topic])
         if found["error_code"]:
             return error(found["error_code"])
-        partitions = sorted(found["partitions"], key=lambda one: one["partition"])
+        partitions = sorted(found["partitions"], key=lambda partition: partition["partition"])
         return {
             "partitions": [
                 {"id": partition["partition"], "leader": partition["leader"], "isr": partition["isr"]}
@@ -198,7 +198,7 @@ class AiokafkaDriver(PythonDriver):
     async def describe_cluster(self, bootstrap: str) -> Any:
         async with _admin(bootstrap) as admin:
             found = await admin.describe_cluster()
-        nodes = [{"id": one["node_id"], "host": one["host"]} for one in found["brokers"]]
+        nodes = [{"id": broker["node_id"], "host": broker["host"]} for broker in found["brokers"]]
         return {"cluster_id": found["cluster_id"], "controller": found["controller_id"], "nodes": nodes}
 
 

@@ -155,7 +155,7 @@ class KafkaPythonDriver(PythonDriver):
         (found,) = self._admin(bootstrap).describe_topics([topic])
         if found["error_code"]:
             return error(found["error_code"])
-        partitions = sorted(found["partitions"], key=lambda one: one["partition_index"])
+        partitions = sorted(found["partitions"], key=lambda partition: partition["partition_index"])
         return {
             "partitions": [
                 {
@@ -214,7 +214,7 @@ class KafkaPythonDriver(PythonDriver):
 
     def describe_cluster(self, bootstrap: str) -> Any:
         found = self._admin(bootstrap).describe_cluster()
-        nodes = [{"id": one["broker_id"], "host": one["host"]} for one in found["brokers"]]
+        nodes = [{"id": broker["broker_id"], "host": broker["host"]} for broker in found["brokers"]]
         return {"cluster_id": found["cluster_id"], "controller": found["controller_id"], "nodes": nodes}
 
     def describe_log_dirs(self, bootstrap: str, *, topic: str) -> Any:

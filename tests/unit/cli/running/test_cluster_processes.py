@@ -290,7 +290,9 @@ def test_of_two_starters_in_one_directory_one_starts(
 
     def command(broker: Member, *_: object) -> list[str]:
         if not others:
-            monkeypatch.setattr(cluster_processes, "broker_command", lambda one, *_: listening(one.port))
+            monkeypatch.setattr(
+                cluster_processes, "broker_command", lambda member, *_: listening(member.port)
+            )
             others.append(
                 subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
             )

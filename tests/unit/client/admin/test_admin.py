@@ -55,9 +55,9 @@ class Client:
 
 def admin(client: Client, monkeypatch: pytest.MonkeyPatch) -> GroupAdmin:
     monkeypatch.setattr(admin_groups, "_RETRY_SECONDS", 0.0)
-    one = GroupAdmin.__new__(GroupAdmin)
-    one._bootstrap, one._client = "scripted", client  # type: ignore[assignment]
-    return one
+    group_admin = GroupAdmin.__new__(GroupAdmin)
+    group_admin._bootstrap, group_admin._client = "scripted", client  # type: ignore[assignment]
+    return group_admin
 
 
 def test_commits_are_asked_for_when_the_coordinator_has_settled(monkeypatch: pytest.MonkeyPatch) -> None:

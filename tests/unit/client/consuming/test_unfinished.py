@@ -52,7 +52,7 @@ def test_each_partition_is_finished_up_to_its_last_message(
     partitions: list[int], owned: set[int], in_hand: int
 ) -> None:
     """Where more is owned than there are messages of, too."""
-    unfinished = filled(*partitions, owned={("t", one) for one in owned | set(partitions)})
+    unfinished = filled(*partitions, owned={("t", partition) for partition in owned | set(partitions)})
     unfinished.index = len(partitions)
     unfinished.finish(in_hand)
     done = partitions[: max(0, len(partitions) - in_hand)]

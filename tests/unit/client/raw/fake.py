@@ -89,9 +89,9 @@ class FakePeer:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._threads[0].join()
         self._listener.close()
-        for one in self._open:
-            with one:
-                self._hang_up(one)
+        for connection in self._open:
+            with connection:
+                self._hang_up(connection)
         for thread in self._threads[1:]:
             thread.join()
 
@@ -242,8 +242,8 @@ def fetched(
 
 
 def produced(offset: int = -1, *, error: int = 0, partition: int = 0) -> produce.ProduceResponse:
-    one = produce.PartitionProduceResponse(index=partition, error_code=error, base_offset=offset)
-    topic = produce.TopicProduceResponse(name="t", topic_id=TOPIC_ID.bytes, partition_responses=[one])
+    row = produce.PartitionProduceResponse(index=partition, error_code=error, base_offset=offset)
+    topic = produce.TopicProduceResponse(name="t", topic_id=TOPIC_ID.bytes, partition_responses=[row])
     return produce.ProduceResponse(responses=[topic])
 
 

@@ -110,7 +110,7 @@ def test_several_leaders_are_asked_at_once() -> None:
         other.on(ApiKey.LIST_OFFSETS, answer)
         with RawClient(peer.bootstrap, QUICK) as client:
             found = client.offsets({AT: LATEST, TopicPartition("u", 0): LATEST}, committed=True)
-        assert [one.offset for one in found.values()] == [5, 6]
+        assert [listed.offset for listed in found.values()] == [5, 6]
         assert peer.asked[ApiKey.LIST_OFFSETS][0].message.isolation_level == 1
 
 

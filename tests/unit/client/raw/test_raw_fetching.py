@@ -40,8 +40,8 @@ FIRST, SECOND, THIRD = batch_at(2, [b"a", b"b"]), batch_at(4, [b"c"]), batch_at(
 
 @pytest.fixture
 def peer() -> Iterator[FakePeer]:
-    with FakePeer() as one:
-        yield one
+    with FakePeer() as fake:
+        yield fake
 
 
 def read(peer: FakePeer, start: int = 2, end: int = 7, **options: Any) -> list[Fetched]:
@@ -199,7 +199,7 @@ def test_an_offset_out_of_range_tells_the_range(peer: FakePeer) -> None:
     with pytest.raises(OffsetOutOfRangeError, match="retention has removed it") as caught:
         read(peer)
     assert (caught.value.offset, caught.value.log_start, caught.value.end) == (2, 40, 90)
-    asked = [one.message.topics[0].partitions[0].timestamp for one in peer.asked[ApiKey.LIST_OFFSETS]]
+    asked = [request.message.topics[0].partitions[0].timestamp for request in peer.asked[ApiKey.LIST_OFFSETS]]
     assert asked == [-2, -1]
 
 

@@ -44,8 +44,8 @@ E = ErrorCode
 
 @pytest.fixture
 def peer() -> Iterator[FakePeer]:
-    with FakePeer() as one:
-        yield one
+    with FakePeer() as fake:
+        yield fake
 
 
 def open_client(peer: FakePeer, **options: Any) -> RawClient:
@@ -118,7 +118,8 @@ def _accept_all(request: produce.ProduceRequest) -> produce.ProduceResponse:
     answer = produce.ProduceResponse()
     for topic in request.topic_data:
         rows = [
-            produce.PartitionProduceResponse(index=one.index, base_offset=1) for one in topic.partition_data
+            produce.PartitionProduceResponse(index=partition.index, base_offset=1)
+            for partition in topic.partition_data
         ]
         answer.responses.append(
             produce.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=rows)
@@ -352,23 +353,23 @@ def test_a_new_leader_gets_nothing_while_the_old_one_has_not_answered(peer: Fake
     second = TopicPartition("t", 1)
 
     def moved(_: Any) -> Any:
-        for one in (peer, other, third):
-            one.leaders = {"t": {0: 2, 1: 2}}
+        for broker in (peer, other, third):
+            broker.leaders = {"t": {0: 2, 1: 2}}
         return produced(error=E.NOT_LEADER_OR_FOLLOWER, partition=1)
 
     def taken(request: Any) -> Any:
         answer = produced(0)
         answer.responses[0].partition_responses = [
-            produce.PartitionProduceResponse(index=one.index, base_offset=0)
+            produce.PartitionProduceResponse(index=partition.index, base_offset=0)
             for topic in request.topic_data
-            for one in topic.partition_data
+            for partition in topic.partition_data
         ]
         return answer
 
     with FakePeer(node=2) as other, FakePeer(node=3) as third:
-        for one in (peer, other, third):
-            one.nodes = {1: peer, 2: other, 3: third}
-            one.leaders = {"t": {0: 1, 1: 3}}
+        for broker in (peer, other, third):
+            broker.nodes = {1: peer, 2: other, 3: third}
+            broker.leaders = {"t": {0: 1, 1: 3}}
         peer.on(ApiKey.PRODUCE, SILENCE)
         third.on(ApiKey.PRODUCE, moved)
         other.on(ApiKey.PRODUCE, taken)
@@ -384,9 +385,9 @@ def test_a_new_leader_gets_nothing_while_the_old_one_has_not_answered(peer: Fake
                 producer.send(AT, batch_of(2))
             producer.flush()
         seen = [
-            (one.index, check_batch(memoryview(one.records)).base_sequence)
+            (partition.index, check_batch(memoryview(partition.records)).base_sequence)
             for asked in other.asked[ApiKey.PRODUCE]
             for topic in asked.message.topic_data
-            for one in topic.partition_data
+            for partition in topic.partition_data
         ]
         assert [sequence for index, sequence in seen if index == 0] == [0, 3, 5, 7]

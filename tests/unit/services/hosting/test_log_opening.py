@@ -30,9 +30,9 @@ def test_a_log_begins_behind_what_its_number_had_however_many_are_made_with_it(p
     config = TopicConfig.resolve({}, BrokerConfig.resolve({}))
     opened = open_all(data_dir, image, config, list(range(partitions)), node=1, vouched=False)
     begins = {}
-    for index, one in opened.items():
-        assert isinstance(one, Recovered)
-        begins[index] = one.log.start_offset
+    for index, recovered in opened.items():
+        assert isinstance(recovered, Recovered)
+        begins[index] = recovered.log.start_offset
     assert begins == {0: 7, **dict.fromkeys(range(1, partitions - 1), 0), partitions - 1: 20}
 
 

@@ -126,7 +126,7 @@ async def test_an_archive_that_becomes_required_while_retention_is_at_work_count
         async def while_times_are_loaded() -> None:
             await change(asked, TOPIC, "t", (REQUIRED, SET, "true"))
 
-        monkeypatch.setattr(Log, "unknown_times", lambda one: [one.segments[0]])
+        monkeypatch.setattr(Log, "unknown_times", lambda log: [log.segments[0]])
         monkeypatch.setattr(asked.broker.upkeep._jobs, "run", lambda _: while_times_are_loaded())
         await asked.broker.upkeep.tend(topic, partition)
         assert partition.log.start_offset == 0

@@ -47,6 +47,6 @@ def entry(
 
 def committed(lake: Lake, *entries: Entry) -> Manifest:
     manifest = Manifest.load(lake)
-    for one in entries:
-        manifest.commit(one)
+    for new_entry in entries:
+        manifest.commit(new_entry)
     return manifest

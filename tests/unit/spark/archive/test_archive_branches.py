@@ -44,11 +44,15 @@ class Lake:
 def counting(archive: TopicArchive) -> dict[str, Span]:
     """Of each file the offsets that count, by its number."""
     found: dict[str, ArchivedFile] = {
-        path.rpartition("/")[2][9:10]: one for path, one in archive.files.items()
+        path.rpartition("/")[2][9:10]: archived for path, archived in archive.files.items()
     }
-    assert all(one.offsets.get(0, (0, -1))[1] < one.limits.get(0, 1 << 60) for one in found.values())
+    assert all(
+        archived.offsets.get(0, (0, -1))[1] < archived.limits.get(0, 1 << 60) for archived in found.values()
+    )
     return {
-        name: (one.offsets[0][0], one.offsets[0][1] + 1) for name, one in found.items() if 0 in one.offsets
+        name: (archived.offsets[0][0], archived.offsets[0][1] + 1)
+        for name, archived in found.items()
+        if 0 in archived.offsets
     }
 
 
@@ -110,7 +114,7 @@ def test_what_two_branches_share_is_known_where_there_are_no_epochs(lake: Lake) 
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "end"),
+    ("marks", "other", "end"),
     [
         ([(3, 10), (4, 20)], [(3, 10), (4, 15)], 15),
         ([(3, 10), (4, 20)], [(3, 10), (5, 15)], 10),
@@ -119,8 +123,8 @@ def test_what_two_branches_share_is_known_where_there_are_no_epochs(lake: Lake) 
         ([(-1, 10), (4, 20)], [(-1, 10), (4, 15)], 5),
     ],
 )
-def test_up_to_where_two_lines_are_the_same(one: list[Mark], other: list[Mark], end: int) -> None:
-    assert common(one, other, 5) == end
+def test_up_to_where_two_lines_are_the_same(marks: list[Mark], other: list[Mark], end: int) -> None:
+    assert common(marks, other, 5) == end
 
 
 def test_what_an_earlier_version_hid_stays_hidden_and_the_rest_comes_back() -> None:

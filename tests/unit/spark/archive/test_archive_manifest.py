@@ -37,17 +37,17 @@ def test_a_lake_that_is_not_there_has_nothing_archived(lake: FolderLake) -> None
 
 
 def test_entries_are_found_again_and_add_up(lake: FolderLake) -> None:
-    one = file(1, {0: (0, 9), 1: (5, 9)})
-    two = file(2, {0: (10, 19)})
+    first_file = file(1, {0: (0, 9), 1: (5, 9)})
+    second_file = file(2, {0: (10, 19)})
     committed(
         lake,
-        entry(1, {0: (0, 10), 1: (5, 10)}, added=(one,)),
-        entry(2, {0: (10, 20), 2: (0, 0)}, added=(two,)),
+        entry(1, {0: (0, 10), 1: (5, 10)}, added=(first_file,)),
+        entry(2, {0: (10, 20), 2: (0, 0)}, added=(second_file,)),
     )
     archive = the(Manifest.load(lake))
     assert archive.next_offsets == {0: 20, 1: 10, 2: 0}
     assert archive.ranges == {0: [(0, 20)], 1: [(5, 10)], 2: [(0, 0)]}
-    assert archive.files == {one.path: one, two.path: two}
+    assert archive.files == {first_file.path: first_file, second_file.path: second_file}
     assert (archive.rows, archive.size_bytes, archive.lost_offsets) == (20, 8, 0)
 
 
@@ -83,7 +83,7 @@ def test_compaction_replaces_files_and_keeps_ranges(lake: FolderLake) -> None:
         lake,
         entry(1, {0: (0, 10)}, added=(small[0],)),
         entry(2, {0: (10, 20)}, added=(small[1],)),
-        entry(3, kind="compaction", added=(merged,), removed=tuple(one.path for one in small)),
+        entry(3, kind="compaction", added=(merged,), removed=tuple(archived.path for archived in small)),
     )
     archive = the(Manifest.load(lake))
     assert list(archive.files.values()) == [merged]
@@ -140,15 +140,15 @@ def test_a_checkpoint_holds_everything_and_few_entries_stay(lake: FolderLake) ->
     assert sum(name.startswith("checkpoint-") for name in names) == 1
     assert len(names) <= KEPT_ENTRIES + CHECKPOINT_ENTRIES + 1
     # Where a file was staged is of no interest once it has moved.
-    before = {one.path for one in manifest.files.values() if one.staged is None}
+    before = {archived.path for archived in manifest.files.values() if archived.staged is None}
     assert before == set()
     folded = [
-        one
-        for one in again.files.values()
-        if one.path < f"topic=t/date=2025-01-31/hour=07/{again.checkpoint:010}"
+        archived
+        for archived in again.files.values()
+        if archived.path < f"topic=t/date=2025-01-31/hour=07/{again.checkpoint:010}"
     ]
     assert folded
-    assert all(one.staged is None for one in folded)
+    assert all(archived.staged is None for archived in folded)
 
 
 @pytest.mark.parametrize(

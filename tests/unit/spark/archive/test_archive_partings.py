@@ -72,7 +72,7 @@ def test_what_is_behind_the_parting_counts_only_as_it_was_archived_last(
     # Readers open nothing of which no row counts, and know of every other file which do.
     files = topic_files(manifest, "t")
     assert files == [first, second, fourth]
-    assert by_limits(lake, files, {one.path: one.path for one in files}) == {
+    assert by_limits(lake, files, {archived.path: archived.path for archived in files}) == {
         (): [lake.url(first.path), lake.url(fourth.path)],
         ((0, 12),): [lake.url(second.path)],
     }

@@ -18,9 +18,9 @@ def lake(tmp_path: Path) -> FolderLake:
     return FolderLake(tmp_path / "lake")
 
 
-def stage(lake: FolderLake, one: ArchivedFile) -> None:
-    assert one.staged is not None
-    lake.create(one.staged, b"data")
+def stage(lake: FolderLake, archived: ArchivedFile) -> None:
+    assert archived.staged is not None
+    lake.create(archived.staged, b"data")
 
 
 def data(lake: FolderLake) -> list[str]:
@@ -66,15 +66,15 @@ def test_moves_that_were_interrupted_are_finished(lake: FolderLake) -> None:
 
 def test_a_compaction_that_was_interrupted_ends_without_the_old_files(lake: FolderLake) -> None:
     old = [file(1), file(2)]
-    for one in old:
-        lake.create(one.path, b"data")
+    for archived in old:
+        lake.create(archived.path, b"data")
     merged = file(3)
     stage(lake, merged)
     committed(
         lake,
         entry(1, {0: (0, 10)}, added=(old[0],)),
         entry(2, {0: (10, 20)}, added=(old[1],)),
-        entry(3, kind="compaction", added=(merged,), removed=tuple(one.path for one in old)),
+        entry(3, kind="compaction", added=(merged,), removed=tuple(archived.path for archived in old)),
     )
     recover(Manifest.load(lake))
     assert data(lake) == [merged.path]
@@ -131,14 +131,14 @@ def test_a_file_that_moves_while_it_is_looked_for_is_found(tmp_path: Path) -> No
     class Busy(FolderLake):
         def list(self, path: str) -> list[Stored]:
             found = super().list(path)
-            put_in_place(FolderLake(tmp_path / "lake"), one)
+            put_in_place(FolderLake(tmp_path / "lake"), new_entry)
             return found
 
     added = file(1)
-    one = entry(1, {0: (0, 10)}, added=(added,))
+    new_entry = entry(1, {0: (0, 10)}, added=(added,))
     lake = Busy(tmp_path / "lake")
     assert added.staged is not None
     lake.create(added.staged, b"rows")
-    Manifest.load(FolderLake(tmp_path / "lake")).commit(one)
+    Manifest.load(FolderLake(tmp_path / "lake")).commit(new_entry)
     files = topic_files(Manifest.load(FolderLake(tmp_path / "lake")), "t")
     assert locate(lake, files) == {added.path: added.path}

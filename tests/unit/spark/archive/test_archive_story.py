@@ -239,8 +239,8 @@ def forks_stay(
 ) -> None:
     forks = {branch.number: branch.fork for branch in archive.branches.get(partition, [])}
     turn(archive, number, partition, *more)
-    for one in archive.branches.get(partition, []):
-        one.fork = forks.get(one.number, one.fork)
+    for branch in archive.branches.get(partition, []):
+        branch.fork = forks.get(branch.number, branch.fork)
 
 
 @pytest.mark.parametrize("plant", PLANTED)

@@ -62,7 +62,7 @@ class Story:
             self.take()
 
     def compact(self) -> None:
-        whole = [path for path, one in self.archive.files.items() if not one.limits]
+        whole = [path for path, archived in self.archive.files.items() if not archived.limits]
         rows = {offset: record for path in whole for offset, record in self.rows[path].items()}
         for path in whole:
             del self.archive.files[path]
@@ -72,9 +72,9 @@ class Story:
     def check(self) -> None:
         found = [
             row
-            for path, one in self.archive.files.items()
+            for path, archived in self.archive.files.items()
             for row in self.rows[path].items()
-            if row[0] < one.limits.get(0, row[0] + 1)
+            if row[0] < archived.limits.get(0, row[0] + 1)
         ]
         assert sorted(found) == list(enumerate(self.line))
         assert self.archive.line(0).end == len(self.line)
@@ -88,7 +88,7 @@ def test_every_record_of_the_line_counts_once() -> None:
 def test_it_finds_forks_that_forget_what_branches_share(monkeypatch: pytest.MonkeyPatch) -> None:
     common = Branch.common
     monkeypatch.setattr(
-        Branch, "common", lambda one, other: common(replace(one, others={}), replace(other, others={}))
+        Branch, "common", lambda branch, other: common(replace(branch, others={}), replace(other, others={}))
     )
     with pytest.raises(AssertionError):
         test_every_record_of_the_line_counts_once()

@@ -95,7 +95,7 @@ def test_an_unchanged_segment_is_left_alone(log: Log) -> None:
     write(log, [[(b"a", b"1"), (b"b", b"1")]])
     segment = log.segments[0]
     result = compact(log)
-    assert [one.changed for one in result.segments] == [False]
+    assert [cleaned.changed for cleaned in result.segments] == [False]
     assert log.segments[0] is segment
     assert not [name for name in log.files.list_dir(DIRECTORY) if "cleaned" in name]
 

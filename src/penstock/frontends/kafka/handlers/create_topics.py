@@ -65,14 +65,14 @@ def _described(
     if entries is None:
         entries = known[id(config)] = [
             CreatableTopicConfigs(
-                name=one.name,
+                name=setting.name,
                 # What the client gave comes back as it was given, not as it was understood.
-                value=config.overrides.get(one.name, one.value),
-                read_only=one.read_only,
-                config_source=one.source,
-                is_sensitive=one.sensitive,
+                value=config.overrides.get(setting.name, setting.value),
+                read_only=setting.read_only,
+                config_source=setting.source,
+                is_sensitive=setting.sensitive,
             )
-            for one in config.describe(broker)
+            for setting in config.describe(broker)
         ]
     return entries
 

@@ -31,7 +31,7 @@ async def handle(services: Services, request: DeleteTopicsRequest, call: Call) -
     else:
         old = call.version < _DISABLED_CODE_SINCE
         disabled = ApiError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
-        results = [Deletion(one.name, one.id, disabled) for one in wanted]
+        results = [Deletion(reference.name, reference.id, disabled) for reference in wanted]
     return DeleteTopicsResponse(responses=await in_turns(_result, results))
 
 

@@ -51,5 +51,8 @@ def _brokers(services: Services, listener: str, *, fenced: bool) -> list[Describ
     if fenced:
         live = live_ids(services)
         gone = [life for life in services.image.lives if life not in live]
-        brokers += [DescribeClusterBroker(broker_id=one, port=_UNKNOWN_PORT, is_fenced=True) for one in gone]
+        brokers += [
+            DescribeClusterBroker(broker_id=broker_id, port=_UNKNOWN_PORT, is_fenced=True)
+            for broker_id in gone
+        ]
     return sorted(brokers, key=lambda broker: broker.broker_id)

@@ -42,7 +42,7 @@ def _result(
         result.error_code = error.code
         result.error_message = error.message or ""
     else:
-        result.configs = [_entry(one, request) for one in described]
+        result.configs = [_entry(setting, request) for setting in described]
     return result
 
 

@@ -31,7 +31,8 @@ _REPLACED = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "This broker is no longer
 @api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), forwarded=True)
 async def handle(services: Services, request: DescribeQuorumRequest, call: Call) -> DescribeQuorumResponse:
     asked = [
-        (topic.topic_name, [one.partition_index for one in topic.partitions]) for topic in request.topics
+        (topic.topic_name, [wanted.partition_index for wanted in topic.partitions])
+        for topic in request.topics
     ]
     if asked != [(_METADATA_TOPIC, [_METADATA_PARTITION])]:
         return DescribeQuorumResponse(

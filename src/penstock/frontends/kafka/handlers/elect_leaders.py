@@ -34,7 +34,7 @@ async def handle(services: Services, request: ElectLeadersRequest, call: Call) -
         error = ApiError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}")
         return ElectLeadersResponse(
             error_code=error.code,
-            replica_election_results=[] if everything else [_results(*one, error) for one in asked],
+            replica_election_results=[] if everything else [_results(*topic, error) for topic in asked],
         )
     try:
         outcomes = iter(

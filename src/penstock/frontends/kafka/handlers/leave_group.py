@@ -39,7 +39,9 @@ def _render(version: int, reply: ErrorCode | list[LeaveReply]) -> LeaveGroupResp
         return LeaveGroupResponse(error_code=reply[0].error)
     return LeaveGroupResponse(
         members=[
-            MemberResponse(member_id=one.member_id, group_instance_id=one.instance_id, error_code=one.error)
-            for one in reply
+            MemberResponse(
+                member_id=member.member_id, group_instance_id=member.instance_id, error_code=member.error
+            )
+            for member in reply
         ]
     )

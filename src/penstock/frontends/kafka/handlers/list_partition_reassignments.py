@@ -30,7 +30,7 @@ async def handle(
             OngoingPartitionReassignment(
                 partition_index=number,
                 replicas=list(state.replicas),
-                adding_replicas=[one for one in state.adding if one not in state.removing],
+                adding_replicas=[replica for replica in state.adding if replica not in state.removing],
                 removing_replicas=list(state.removing),
             )
         )

@@ -137,7 +137,7 @@ def _answer(
     if len(wanted) > TURN_ITEMS_MAX:
         return _in_turns(services, request, call, wanted, find)
     encode = _encoder(services, request, call)
-    return _around(services, request, call, [encode(find(one)) for one in wanted])
+    return _around(services, request, call, [encode(find(key)) for key in wanted])
 
 
 async def _in_turns(
@@ -150,9 +150,9 @@ async def _in_turns(
     """A client may ask for a hundred thousand topics; nobody else waits for that."""
     encode = _encoder(services, request, call)
     parts = []
-    for number, one in enumerate(wanted):
+    for number, key in enumerate(wanted):
         await give_way(number)
-        parts.append(encode(find(one)))
+        parts.append(encode(find(key)))
     return _around(services, request, call, parts)
 
 

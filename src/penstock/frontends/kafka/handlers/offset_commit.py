@@ -61,8 +61,8 @@ class _Answer:
             topic = image.topics_by_id.get(wanted.topic_id) if by_id else image.topics.get(wanted.name)
             partitions = []
             count = len(topic.partitions) if topic is not None else 0
-            for one in wanted.partitions:
-                number = one.partition_index
+            for commit in wanted.partitions:
+                number = commit.partition_index
                 partition = OffsetCommitResponsePartition(partition_index=number)
                 partitions.append(partition)
                 if topic is None:
@@ -76,9 +76,9 @@ class _Answer:
                             topic.name,
                             topic.id,
                             number,
-                            one.committed_offset,
-                            one.committed_leader_epoch,
-                            one.committed_metadata,
+                            commit.committed_offset,
+                            commit.committed_leader_epoch,
+                            commit.committed_metadata,
                         )
                     )
             topics.append(

@@ -49,10 +49,12 @@ async def handle(
 async def _unsure(services: Services, request: OffsetForLeaderEpochRequest) -> set[tuple[str, int]]:
     """Of an epoch that comes after ours readers are told that it never was: only by who is sure to lead still."""
     later = {
-        (topic.topic, one.partition): partition
+        (topic.topic, wanted.partition): partition
         for topic in request.topics
-        for one in topic.partitions
-        if (partition := services.offsets.later_than_known(topic.topic, one.partition, one.leader_epoch))
+        for wanted in topic.partitions
+        if (
+            partition := services.offsets.later_than_known(topic.topic, wanted.partition, wanted.leader_epoch)
+        )
     }
     certainty = services.fetch.certainty
     if later and await certainty.is_current():

@@ -114,7 +114,7 @@ def read_back(session: "SparkSession", lake: Lake, staging: str, written: Writte
     """What staging holds, file by file, from the files themselves; it must be what the job says that it wrote."""
     from pyspark.sql import functions as fn  # noqa: PLC0415 - with PySpark only
 
-    stored = [one.path for one in lake.list(staging) if one.path.endswith(".parquet")]
+    stored = [entry.path for entry in lake.list(staging) if entry.path.endswith(".parquet")]
     rows = []
     if stored:
         with spark_errors(lake.uri):

@@ -98,10 +98,10 @@ class Branch:
         return cls(int(tree["number"]), int(tree["fork"]), Line.from_json(tree), others)
 
 
-def common(one: Sequence[Mark], other: Sequence[Mark], start: int) -> int:
+def common(marks: Sequence[Mark], other: Sequence[Mark], start: int) -> int:
     """Up to where two lines are the same that are the same up to `start`, by the epochs that are known."""
     while True:
-        mine = next((mark for mark in one if mark[1] > start), None)
+        mine = next((mark for mark in marks if mark[1] > start), None)
         theirs = next((mark for mark in other if mark[1] > start), None)
         if mine is None or theirs is None or mine[0] != theirs[0] or mine[0] == UNKNOWN_EPOCH:
             return start

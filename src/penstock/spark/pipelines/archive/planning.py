@@ -102,10 +102,10 @@ class Plan:
             epochs.setdefault(at.topic, {})[at.partition] = tuple(found)
         parted: dict[str, dict[int, int]] = {}
         branches: dict[str, dict[int, int]] = {}
-        for one in self.parted:
-            parted.setdefault(one.at.topic, {})[one.at.partition] = one.start
-            if one.branch is not None:
-                branches.setdefault(one.at.topic, {})[one.at.partition] = one.branch
+        for parting in self.parted:
+            parted.setdefault(parting.at.topic, {})[parting.at.partition] = parting.start
+            if parting.branch is not None:
+                branches.setdefault(parting.at.topic, {})[parting.at.partition] = parting.branch
         spans: dict[str, dict[int, Span]] = {}
         lost: dict[str, dict[int, tuple[Span, ...]]] = {}
         for gap in self.gaps:

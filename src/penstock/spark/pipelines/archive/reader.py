@@ -87,7 +87,7 @@ def find_topic(manifest: Manifest, topic: str, topic_id: str | None = None) -> T
         return archive
     where, known = manifest.lake.uri, manifest.topics
     if topic in known:
-        ids = ", ".join(one.topic_id for one in known[topic])
+        ids = ", ".join(namesake.topic_id for namesake in known[topic])
         raise ArchiveError(f"{where} holds no topic {topic} with the id {topic_id}, only {ids}")
     if not known:
         raise ArchiveError(f"{where} is no archive: fill it with `penstock pipeline archive --to {where}`")

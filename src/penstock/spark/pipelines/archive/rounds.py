@@ -114,7 +114,7 @@ class Rounds:
         sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
         made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until, standing=stands)
         self._judge(made)
-        concerned = {part.at for part in made.ranges} | {one.at for one in made.parted}
+        concerned = {part.at for part in made.ranges} | {parting.at for parting in made.parted}
         return replace(made, leaders={at: epoch for at, epoch in leaders.items() if at in concerned})
 
     def _found(self) -> dict[str, TopicInfo]:
@@ -221,7 +221,7 @@ class Rounds:
 
     def _check_standing(self, planned: Plan) -> None:
         """What is archived of the logs that are read, or gone back to, stands to them as it did when it was planned."""
-        before = {one.at: (one.start, one.branch) for one in planned.parted}
+        before = {parting.at: (parting.start, parting.branch) for parting in planned.parted}
         concerned = {part.at for part in planned.ranges} | before.keys()
         held = {at: of for at, of in self._held(planned.ids).items() if at in concerned}
         topics = {at.topic for at in concerned}

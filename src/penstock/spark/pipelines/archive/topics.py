@@ -72,30 +72,32 @@ class TopicArchive:
     def turn(self, number: int, partition: int, offset: int, branch: int | None = None) -> None:
         """From now on counts what a branch has below an offset, or what counts already; an entry says so."""
         old, branches = self.line(partition), self.branches.pop(partition, [])
-        chosen = next((one for one in branches if one.number == branch), None)
+        chosen = next((former for former in branches if former.number == branch), None)
         assert branch is None or chosen is not None, f"{self.topic}-{partition} has no branch {branch}"
         fork = offset if chosen is None else min(offset, chosen.fork)
         forks = {
-            one.number: min(offset, one.fork if chosen is None or one is chosen else one.common(chosen))
-            for one in branches
+            former.number: min(
+                offset, former.fork if chosen is None or former is chosen else former.common(chosen)
+            )
+            for former in branches
         }
         if chosen is not None:
             forks[chosen.number] = offset
-        others = {one.number: one.fork for one in branches}
-        for one in branches:
-            one.fork = forks[one.number]
+        others = {former.number: former.fork for former in branches}
+        for former in branches:
+            former.fork = forks[former.number]
         self.lines[partition] = (old if chosen is None else chosen.line).cut(offset)
         if old.end > fork:
             branches.append(Branch(number, fork, old, others))
             self._move(partition, None, number, fork)
-        for one in branches:
-            if one.fork >= one.line.end:
+        for former in branches:
+            if former.fork >= former.line.end:
                 # All of it counts again.
-                self._move(partition, one.number, None, 0)
-        left = [one for one in branches if one.fork < one.line.end]
+                self._move(partition, former.number, None, 0)
+        left = [former for former in branches if former.fork < former.line.end]
         if left:
             self.branches[partition] = left
-        limits = {one.number: one.fork for one in left}
+        limits = {former.number: former.fork for former in left}
         for path, file in self.files.items():
             of = file.branches.get(partition)
             limited = file.below(partition, None if of is None else limits[of])

@@ -41,22 +41,22 @@ def merged(files: Iterable[LocalFile], partition: int, start: int, end: int) -> 
             if not opened:
                 _open(waiting.pop(), partition, start, end, opened)
                 continue
-            frontier = min(one.last for one in opened)
+            frontier = min(reader.last for reader in opened)
             if waiting and waiting[-1].first <= frontier:
                 _open(waiting.pop(), partition, start, end, opened)
                 continue
-            yield _joined([one.take(frontier) for one in opened])
-            opened = [one for one in opened if one.refill()]
+            yield _joined([reader.take(frontier) for reader in opened])
+            opened = [reader for reader in opened if reader.refill()]
     finally:
-        for one in opened:
-            one.close()
+        for reader in opened:
+            reader.close()
 
 
 def _open(file: LocalFile, partition: int, start: int, end: int, opened: "list[_Opened]") -> None:
     # Behind its last offset a file may have rows that no longer count.
-    one = _Opened(file, partition, start, min(end, file.last + 1))
-    if one.refill():
-        opened.append(one)
+    reader = _Opened(file, partition, start, min(end, file.last + 1))
+    if reader.refill():
+        opened.append(reader)
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -261,12 +261,12 @@ class _Run:
                     self._judge(error, files, located)
                 files = [file for file in self._files() if _overlaps(file, wave)]
                 continue
-            for one in done:
-                of = summary.partitions[one.partition]
-                of.rows += one.rows
-                of.skipped += one.skipped
-                of.last = max(of.last, one.last)
-                summary.size_bytes += one.size_bytes
+            for result in done:
+                of = summary.partitions[result.partition]
+                of.rows += result.rows
+                of.skipped += result.skipped
+                of.last = max(of.last, result.last)
+                summary.size_bytes += result.size_bytes
             return
         raise ReplayError(f"files of {self._lake.uri} vanish while they are read: run again")
 

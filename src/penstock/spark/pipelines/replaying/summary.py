@@ -51,8 +51,12 @@ class Replayed:
             "seconds": round(self.seconds, 3),
             "rows_per_s": round(self.rows_per_s, 1),
             "partitions": {
-                str(number): {"rows": one.rows, "skipped": one.skipped, "last_offset": one.last}
-                for number, one in sorted(self.partitions.items())
+                str(number): {
+                    "rows": partition.rows,
+                    "skipped": partition.skipped,
+                    "last_offset": partition.last,
+                }
+                for number, partition in sorted(self.partitions.items())
             },
             "corrupt": self.corrupt,
         }

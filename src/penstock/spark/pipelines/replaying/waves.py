@@ -92,7 +92,7 @@ def spread(weights: Mapping[int, float], tasks: int) -> dict[int, int]:
     """A task for each partition, so that they have about as much to do: the heaviest first, to who has least."""
     loads = [0.0] * tasks
     given = {}
-    for partition, weight in sorted(weights.items(), key=lambda one: (-one[1], one[0])):
+    for partition, weight in sorted(weights.items(), key=lambda weighed: (-weighed[1], weighed[0])):
         task = loads.index(min(loads))
         loads[task] += weight + 1
         given[partition] = task
