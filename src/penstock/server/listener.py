@@ -10,7 +10,7 @@ from penstock.core.endpoints import WILDCARDS, Address, Endpoint
 from penstock.core.errors import PenstockError
 from penstock.server.connections import Connections
 from penstock.server.stream import Stream
-from penstock.server.writer import SocketWriter, TransportWriter, Writer, set_buffers
+from penstock.server.writer import SendingTurn, SocketWriter, TransportWriter, Writer, set_buffers
 
 
 class NotListeningError(PenstockError):
@@ -48,6 +48,7 @@ class Listener:
         self._accept = accept
         self._past_transport = past_transport
         self._socket_buffers = socket_buffers
+        self._sending_turn = SendingTurn(loop)
         self._server: asyncio.AbstractServer | None = None
 
     async def bind(self, backlog: int) -> None:
@@ -85,7 +86,7 @@ class Listener:
             return TransportWriter(transport)
         descriptor = transport.get_extra_info("socket").fileno()
         set_buffers(descriptor, *self._socket_buffers)
-        return SocketWriter(self._loop, transport, descriptor, drained)
+        return SocketWriter(self._loop, transport, descriptor, drained, self._sending_turn)
 
 
 class Listeners:

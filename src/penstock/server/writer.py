@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
+from penstock.core.clock import stopwatch
 from penstock.core.errors import StorageError
 from penstock.core.limits import SLICE_BYTES_MIN
 from penstock.storage.segment import Slice
@@ -30,6 +31,8 @@ _CUT = "the file ended before the slice did"
 
 # As much as one sendfile call may take before others on the loop get their turn.
 _SENDFILE_BYTES_MAX = 4 * 1024 * 1024
+# So long large answers are sent in one turn of the loop.
+_SENDING_SECONDS = 0.002
 # As much as a transport is given at once: little, so that what waits for room waits as a place in a file.
 _PIECE_BYTES = 512
 
@@ -140,6 +143,39 @@ class TransportWriter:
         self._queued_bytes = self._queued_in_files = 0
 
 
+class SendingTurn:
+    """Large answers of all connections: those that find a turn of the loop full wait for the next one, in a row."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._full_at: float | None = None  # of this turn of the loop
+        self._waiting: dict[SocketWriter, None] = {}
+
+    def pump(self, writer: "SocketWriter") -> None:
+        """Now, or when those before it have had their turn."""
+        if self._full_at is None:
+            self._full_at = stopwatch() + _SENDING_SECONDS
+            self._loop.call_soon(self._next)
+        if self._waiting or stopwatch() >= self._full_at:
+            self._waiting[writer] = None
+        else:
+            writer.pump()
+
+    def _next(self) -> None:
+        self._full_at = None
+        if not self._waiting:
+            return
+        self._full_at = stopwatch() + _SENDING_SECONDS
+        self._loop.call_soon(self._next)
+        while self._waiting and stopwatch() < self._full_at:
+            writer = next(iter(self._waiting))
+            del self._waiting[writer]
+            writer.resume_turn()
+
+    def forget(self, writer: "SocketWriter") -> None:
+        self._waiting.pop(writer, None)
+
+
 class SocketWriter:
     def __init__(
         self,
@@ -147,8 +183,10 @@ class SocketWriter:
         transport: asyncio.Transport,
         fd: int,
         drained: Callable[[], None],
+        turn: SendingTurn | None = None,
     ) -> None:
         self._loop = loop
+        self._turn = turn or SendingTurn(loop)
         self._transport = transport
         self._fd = fd
         self._drained = drained
@@ -171,7 +209,7 @@ class SocketWriter:
             _give_up(self, error)
             return 0
         if data is None:
-            self._pump()
+            self._turn.pump(self)
             return size
         try:
             written = os.write(self._fd, data)
@@ -208,11 +246,16 @@ class SocketWriter:
     def _resume(self) -> None:
         assert self._own is not None
         self._loop.remove_writer(self._own)
-        self._pump()
+        self._turn.pump(self)
         if not self._queue:
             self._drained()
 
-    def _pump(self) -> None:
+    def resume_turn(self) -> None:
+        self.pump()
+        if not self._queue:
+            self._drained()
+
+    def pump(self) -> None:
         """Send from the queue until it is empty or the socket is full."""
         queue = self._queue
         try:
@@ -242,6 +285,7 @@ class SocketWriter:
         self._transport.abort()
 
     def close(self) -> None:
+        self._turn.forget(self)
         self._queue.clear()
         self.unsent_bytes = self.unsent_slices = self.kept_bytes = 0
         if self._own is not None:

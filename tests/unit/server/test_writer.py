@@ -4,14 +4,16 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.unit.storage.logs import NOW_MS, a_batch, append, opened, sync
+from tests.unit.waiting import until
 
 from penstock.core.files import OsFiles
 from penstock.records.batch import BatchHeader, read_header, size_at
-from penstock.server.writer import SocketWriter, TransportWriter
+from penstock.server.writer import SendingTurn, SocketWriter, TransportWriter
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
 from penstock.storage.segment import Slice
@@ -260,3 +262,69 @@ def test_nor_has_one_that_waits_in_the_kernel_what_came_after_its_log_was_opened
 def answer_bytes(log: Log, offset: int) -> bytes:
     found = answer(log, offset)
     return found.file.pread(found.size, found.position)
+
+
+class Turns:
+    """Connections that share a turn of the loop, of which one large answer is all that fits into each."""
+
+    def __init__(self, number: int, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 0.0
+        monkeypatch.setattr("penstock.server.writer.stopwatch", self._stopwatch)
+        loop = asyncio.get_running_loop()
+        turn = SendingTurn(loop)
+        self.pairs = [socket.socketpair() for _ in range(number)]
+        self.transports = [Transport() for _ in self.pairs]
+        self.drained: list[int] = []
+        self.writers = [
+            SocketWriter(loop, transport, ours.fileno(), partial(self.drained.append, index), turn)
+            for index, (transport, (ours, _)) in enumerate(zip(self.transports, self.pairs, strict=True))
+        ]
+        self.answer = answer(grown(OsFiles(), directory, LARGE), 0)
+
+    def _stopwatch(self) -> float:
+        self._now += 0.001
+        return self._now
+
+    def send_all(self) -> None:
+        for writer in self.writers:
+            writer.send([self.answer])
+
+    def waiting(self) -> list[int]:
+        return [index for index, writer in enumerate(self.writers) if writer.unsent_bytes]
+
+    def close(self) -> None:
+        for writer, (ours, theirs) in zip(self.writers, self.pairs, strict=True):
+            writer.close()
+            ours.close()
+            theirs.close()
+
+
+async def test_large_answers_of_many_connections_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(4, tmp_path, monkeypatch)
+    turns.send_all()
+    seen = [turns.waiting()]
+    while turns.waiting():
+        await asyncio.sleep(0)
+        if turns.waiting() != seen[-1]:
+            seen.append(turns.waiting())
+    assert seen == [[1, 2, 3], [2, 3], [3], []]
+    assert turns.drained == [1, 2, 3], "who waited is told that all has gone"
+    assert all(theirs.recv(1 << 20) for _, theirs in turns.pairs)
+    turns.close()
+
+
+async def test_who_left_while_it_waited_for_its_turn_is_sent_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = Turns(3, tmp_path, monkeypatch)
+    turns.send_all()
+    turns.writers[1].end()
+    await until(lambda: not turns.waiting())
+    assert turns.drained == [2]
+    _, theirs = turns.pairs[1]
+    theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        theirs.recv(1)
+    turns.close()
