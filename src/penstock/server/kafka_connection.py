@@ -182,8 +182,8 @@ class KafkaConnection(Stream):
             self._budget.release(self)  # nobody did when the connection was lost
         if callable(parts):
             parts(reply)
-            if self._transport is None and reply.abandoned is not None:
-                reply.abandoned()  # nobody did when the connection was lost
+            if self._transport is None:
+                reply.abandon()  # nobody did when the connection was lost
         elif parts is not None:
             reply.send(parts)
         if self._transport is None or self.session.muted_until:
@@ -293,8 +293,7 @@ class KafkaConnection(Stream):
 
     def _gone(self) -> None:
         for reply in self._owed:
-            if reply.abandoned is not None:
-                reply.abandoned()
+            reply.abandon()
         self._owed.clear()
         self._add_held(-self._held_bytes)
         self._held_slices = self._held_answers_bytes = 0

@@ -7,14 +7,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.integration.raw import FETCH_VERSION, fetch_request, make_batch
+from tests.unit.frontends.connected import Connected
 from tests.unit.frontends.in_memory import Machine
 from tests.unit.server.test_conversation import SMALL, Server, Wire
 from tests.unit.server.unlistened import Unlistened
+from tests.unit.waiting import until
 
 from penstock.server import collector as module
 from penstock.server.collector import Collector
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.services.topics.deletions import TopicReference
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.connection import ClientConnection
 
 
 @pytest.fixture
@@ -90,6 +95,30 @@ async def test_connections_go_without_a_collection(no_collection: None) -> None:
     del connection
     await asyncio.sleep(0)
     assert gone() is None
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_fetches_that_waited_go_without_a_collection(no_collection: None, *, is_answered: bool) -> None:
+    """Whether they were answered in the end, or their client left."""
+    async with Machine().broker() as asked:
+        await asked.create("orders", {})
+        loop = asyncio.get_running_loop()
+        dispatcher = Connected(asked).dispatcher
+        connection = KafkaConnection(loop, Server(loop, SMALL), dispatcher, Unlistened())
+        gone = weakref.ref(connection)
+        connection.connection_made(Wire())
+        request = fetch_request("orders", 0, max_wait_ms=60_000)
+        _, frame = ClientConnection("waiting").send(ApiKey.FETCH, FETCH_VERSION, request)
+        connection.get_buffer(-1)[: len(frame)] = frame
+        connection.buffer_updated(len(frame))
+        owed = connection._owed
+        assert owed
+        if is_answered:
+            asked.append("orders", make_batch([b"there"]))
+            await until(lambda: not owed)
+        connection.connection_lost(None)
+        del connection
+        await until(lambda: gone() is None)
 
 
 async def test_logs_go_without_a_collection(no_collection: None) -> None:
