@@ -159,7 +159,8 @@ class Scene:
             len(lines),
             [line for line in lines if not line.startswith("ok ")],
             latencies[len(latencies) // 2],
-            latencies[len(latencies) * 99 // 100],
+            # Of fewer than a hundred rounds one may be late: the machine has other things to do, too.
+            latencies[min(len(latencies) * 99 // 100, max(len(latencies) - 2, 0))],
             self.memory_before_bytes,
             self.samples.memory_peak_bytes,
             self.descriptors_before,
@@ -231,7 +232,11 @@ def unhurt(made: Scene, bounds: Bounds = STRICT, *, kill: bool = False) -> Figur
     assert figures.memory_peak_bytes <= figures.memory_before_bytes + bounds.memory_peak_bytes, str(figures)
     assert figures.log_lines <= bounds.log_lines, str(figures)
     memory_max = figures.memory_before_bytes + bounds.memory_after_bytes
-    wait_until(lambda: anonymous_bytes(made.pid) <= memory_max, "memory is given back", _BACK_SECONDS)
+    wait_until(
+        lambda: anonymous_bytes(made.pid) <= memory_max,
+        f"memory is given back, to {memory_max >> 20} MB",
+        _BACK_SECONDS,
+    )
     descriptors_max = figures.descriptors_before + bounds.descriptors_after
     wait_until(lambda: open_descriptors(made.pid) <= descriptors_max, "descriptors are closed", _BACK_SECONDS)
     made.samples.stop()

@@ -85,7 +85,9 @@ def test_large_answers_that_are_not_read_take_no_memory_from_others(scene: Scene
 @pytest.mark.soak
 def test_many_large_answers_that_are_not_read_take_no_memory_from_others(scene: Scene) -> None:
     ask_for_offsets(scene, 10, 1800, 60)
-    unhurt(scene, replace(STRICT, memory_peak_bytes=512 * MEGABYTE, stall_s=0.2, p99_ms=500.0))
+    stored = 10 * 1800 * METADATA_BYTES
+    bounds = replace(STRICT, memory_peak_bytes=512 * MEGABYTE, memory_after_bytes=stored + 48 * MEGABYTE)
+    unhurt(scene, replace(bounds, stall_s=0.2, p99_ms=500.0))
 
 
 def small_slices(client: RawClient, partitions: int) -> bytes:
@@ -132,4 +134,6 @@ def test_fetches_of_many_small_slices_that_are_not_read_take_little_memory(scene
 @pytest.mark.soak
 def test_many_fetches_of_small_slices_that_are_not_read_take_little_memory(scene: Scene) -> None:
     ask_for_small_slices(scene, 1700, 400)
-    unhurt(scene, replace(STRICT, memory_peak_bytes=256 * MEGABYTE, descriptors_after=2000))
+    # Some of what 680,000 small objects took stays: those that are still needed lie scattered among them.
+    bounds = replace(STRICT, memory_peak_bytes=256 * MEGABYTE, memory_after_bytes=128 * MEGABYTE)
+    unhurt(scene, replace(bounds, descriptors_after=2000))

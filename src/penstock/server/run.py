@@ -1,7 +1,6 @@
 """A broker as a process: uvloop, real files, a coordination store, and signals that stop it cleanly."""
 
 import asyncio
-import ctypes
 import logging
 import random
 import signal
@@ -27,6 +26,8 @@ from penstock.core.clock import SystemClock
 from penstock.core.distribution import install
 from penstock.core.errors import PenstockError
 from penstock.core.files import OsFiles
+from penstock.core.tasks import Tasks
+from penstock.server.allocator import Allocator, Malloc
 from penstock.server.broker import Broker
 from penstock.server.collector import Collector
 from penstock.server.console import Console
@@ -48,9 +49,6 @@ _SWITCH_SECONDS = 0.0002
 # How long ZooKeeper may be silent before a start that waits for it says so, and how long one that failed rests.
 _SILENCE_SECONDS = 3.0
 _RETRY_SECONDS = 0.5
-# glibc's mallopt: blocks from this size on go back to the system when they are freed, however many there were before,
-# and so much may stay at the end of a heap.
-_MALLOC_OPTIONS = {-3: 1024 * 1024, -1: 8 * 1024 * 1024}  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
 
 
 class BrokenError(PenstockError):
@@ -60,10 +58,6 @@ class BrokenError(PenstockError):
 def run(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
     """Run a broker until SIGTERM or SIGINT; `ready` is called once it serves. BrokenError when it ends by itself."""
     sys.setswitchinterval(_SWITCH_SECONDS)
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # glibc
-        for option, value in _MALLOC_OPTIONS.items():
-            library.mallopt(option, value)
     uvloop.run(_serve(config, ready))
 
 
@@ -89,7 +83,14 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
             if broker is None:
                 return
             collector, console = Collector(), Console(broker)
+            memory = Tasks(loop, _not_given_back)
             collector.begin()
+            if (malloc := Malloc()).is_known:
+
+                async def in_thread(work: Callable[[], None]) -> None:
+                    await loop.run_in_executor(executor, work)
+
+                memory.start(Allocator(malloc, in_thread).run, "allocator")
             try:
                 if config.penstock_console_port >= 0:
                     broker.console_port = await console.start(
@@ -101,6 +102,7 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
             finally:
                 await console.close()
                 await broker.stop()
+                await memory.close()
                 collector.end()
             if broker.broken.is_set():
                 raise BrokenError(f"the broker stopped by itself: {broker.broken_by}")
@@ -151,6 +153,10 @@ async def _begin(config: BrokerConfig, seams: Seams, store: "Store", tree: Tree)
         await broker.abandon()
         raise
     return broker
+
+
+def _not_given_back(task: str, error: BaseException) -> None:
+    logger.error("memory is not given back to the system any more: %s ended", task, exc_info=error)
 
 
 async def _first_of(*events: asyncio.Event) -> None:
