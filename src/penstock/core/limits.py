@@ -102,7 +102,7 @@ RELAY_CONNECTIONS_MAX = 32
 # Partitions that a broker asks another for at once, of as many as there are.
 PEER_ENTRIES_MAX = 10_000
 # A request that can be carried out in portions is when it is larger than this, and few of them at the same time: each
-# may take some 20 MB of memory.
+# may take some 20 MB of memory. As many large ones (below) beside them.
 PORTIONED_REQUEST_BYTES = 8 * 1024
 PORTIONED_REQUESTS_MAX = 4
 # The same of brokers: they must not wait for clients.

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.frontends.connected import Connected
+from tests.unit.frontends.connected import Connected, Reply
 from tests.unit.frontends.in_memory import Machine
 
 from penstock.core.error_codes import ErrorCode
@@ -16,6 +16,7 @@ from penstock.core.limits import (
     PLAIN_REQUEST_BYTES_MAX,
     PLAIN_REQUESTS_BYTES_MAX,
     PORTIONED_REQUEST_BYTES,
+    PORTIONED_REQUESTS_MAX,
 )
 from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
@@ -285,3 +286,23 @@ async def test_a_request_within_bounds_is_answered_at_once() -> None:
     async with Machine().broker() as asked:
         request = ApiVersionsRequest(client_software_name="tester", client_software_version="1")
         assert Connected(asked).ask(ApiKey.API_VERSIONS, 4, request).answer.error_code == 0
+
+
+async def test_a_list_of_ordinary_length_waits_for_no_large_requests() -> None:
+    """Also of the same address: offsets by time, of thousands of partitions, may take minutes."""
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=2)
+        client = Connected(asked)
+        for _ in range(PORTIONED_REQUESTS_MAX - 1):
+            await client.dispatcher._portioned_large.acquire(client.peer)
+
+        def listed(count: int) -> Reply:
+            wanted = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(count)]
+            topics = [ListOffsetsTopic(name="t", partitions=wanted)]
+            return client.ask(ApiKey.LIST_OFFSETS, 6, ListOffsetsRequest(topics=topics))
+
+        large, ordinary = listed(LARGE_REQUEST_BYTES // 12), listed(PORTIONED_REQUEST_BYTES // 12)
+        await ordinary.filled()
+        assert large.answer is None
+        client.dispatcher._portioned_large.release(client.peer)
+        await large.filled()

@@ -70,6 +70,7 @@ class KafkaDispatcher:
         self._kept = KeptRequests()
         self._kept_of_brokers = KeptRequests()  # nor be turned away for what clients send
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
+        self._portioned_large = Places(PORTIONED_REQUESTS_MAX)  # apart: they may take minutes
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = in_thread
         self.write_held = hot.write_held
@@ -242,7 +243,10 @@ class KafkaDispatcher:
         correlation_id: int,
     ) -> list[object]:
         """A list whose entries are answered apart: some at a time, and few such requests at once."""
-        places = self._portioned_of_brokers if connection.session.broker >= 0 else self._portioned
+        if connection.session.broker >= 0:
+            places = self._portioned_of_brokers
+        else:
+            places = self._portioned_large if len(data) > LARGE_REQUEST_BYTES else self._portioned
         large = self._large_place(connection)
         async with Place(places, connection.peer, len(data), connection.has_left) as place:
             request = await self._taken_apart(api, data, position, call.version, REQUEST_ENTRIES_MAX, large)
