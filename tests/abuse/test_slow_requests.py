@@ -81,5 +81,7 @@ def test_many_times_in_large_batches_hold_up_neither_lookups_nor_producers(
     scene: Scene, batch: bytearray
 ) -> None:
     ask_for_times(scene, batch, 50, 60, is_served)
-    bounds = replace(STRICT, memory_peak_bytes=512 * MEGABYTE, descriptors_after=80)  # a file for each partition
+    bounds = replace(
+        STRICT, memory_peak_bytes=512 * MEGABYTE, descriptors_after=80
+    )  # a file for each partition
     unhurt(scene, replace(bounds, p99_ms=1000.0, stall_s=0.5))
