@@ -1,7 +1,6 @@
 """The name under which Penstock is installed, and the line that adds an extra to an installation."""
 
 import json
-from importlib import metadata
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -27,6 +26,8 @@ def install(*extras: str) -> str:
 
 def _origin() -> dict[str, Any] | None:
     """Where pip took it from, unless that was an index (PEP 610)."""
+    from importlib import metadata  # noqa: PLC0415 - 40 modules, for a sentence that is seldom said
+
     try:
         noted = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except metadata.PackageNotFoundError:  # imported from a source tree that nobody installed
