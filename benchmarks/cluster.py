@@ -84,7 +84,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> float:
 def fresh_topic(cluster: ClusterPeer, leaders: tuple[int, ...] = BROKERS) -> Iterator[str]:
     """A new topic with a partition for each of these leaders, all of it in sync; deleted afterwards."""
     name = f"bench-cluster-{next(_names)}"
-    replicas = [[leader, *(one for one in BROKERS if one != leader)] for leader in leaders]
+    replicas = [[leader, *(broker for broker in BROKERS if broker != leader)] for leader in leaders]
     new = NewTopic(name, len(leaders), replica_assignment=replicas, config=_SAFE)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     admin.create_topics([new])[name].result(WAIT_S)
@@ -195,8 +195,8 @@ def catch_up(bench: Bench, contender: Contender) -> Metrics:
 def _leader_and_follower(cluster: ClusterPeer) -> tuple[int, int]:
     """Two brokers, the second of which is not the controller."""
     controller = cluster.controller()
-    follower = next(one for one in BROKERS if one != controller)
-    return next(one for one in BROKERS if one != follower), follower
+    follower = next(broker for broker in BROKERS if broker != controller)
+    return next(broker for broker in BROKERS if broker != follower), follower
 
 
 def _log_bytes(data_dir: Path, topic: str) -> int:
