@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every PySpa
 
 def header(name: str) -> Column:
     """The last header of that name: whoever passed the letter on last knows best."""
-    values = F.filter("headers", lambda one: one["key"] == name)
+    values = F.filter("headers", lambda header: header["key"] == name)
     return F.try_element_at(values, F.lit(-1))["value"].cast("string")
 
 
