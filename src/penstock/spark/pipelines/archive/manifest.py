@@ -168,7 +168,8 @@ class Manifest:
             for span in spans:
                 add(archive.line(partition).lost, span)
         for partition, span in taken.partitions.items():
-            archive.line(partition).take(span, taken.epochs.get(partition, ()))
+            lost = taken.lost.get(partition, ())
+            archive.line(partition).take(span, taken.epochs.get(partition, ()), lost)
 
 
 def entry_path(number: int) -> str:
