@@ -13,6 +13,7 @@ from penstock.client.raw import Retirement, TopicInfo, TopicPartition
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.services.maintenance.archive_progress import _claim, vouched
 from penstock.spark.pipelines.archive.entries import Mark, Span
+from penstock.spark.pipelines.archive.errors import LakeError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, Written
 from penstock.spark.pipelines.archive.lines import add
@@ -287,7 +288,8 @@ class Jobs:
             for partition, offset, _value in sorted(rows):
                 offsets[partition] = (offsets.get(partition, (offset, 0))[0], offset)
             found.append(FoundFile(stored.path.removeprefix(f"{staging}/"), len(rows), offsets))
-        assert sum(file.rows for file in found) == written.rows
+        if sum(file.rows for file in found) != written.rows:
+            raise LakeError("rows are missing")  # one who has taken over has removed them
         return found
 
     def compacted(self, _: object, __: object, group: object, staging: str, ___: object) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, Mark
-from penstock.spark.pipelines.archive.errors import ArchiveError, GapError, HoleInLogError
+from penstock.spark.pipelines.archive.errors import ArchiveError, ConflictError, GapError, HoleInLogError
 from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
@@ -89,7 +89,8 @@ class Rounds:
 
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
-        recover(self.manifest, report=None if self.settings.fail_on_data_loss else self.warn)
+        report = None if self.settings.fail_on_data_loss else self.warn
+        recover(self.manifest, report=report, still_owner=self.still_owner)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now, for a run that ends there."""
@@ -280,11 +281,12 @@ class Rounds:
         held = self._held(ids)
         logs = self._logs(found, held)
         parted = self._standing(logs, held).parted
+        missing = self._missing(ids)
         for at, (line, _) in held.items():
             if at not in logs:
                 continue
             # No further than the log is the one that was archived. What a branch has may be told when it counts again.
-            offset = min(line.end, parted.get(at, line.end))
+            offset = min(line.end, parted.get(at, line.end), missing.get(at, line.end))
             archived.setdefault(at.topic, (ids[at.topic], {}))[1][at.partition] = offset
             epoch = line.epoch_before(offset)
             if epoch is not None:
@@ -293,6 +295,24 @@ class Rounds:
         for trouble in troubles:
             self._warn_once(trouble)  # it is told again and again until it is heard
         self.told = not troubles and not self.unled
+
+    def _missing(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """From where on rows are in files that are nowhere: the broker may have the records still."""
+        files = self.manifest.files
+        found: dict[TopicPartition, int] = {}
+        for path in self.manifest.missing & files.keys():
+            file = files[path]
+            if ids.get(file.topic) != file.topic_id:
+                continue
+            for partition, (first, _) in file.offsets.items():
+                at = TopicPartition(file.topic, partition)
+                found[at] = min(first, found.get(at, first))
+        for at, offset in found.items():
+            self._warn_once(
+                f"retention is told that {at} is archived up to {offset} only: a file behind is missing. Bring it "
+                "back; if nobody has it, penstock.archive.required=false on the topic lets retention go on"
+            )
+        return found
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
@@ -322,6 +342,8 @@ def archived_files(
         folder, _, _ = file.path.rpartition("/")
         topic = folder.partition("/")[0].removeprefix("topic=")
         staged = f"{staging}/{file.path}"
+        if staged not in sizes:  # removed by one who has taken over
+            raise ConflictError(lake.uri)
         added.append(
             ArchivedFile(
                 path=f"{folder}/{number:010}-{index:04}.parquet",
