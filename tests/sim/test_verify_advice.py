@@ -12,6 +12,7 @@ from tests.sim.test_cluster_lost_files import (
     FilesScene,
     directory_is_gone,
     end_is_gone,
+    middle_is_gone,
 )
 
 from penstock.cli.verify import _tell_wrong
@@ -121,3 +122,25 @@ def test_the_only_whole_copy_is_not_thrown_away(
     _tell_wrong([verdict])
     do_as_advised(scene, capsys.readouterr().err, verdict)
     assert offsets_left(scene) == before
+
+
+def test_a_damaged_data_dir_is_started_as_it_is(scene: FilesScene) -> None:
+    """`penstock verify --data-dir` knows nothing of the others: here they lack what only the damaged one has."""
+    scene.set_topic("internal.segment.bytes", "100")
+    last, followers = scene.leader(), scene.followers()
+    for _ in range(3):
+        assert scene.produce(-1) is ErrorCode.NONE
+    scene.let_pass(1)
+    for machine in followers:
+        machine.stop()
+        scene.let_pass(20)
+    for _ in range(3):
+        assert scene.produce(-1) is ErrorCode.NONE
+    last.stop()
+    middle_is_gone(last)
+    last.start()
+    scene.let_pass(8)
+    for machine in followers:
+        machine.start()
+    scene.until_whole()
+    assert offsets_left(scene) == {0, 1, 2, 3, 4, 5}

@@ -1,11 +1,13 @@
 """What `penstock verify` tells those who have to mend what it found."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from penstock.cli import verify as command
+from penstock.cli import verify_data
 from penstock.cli.command import Session
 from penstock.client.topic_partition import TopicPartition
 from penstock.diagnosis.replica_compare import WRONG_CHECKSUM, Difference
@@ -78,3 +80,17 @@ def test_both_are_told_of_where_both_are(
     told = said(capsys, monkeypatch, *found)
     assert MOVE in told
     assert "no whole copy of orders-0" in told
+
+
+def test_who_sees_one_data_dir_only_throws_nothing_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may have less; done to the letter by `tests/sim/test_verify_advice.py`."""
+    (tmp_path / "topics/orders/Partition-0").mkdir(parents=True)
+    monkeypatch.setattr(verify_data, "check_data_dir", lambda *_: None)
+    monkeypatch.setattr(verify_data, "check_partition", lambda *_, **__: ("a segment is missing", 900))
+    with pytest.raises(typer.Exit):
+        verify_data.verify_data_dir(SESSION, tmp_path)
+    told = capsys.readouterr().err
+    assert "start the broker as it is" in told
+    assert "move no folder away" in told
