@@ -116,6 +116,21 @@ def test_with_encryption_nothing_of_a_value_is_written_with_its_failure(broker: 
     assert "iban" not in "".join(notes)
 
 
+def test_nor_is_it_logged_with_a_message_that_is_dropped(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    encryption = Encryption(StaticKeys({"1": os.urandom(32)}))
+    sealed, (name, key_id) = encryption.seal(TOPIC, b"k", b"my iban")
+    send(broker, sealed, headers=((name, key_id.encode()),))
+    retry = Retry(attempts=1, dead_letter=False)
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, encryption=encryption)
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    fail(consumer)
+    assert "dropped" in caplog.text
+    assert "ValueError" in caplog.text
+    assert "iban" not in caplog.text
+
+
 @pytest.mark.parametrize("error", SLIPS, ids=range(len(SLIPS)))
 @pytest.mark.parametrize("by_key", [False, True])
 def test_whatever_an_error_says_its_message_is_tried_again_and_ends(
