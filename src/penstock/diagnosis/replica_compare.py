@@ -37,6 +37,11 @@ def compare(copies: Mapping[int, memoryview], position: int, end: int) -> Compar
     """What each broker sent from `position` on, up to the batch that holds `end`; the first one is the reference."""
     left = dict(copies)
     differences: list[Difference] = []
+    # What no copy has is no difference: as between batches, so at the border of an answer.
+    first = min((_first_offset(view, position) for view in left.values()), default=position)
+    shared_gap, position = first > position, first
+    if position >= end:
+        return Compared(0, end, [], shared_gap)
     while left:
         reference = next(iter(left))
         sound, why = _sound(left[reference], position, end)
@@ -52,8 +57,15 @@ def compare(copies: Mapping[int, memoryview], position: int, end: int) -> Compar
             size = _boundary(sound, min(len(view) for view in left.values()))
             differences += _damaged(left, sound[:size])
             following, has_gap = _walked(sound[:size], position)
-            return Compared(size, following, differences, has_gap)
+            return Compared(size, following, differences, has_gap or shared_gap)
     return Compared(0, end, differences)
+
+
+def _first_offset(view: memoryview, position: int) -> int:
+    """Of a copy that was read from `position` on; that where it cannot be told, or where nothing is missing."""
+    if _fault(view, 0):
+        return position
+    return max(position, read_header(view, 0).base_offset)
 
 
 def _sound(view: memoryview, position: int, end: int) -> tuple[memoryview, str]:

@@ -131,6 +131,15 @@ def test_what_all_copies_lack_is_told_as_a_gap() -> None:
     lacking = without(1, 2)
     assert compared(b1=lacking, b2=lacking) == Compared(len(lacking), END, [], has_gap=True)
     assert not compared(b1=LOG, b2=LOG).has_gap
+    # At the border of an answer, too: of none of them it is damage.
+    behind = LOG[len(log_of(2, 1)) :]
+    found = compare({1: memoryview(behind), 2: memoryview(behind)}, 2, END)
+    assert found == Compared(len(behind), END, [], has_gap=True)
+    assert compare({1: memoryview(behind), 2: memoryview(behind)}, 2, 3) == Compared(0, 3, [], has_gap=True)
+    # One that has something there is the one to go by.
+    rest = LOG[len(log_of(2)) :]
+    found = compare({1: memoryview(behind), 2: memoryview(rest)}, 2, END)
+    assert [(difference.broker, difference.offset) for difference in found.differences] == [(1, 2)]
 
 
 def test_records_of_compacted_copies() -> None:
