@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka import Producer
 from tests.integration.commands import Done, penstock
 
-from penstock.storage.layout import PARTITION_FILE
+from penstock.storage.layout import PARTITION_FILE, RECOVERY_POINT_FILE
 from penstock.testing import BrokerProcess
 
 
@@ -87,6 +87,7 @@ def test_a_log_that_was_set_aside_comes_back_as_advised(tmp_path: Path) -> None:
         assert producer.flush(60) == 0
         broker.stop()
         (place / PARTITION_FILE).write_bytes(b"")
+        (place / RECOVERY_POINT_FILE).unlink()  # else that says whose it is
         broker.start()
         finding = found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")
         assert finding["level"] == "fail"
