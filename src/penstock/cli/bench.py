@@ -97,6 +97,11 @@ def _print(session: Session, produced: "Rate", consumed: "Rate", seconds: list[f
     print_table(("", "messages/s", "data", "took"), rows)
     shares = ", ".join(f"{name} {value:.2f} ms" for name, value in latency_ms.items())
     print(f"one message from producer to consumer: {shares}")
+    if consumed.messages < produced.messages:
+        print(
+            f"{produced.messages - consumed.messages:,} of {produced.messages:,} messages did not arrive: with acks=0 "
+            "nobody is told"
+        )
 
 
 def _percentile(ordered: list[float], share: int) -> float:

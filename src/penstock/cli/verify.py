@@ -73,13 +73,25 @@ def verify(
 
 
 def _tell_wrong(wrong: "list[Verdict]") -> None:
-    """A copy may only be thrown away where another one was read to its end."""
-    mended = [verdict for verdict in wrong if verdict.compared]
+    """A copy may only be thrown away that is damaged, and where another one in sync lacks nothing.
+
+    One that is sound and not the same may be the only one to have something, whoever leads.
+    """
     last = [verdict.place for verdict in wrong if not verdict.compared]
+    mended = [
+        verdict for verdict in wrong if verdict.whole and all(what.is_damaged for what in verdict.differences)
+    ]
+    kept = [verdict.place for verdict in wrong if verdict.compared and verdict not in mended]
     if mended:
         say_error(
-            f"{count_text(len(mended), 'partition')} with copies that are damaged or differ: stop the broker that is "
-            "named, move its partition folder away, and start it: it fetches a whole copy"
+            f"{count_text(len(mended), 'partition')} with damaged copies, and others that are whole: stop the broker "
+            "that is named, move its partition folder away, and start it: it fetches a whole copy"
+        )
+    if kept:
+        say_error(
+            f"copies of {_named(kept)} are sound and not the same: each may have records that no other has, so move "
+            "none of them away. Copy the partition folders of all its brokers to a safe place first; files that one "
+            "lacks can be put back while it is stopped"
         )
     if last:
         say_error(

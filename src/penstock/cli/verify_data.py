@@ -71,7 +71,8 @@ def verify_data_dir(session: Session, data_dir: Path) -> None:
             print(f"{each.topic}-{each.partition}: {each.wrong}")
     if wrong:
         say_error(
-            f"{count_text(len(wrong), 'damaged partition')}: where there are other replicas, move the partition's "
-            "folder away before the next start, and it fetches a whole copy"
+            f"{count_text(len(wrong), 'damaged partition')}: start the broker as it is. What others have it copies "
+            "from them, and what only it has it keeps. When all replicas are in sync, `penstock verify` says which "
+            "copies are still damaged and can be fetched anew; until then move no folder away: others may have less"
         )
         raise typer.Exit(FAILED)

@@ -88,12 +88,13 @@ class QuickBench:
         return Rate(messages, messages * len(self._payload), seconds)
 
     def consume(self, messages: int) -> Rate:
-        """Read back what `produce` wrote."""
+        """Read back what `produce` wrote; with acks=0 what has arrived of it."""
         consumer = self._consumer(self._starts)
         try:
             got = size = 0
-            began = time.perf_counter()
+            began = came = time.perf_counter()
             while got < messages:
+                before = got
                 for message in consumer.consume(_TAKEN_AT_ONCE, _QUEUE_FULL_WAIT_SECONDS):
                     error = message.error()
                     if error is not None:
@@ -101,13 +102,23 @@ class QuickBench:
                     got += 1
                     size += len(message)
                 self._progress("consume", got, messages)
-                if not got and time.perf_counter() - began > REQUEST_SECONDS:
-                    raise ClientError(
-                        f"nothing of {self._topic} came back: is it a view, or deleted meanwhile?"
-                    )
-            return Rate(got, size, time.perf_counter() - began)
+                now = time.perf_counter()
+                came = now if got > before else came
+                if now - came > REQUEST_SECONDS:
+                    self._judge(got, messages)
+                    break
+            return Rate(got, size, came - began)
         finally:
             consumer.close()
+
+    def _judge(self, got: int, messages: int) -> None:
+        """Nothing comes any more. Without acknowledgements nobody knows how much there is to come."""
+        if not got:
+            raise ClientError(f"nothing of {self._topic} came back: is it a view, or deleted meanwhile?")
+        if self._acks != "0":
+            raise ClientError(
+                f"{got:,} of {messages:,} messages of {self._topic} came back, and then no more: see `penstock doctor`"
+            )
 
     def latency(self, messages: int = _LATENCY_MESSAGES) -> list[float]:
         """Seconds from `produce` until the message is back, one at a time; sorted, without the first ones."""

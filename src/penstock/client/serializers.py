@@ -28,7 +28,10 @@ def encode_key(key: Key) -> bytes | None:
     if key is None or isinstance(key, bytes):
         return key
     if isinstance(key, str):
-        return key.encode()
+        try:
+            return key.encode()
+        except UnicodeEncodeError as error:
+            raise SerializationError(f"a key is no text ({error.reason}): send it as bytes") from error
     if isinstance(key, int) and not isinstance(key, bool):
         try:
             return key.to_bytes(8, "big", signed=True)
@@ -55,7 +58,7 @@ def _auto(value: Any) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return _json(value)
@@ -64,7 +67,15 @@ def _auto(value: Any) -> bytes:
 def _str(value: Any) -> bytes:
     if not isinstance(value, str):
         raise _refused(value, "serializer='str' takes text")
-    return value.encode()
+    return _utf8(value)
+
+
+def _utf8(text: str) -> bytes:
+    """Not every `str` is text: half of a surrogate pair, from a file name say, has no bytes."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise _refused(text, f"UTF-8 cannot express it ({error.reason})") from error
 
 
 def _bytes(value: Any) -> bytes:

@@ -1,8 +1,10 @@
 """Doctor: the data directory and the disk below it."""
 
 import fcntl
+import json
 import os
 import pwd
+import re
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from penstock.core.files import OsFiles
 from penstock.core.text import count_text, size_text
 from penstock.diagnosis.findings import Finding, fail, ok, warn
 from penstock.storage.data_format import UnusableError, check_data_dir, read_identity
+from penstock.storage.layout import LOG, PARTITION_FILE, partition_dir
 
 # Room for a few segments; below it a busy broker has minutes left.
 _FREE_BYTES_LOW = 5 * 1000**3
@@ -22,6 +25,9 @@ _SYNC_SLOW_SECONDS = 0.02
 # A file from later than this in the future was not written under the present clock.
 _AHEAD_SECONDS = 60.0
 _FILES_LOOKED_AT_MAX = 10_000
+
+# As `DataDir` names them: the topic's id, where it is known.
+_QUARANTINED = re.compile(r"(?P<topic>.+)-(?P<index>\d+)-(?P<owner>[0-9a-f]{32}|unknown)\.\d+")
 
 _PASSING = {
     "tmpfs": "memory",
@@ -177,12 +183,41 @@ def _quarantine(data_dir: Path) -> Finding:
         names = []
     if not names:
         return ok(check, "empty")
-    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    if damaged := [name for name in names if _may_be_missed(data_dir, name)]:
+        return fail(
+            check,
+            f"{_set_aside(damaged)}, of partitions that this broker serves: nothing said whose they were",
+            "keep them: what was acknowledged may be nowhere else. With the broker stopped, put a sound "
+            f"{PARTITION_FILE} into such a directory (the one that was made in its place has it), and the directory "
+            "into its place; what was written since is in the one that it replaces",
+        )
     return warn(
         check,
-        f"{count_text(len(names), 'directory', 'directories')} set aside: {shown}",
-        f"partitions the metadata does not know; delete them from {data_dir / 'quarantine'} when not missed",
+        _set_aside(names),
+        "partitions that the metadata does not know, or not on this broker; delete them from "
+        f"{data_dir / 'quarantine'} when not missed",
     )
+
+
+def _set_aside(names: list[str]) -> str:
+    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    return f"{count_text(len(names), 'directory', 'directories')} set aside: {shown}"
+
+
+def _may_be_missed(data_dir: Path, name: str) -> bool:
+    """Whether it may be the log of a partition that is served here, and began anew without it."""
+    found = _QUARANTINED.fullmatch(name)
+    if found is None or not any((data_dir / "quarantine" / name).glob(f"*{LOG}")):
+        return False
+    place = partition_dir(data_dir, found["topic"], int(found["index"]))
+    if not place.is_dir():
+        return False
+    try:
+        owner = json.loads((place / PARTITION_FILE).read_bytes()).get("topic_id")
+    except (OSError, ValueError, AttributeError):
+        owner = None
+    # One of an earlier topic of that name has its id.
+    return found["owner"] in {"unknown", owner}
 
 
 def _newest(data_dir: Path) -> Finding:

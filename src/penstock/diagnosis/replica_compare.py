@@ -2,6 +2,10 @@
 
 A plain log is byte for byte the same on every broker: base offsets, leader epochs, everything. Compaction works on each
 broker for itself, so of a compacted log only what two copies both have can be compared, record by record.
+
+Who leads need not be right: a leader may have lost files behind its back, while a follower has all of them. A copy is
+damaged where its checksum is wrong, or where it has no batch at all; one that is sound and not the same may be the only
+one that has something.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,34 +23,49 @@ class Difference(NamedTuple):
     broker: int
     offset: int  # of the first record of the batch, or of the record
     why: str
+    is_damaged: bool = False  # nothing there can be read; else it is sound, and not the same
 
 
 class Compared(NamedTuple):
     size_bytes: int  # how much of every copy that is still trusted was compared
     next_offset: int
     differences: list[Difference]  # a broker that is named here is not to be compared any further
+    has_gap: bool = False  # offsets that none of these copies has, between others
 
 
 def compare(copies: Mapping[int, memoryview], position: int, end: int) -> Compared:
     """What each broker sent from `position` on, up to the batch that holds `end`; the first one is the reference."""
     left = dict(copies)
     differences: list[Difference] = []
+    # What no copy has is no difference: as between batches, so at the border of an answer.
+    first = min((_first_offset(view, position) for view in left.values()), default=position)
+    shared_gap, position = first > position, first
+    if position >= end:
+        return Compared(0, end, [], shared_gap)
     while left:
         reference = next(iter(left))
         sound, why = _sound(left[reference], position, end)
         if why:
-            differences.append(Difference(reference, position, why))
+            differences.append(Difference(reference, position, why, why == NO_BATCH))
             del left[reference]
             continue
-        found = _against(reference, left, sound)
+        found = _against(reference, left, sound, position)
         differences += found
         for difference in found:
             del left[difference.broker]
         if reference in left:
             size = _boundary(sound, min(len(view) for view in left.values()))
             differences += _damaged(left, sound[:size])
-            return Compared(size, _next_offset(sound[:size]), differences)
+            following, has_gap = _walked(sound[:size], position)
+            return Compared(size, following, differences, has_gap or shared_gap)
     return Compared(0, end, differences)
+
+
+def _first_offset(view: memoryview, position: int) -> int:
+    """Of a copy that was read from `position` on; that where it cannot be told, or where nothing is missing."""
+    if _fault(view, 0):
+        return position
+    return max(position, read_header(view, 0).base_offset)
 
 
 def _sound(view: memoryview, position: int, end: int) -> tuple[memoryview, str]:
@@ -58,14 +77,20 @@ def _sound(view: memoryview, position: int, end: int) -> tuple[memoryview, str]:
         if header.magic != MAGIC or not HEADER_BYTES <= header.size_bytes <= len(view) - size:
             break
         if size == 0 and not header.base_offset <= position < header.next_offset:
-            return view[:0], f"it has the batch of offset {header.base_offset} there"
+            return view[:0], _later(header.base_offset)
         if header.base_offset >= end:
             break
         size = following
     return view[:size], "" if size else NO_BATCH
 
 
-def _against(reference: int, copies: Mapping[int, memoryview], sound: memoryview) -> list[Difference]:
+def _later(offset: int) -> str:
+    return f"it has the batch of offset {offset} there"
+
+
+def _against(
+    reference: int, copies: Mapping[int, memoryview], sound: memoryview, start: int
+) -> list[Difference]:
     """What is wrong with the others; or with the reference itself, then alone."""
     found = []
     for broker, view in copies.items():
@@ -75,9 +100,25 @@ def _against(reference: int, copies: Mapping[int, memoryview], sound: memoryview
         offset = read_header(sound, position).base_offset
         own, other = _fault(sound, position), _fault(view, position)
         if own and not other:
-            return [Difference(reference, offset, own)]
-        found.append(Difference(broker, offset, other or f"it is not what broker {reference} has"))
+            return [Difference(reference, offset, own, is_damaged=True)]
+        if other:
+            found.append(Difference(broker, offset, other, is_damaged=True))
+            continue
+        # Both are sound: whoever goes on where the batch before ends lacks nothing.
+        expected, _ = _walked(sound[:position], start)
+        mine, theirs = (_covers(copy, position, expected) for copy in (sound, view))
+        if theirs and not mine:
+            return [Difference(reference, expected, _later(offset))]
+        why = f"it is not what broker {reference} has"
+        if mine and not theirs:
+            why = _later(read_header(view, position).base_offset)
+        found.append(Difference(broker, expected if mine else offset, why))
     return found
+
+
+def _covers(copy: memoryview, position: int, offset: int) -> bool:
+    header = read_header(copy, position)
+    return header.base_offset <= offset < header.next_offset
 
 
 def _parting(reference: memoryview, other: memoryview) -> int:
@@ -108,7 +149,9 @@ def _damaged(brokers: Iterable[int], batches: memoryview) -> list[Difference]:
     """The first batch whose checksum is wrong, in the copies of all of them: they are the same so far."""
     for position, header in iter_batches(batches):
         if _fault(batches, position):
-            return [Difference(broker, header.base_offset, WRONG_CHECKSUM) for broker in brokers]
+            return [
+                Difference(broker, header.base_offset, WRONG_CHECKSUM, is_damaged=True) for broker in brokers
+            ]
     return []
 
 
@@ -122,11 +165,13 @@ def _boundary(batches: memoryview, limit: int) -> int:
     return end
 
 
-def _next_offset(batches: memoryview) -> int:
-    following = -1
+def _walked(batches: memoryview, start: int) -> tuple[int, bool]:
+    """The offset behind batches that begin at `start` or before it; whether there is a gap between them."""
+    following, has_gap = start, False
     for _, header in iter_batches(batches):
+        has_gap |= header.base_offset > following
         following = header.next_offset
-    return following
+    return following, has_gap
 
 
 # -- compacted logs ----------------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ class Verdict:
     end: int = 0
     size_bytes: int = 0
     compared: tuple[int, ...] = ()  # brokers whose copies were read to the end
+    # Those of them that are in sync and lack nothing in between: whatever was acknowledged is there.
+    whole: tuple[int, ...] = ()
     differences: list[Difference] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)  # brokers that could not be asked, and why
 
@@ -69,6 +71,7 @@ class Verifier:
 
     def __init__(self, bootstrap: str, options: RawOptions = _OPTIONS) -> None:
         self._cluster = Cluster(bootstrap, options)
+        self._with_gaps: set[int] = set()  # brokers whose copies of the partition at hand have some
 
     def close(self) -> None:
         self._cluster.close()
@@ -106,6 +109,7 @@ class Verifier:
         if replicas.is_offline:
             verdict.unread = dict.fromkeys(replicas.replicas, "nobody leads the partition")
             return verdict
+        self._with_gaps.clear()
         at = TopicPartition(*place)
         verdict.start, verdict.end = self._offset(at, EARLIEST), self._offset(at, LATEST)
         copies: dict[int, _Copy] = {}
@@ -120,6 +124,8 @@ class Verifier:
                 verdict.unread[broker] = "it is dead"
         (self._compare_records if compacted else self._compare_bytes)(verdict, copies, told)
         verdict.compared = tuple(sorted(copies))
+        in_sync = set(replicas.in_sync) - self._with_gaps
+        verdict.whole = tuple(broker for broker in verdict.compared if broker in in_sync)
         return verdict
 
     def _offset(self, at: TopicPartition, which: int) -> int:
@@ -134,6 +140,8 @@ class Verifier:
                 return
             found = compare(views, position, verdict.end)
             self._note(verdict, copies, found.differences)
+            if found.has_gap:
+                self._with_gaps.update(copies)
             position = found.next_offset
             for copy in copies.values():
                 copy.drop()  # what is left of an answer may begin with a part of a batch
@@ -158,7 +166,8 @@ class Verifier:
                 try:
                     taken = contents(copy.view, position, verdict.end)
                 except DamagedError as error:
-                    self._note(verdict, copies, [Difference(broker, error.offset, str(error))])
+                    damaged = Difference(broker, error.offset, str(error), is_damaged=True)
+                    self._note(verdict, copies, [damaged])
                     continue
                 read[broker] = read.get(broker, {}) | taken.records
                 reached[broker] = max(taken.next_offset, position)
@@ -203,7 +212,8 @@ class Verifier:
                         return self._fill(verdict, copies, start) if start < verdict.end else verdict.end
                     behind = True
                 except _UnreadableError as error:
-                    self._note(verdict, copies, [Difference(copy.broker, position, str(error))])
+                    damaged = Difference(copy.broker, position, str(error), is_damaged=True)
+                    self._note(verdict, copies, [damaged])
                 except RawError as error:
                     verdict.unread[copy.broker] = str(error)
                     copies.pop(copy.broker)

@@ -7,6 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.client.connect import reach
 from penstock.client.raw import RawClient, RawOptions
+from penstock.spark.cluster import uncompacted
 from penstock.spark.filters import RowFilter, bounds_of
 from penstock.spark.planning import split
 from penstock.spark.ranges import batch_ranges
@@ -63,10 +64,13 @@ class BatchReader(DataSourceReader):
         with RawClient(options.bootstrap, RawOptions.from_kafka(options.client)) as client:
             ranges, found = batch_ranges(client, options)
             ranges = bounds_of(client, self._filter, ranges, committed=options.committed)
+            whole = uncompacted(client, {part.at.topic for part in ranges})
         cut = split(
             ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
         )
-        return [RangePartition(part, found.ids.get(part.at.topic)) for part in cut]
+        return [
+            RangePartition(part, found.ids.get(part.at.topic), whole=part.at.topic in whole) for part in cut
+        ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         keep = self._filter if self._filter.rows else None

@@ -34,6 +34,8 @@ class Cluster(Protocol):
 
     def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]: ...
 
+    def cleanup_policies(self, names: Iterable[str]) -> dict[str, frozenset[str]]: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -117,6 +119,12 @@ def firsts(cluster: Cluster, earliest: Mapping[TopicPartition, int]) -> Offsets:
     late = [at for at, offset in earliest.items() if offset > 0]
     known = cluster.retirements(late) if late else {}
     return {at: told.first for at, told in known.items() if told.first > 0}
+
+
+def uncompacted(cluster: Cluster, names: Iterable[str]) -> set[str]:
+    """Topics in whose logs every offset has its batch; not those of which the broker does not tell it."""
+    policies = cluster.cleanup_policies(names)
+    return {name for name, policy in policies.items() if "compact" not in policy}
 
 
 def resolve(

@@ -28,6 +28,10 @@ class DataLossError(SparkSourceError):
         super().__init__(f"{what}. Set failOnDataLoss=false to go on with what is left")
 
 
+class HoleError(DataLossError):
+    """A log has no records for offsets between others that it has, and nothing compacts it."""
+
+
 class PySparkVersionError(SparkSourceError):
     """PySpark is missing, or older than the data source API that this is built on."""
 

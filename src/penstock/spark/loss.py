@@ -17,9 +17,9 @@ class LossPolicy:
         self._fail = fail
         self._told: set[str] = set()
 
-    def report(self, what: str) -> None:
+    def report(self, what: str, kind: type[DataLossError] = DataLossError) -> None:
         if self._fail:
-            raise DataLossError(what)
+            raise kind(what)
         if what not in self._told:
             if len(self._told) >= _TOLD_MAX:
                 self._told.clear()

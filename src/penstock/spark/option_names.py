@@ -29,6 +29,8 @@ READ = (
 WRITE = ("topic", "includeHeaders")
 # Set by the archive alone: the leader epochs of what it wants, as {topic: {partition: [[epoch, end], ...]}}.
 EPOCHS = "penstock.epochs"
+# Likewise the holes that it knows of, as {topic: {partition: [[start, end], ...]}}.
+HOLES = "penstock.holes"
 
 # Settings of the machinery inside Spark's own source: queries that name them must run here unchanged.
 WITHOUT_EFFECT = (
@@ -57,7 +59,9 @@ REFUSED = {
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """An option that nobody reads is a mistake: say which one was probably meant."""
-    spellings = {name.lower(): name for name in (*known, *WITHOUT_EFFECT, *FROM_SPARK, BOOTSTRAP, EPOCHS)}
+    spellings = {
+        name.lower(): name for name in (*known, *WITHOUT_EFFECT, *FROM_SPARK, BOOTSTRAP, EPOCHS, HOLES)
+    }
     for name in given:
         lowered = name.lower()
         if lowered == "path":

@@ -57,6 +57,8 @@ class ReadOptions:
     client: dict[str, str] = field(default_factory=dict)
     # Of these partitions only records of these leader epochs, each up to its end.
     epochs: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    # Of these offsets it is known that there are no records.
+    holes: Mapping[TopicPartition, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +99,16 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         fail_on_data_loss=_boolean(options, "failOnDataLoss", default=True),
         committed=_committed(options, client),
         client=client,
-        epochs=_epochs(options.get(names.EPOCHS, "{}")),
+        epochs=_pairs(options.get(names.EPOCHS, "{}")),
+        holes=_pairs(options.get(names.HOLES, "{}")),
     )
 
 
-def _epochs(text: str) -> dict[TopicPartition, tuple[tuple[int, int], ...]]:
+def _pairs(text: str) -> dict[TopicPartition, tuple[tuple[int, int], ...]]:
     return {
-        TopicPartition(topic, int(partition)): tuple((epoch, end) for epoch, end in marks)
+        TopicPartition(topic, int(partition)): tuple((first, end) for first, end in pairs)
         for topic, partitions in json.loads(text).items()
-        for partition, marks in partitions.items()
+        for partition, pairs in partitions.items()
     }
 
 

@@ -1,7 +1,7 @@
 """What a task does: one range of one partition, from whole record batches to Arrow, batch by batch."""
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,8 @@ from penstock.client.raw import (
 from penstock.records.batch import read_header
 from penstock.records.columns.decode import Columns, decode_in_parts
 from penstock.records.compression import Unpacker
-from penstock.spark.errors import DataLossError
+from penstock.spark.errors import DataLossError, HoleError
+from penstock.spark.holes import Span, Walk, told
 from penstock.spark.loss import LossPolicy
 from penstock.spark.planning import Range
 from penstock.spark.schema import ARROW_HEADERS, ARROW_TYPES
@@ -36,12 +37,16 @@ _MS_MAX = (2**63 - 1) // 1000
 
 
 class RangePartition(InputPartition):
-    """A range on its way to a task. `topic_id`: the topic the offsets were planned for, where brokers have ids."""
+    """A range on its way to a task. `topic_id`: the topic the offsets were planned for, where brokers have ids.
 
-    def __init__(self, part: Range, topic_id: str | None) -> None:
+    `whole`: the log has a batch for every offset, or has lost it.
+    """
+
+    def __init__(self, part: Range, topic_id: str | None, *, whole: bool = False) -> None:
         super().__init__(part)
         self.part = part
         self.topic_id = topic_id
+        self.whole = whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class RangeReader:
         part, loss = partition.part, LossPolicy(fail=self.options.fail_on_data_loss)
         with RawClient(self.options.bootstrap, RawOptions.from_kafka(self.options.client)) as client:
             try:
-                yield from self._read(client, part, partition.topic_id)
+                yield from self._read(client, part, partition, loss)
             except TopicRecreatedError:
                 loss.report(
                     f"topic {part.at.topic} was deleted and made anew before {part.at} was read up to {part.end}"
@@ -76,18 +81,23 @@ class RangeReader:
                 )
                 if error.offset < error.log_start < part.end:
                     left = Range(part.at, error.log_start, part.end)
-                    yield from self._read(client, left, partition.topic_id)
+                    yield from self._read(client, left, partition, loss)
 
-    def _read(self, client: RawClient, part: Range, topic_id: str | None) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, client: RawClient, part: Range, partition: RangePartition, loss: LossPolicy
+    ) -> Iterator[pa.RecordBatch]:
         with_headers = "headers" in self.schema.names
-        wanted = None if topic_id is None else uuid.UUID(topic_id)
+        wanted = None if partition.topic_id is None else uuid.UUID(partition.topic_id)
         unpacker = Unpacker()
         epochs = self.options.epochs.get(part.at, ())
+        walk = Walk(part) if partition.whole else None
         for fetched in client.fetch(
             part.at, part.start, part.end, committed=self.options.committed, topic_id=wanted
         ):
             if epochs:
                 check_epochs(fetched.records, part, epochs)
+            if walk is not None:
+                self._judge(part.at, walk.over(fetched.records), loss)
             for columns in decode_in_parts(
                 fetched.records,
                 first=part.start,
@@ -101,6 +111,14 @@ class RangeReader:
                     batch = self.keep.apply(batch)
                 if batch.num_rows:
                     yield batch
+        if walk is not None:
+            self._judge(part.at, walk.rest(), loss)
+
+    def _judge(self, at: TopicPartition, holes: Iterable[Span], loss: LossPolicy) -> None:
+        known = self.options.holes.get(at, ())
+        for hole in holes:
+            if not any(start <= hole[0] and hole[1] <= end for start, end in known):
+                loss.report(told(at, hole), HoleError)
 
 
 class _OtherEpochError(Exception):

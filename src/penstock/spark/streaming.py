@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.client.connect import reach
 from penstock.client.raw import EARLIEST, LATEST, RawClient, RawOptions
-from penstock.spark.cluster import Found, edges, find, firsts, resolve, served
+from penstock.spark.cluster import Found, edges, find, firsts, resolve, served, uncompacted
 from penstock.spark.loss import LossPolicy
 from penstock.spark.offsets import Offsets, StreamOffset, to_tree
 from penstock.spark.planning import limit_rows, split
@@ -132,7 +132,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partitions_min=self._options.partitions_min,
             records_max=self._options.records_per_partition_max,
         )
-        return [RangePartition(part, end_at.ids.get(part.at.topic)) for part in cut]
+        whole = uncompacted(self._cluster, {part.at.topic for part in cut})
+        return [
+            RangePartition(part, end_at.ids.get(part.at.topic), whole=part.at.topic in whole) for part in cut
+        ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return RangeReader(self._options, arrow_schema(self._schema)).read(partition)

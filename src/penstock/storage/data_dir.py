@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from penstock.core.errors import ShortageError, StorageError
+from penstock.core.errors import DiskError, ShortageError, StorageError
 from penstock.core.files import Files, Lock
-from penstock.core.formats import check_version
-from penstock.storage.checkpoint import owner_of
+from penstock.core.formats import NewerFormatError, check_version
+from penstock.storage.checkpoint import RecoveryPoint, owner_of
 from penstock.storage.data_format import (
     CLEAN_FILE,
     FORMAT,
@@ -33,6 +33,7 @@ from penstock.storage.layout import (
     DRAFT,
     LOG,
     PARTITION_FILE,
+    RECOVERY_POINT_FILE,
     parse_partition_dir,
     partition_dir,
     topics_dir,
@@ -160,6 +161,9 @@ class DataDir:
         """
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
+        is_damaged = owner is None and self._is_named_by_point(directory, topic_id, index)
+        if is_damaged:
+            owner = _Owner(topic_id.hex(), None)
         if owner is not None and owner.topic_id != topic_id.hex():
             self._quarantine(directory, topic, index, owner.topic_id)
             owner = None
@@ -185,14 +189,15 @@ class DataDir:
         )
         if owner is not None:
             recovered = opened()
-            if owner.first_epoch is not None or not first_epoch:
+            if not is_damaged and (owner.first_epoch is not None or not first_epoch):
                 return recovered
-            if recovered.log.epochs.latest >= first_epoch:
+            if not first_epoch or recovered.log.epochs.latest >= first_epoch:
                 self.files.write_atomically(directory / PARTITION_FILE, ownership)
                 return recovered
             # Of the partition before, or nothing was ever written to it.
             recovered.log.close()
-            self.discard_partition(topic, topic_id, index)
+            if not is_damaged:
+                self.discard_partition(topic, topic_id, index)
         self._clear(directory, topic, index)
         self.files.make_dirs(directory)
         self.files.write_atomically(directory / PARTITION_FILE, ownership)
@@ -241,6 +246,23 @@ class DataDir:
             return _Owner(str(fields["topic_id"]), None if first_epoch is None else int(first_epoch))
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def _is_named_by_point(self, directory: Path, topic_id: bytes, index: int) -> bool:
+        """Where the file that says whose it is is there and damaged, the recovery point may say it as well.
+
+        Where there is no such file the partition is one in the making.
+        """
+        if not self.files.exists(directory / PARTITION_FILE):
+            return False
+        try:
+            point = RecoveryPoint.parse(self.files.read(directory / RECOVERY_POINT_FILE))
+        except FileNotFoundError:
+            return False
+        except (DiskError, NewerFormatError):
+            raise
+        except StorageError:
+            return False
+        return point.owner == owner_of(topic_id, index)
 
     def _quarantine(self, directory: Path, topic: str, index: int, owner: str) -> None:
         self._move(directory, self.path / "quarantine", f"{topic}-{index}-{owner}")

@@ -23,7 +23,8 @@
     recovery-point                  up to where everything above is durable, in which segments, and where the log starts
     cleaner-offset-checkpoint       up to where a compacted log is clean, and below which tombstones went
 <data>/trash/                       deleted partitions, on their way out
-<data>/quarantine/                  partition directories that the metadata does not know; never served
+<data>/quarantine/                  partition directories that the metadata does not know, or that do not say whose they
+                                    are; never served
 """
 
 from pathlib import Path

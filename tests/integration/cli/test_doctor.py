@@ -4,8 +4,10 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import Producer
 from tests.integration.commands import Done, penstock
 
+from penstock.storage.layout import PARTITION_FILE, RECOVERY_POINT_FILE
 from penstock.testing import BrokerProcess
 
 
@@ -70,3 +72,37 @@ def test_looks_where_the_bootstrap_address_points(tmp_path: Path) -> None:
         "doctor", "--data-dir", str(tmp_path / "data"), *console, "--json", bootstrap=f"localhost:{port}"
     )
     assert found(done, f"port {port}")["found"] == "free on localhost"
+
+
+def test_a_log_that_was_set_aside_comes_back_as_advised(tmp_path: Path) -> None:
+    """Its partition file is damaged: the broker cannot tell whose it is, and begins anew."""
+    broker = BrokerProcess(tmp_path / "data")
+    broker.start()
+    place = broker.data_dir / "topics/orders/Partition-0"
+    try:
+        assert penstock("topic", "create", "orders", bootstrap=broker.bootstrap).code == 0
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+        for number in range(6):
+            producer.produce("orders", b"%d" % number, partition=0)
+        assert producer.flush(60) == 0
+        broker.stop()
+        (place / PARTITION_FILE).write_bytes(b"")
+        (place / RECOVERY_POINT_FILE).unlink()  # else that says whose it is
+        broker.start()
+        finding = found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")
+        assert finding["level"] == "fail"
+        assert "keep them" in finding["advice"]
+        broker.stop()
+        (aside,) = (broker.data_dir / "quarantine").iterdir()
+        assert aside.name in finding["found"]
+        (aside / PARTITION_FILE).write_bytes((place / PARTITION_FILE).read_bytes())
+        place.rename(tmp_path / "made-in-its-place")
+        aside.rename(place)
+        broker.start()
+        read = penstock(
+            "consume", "orders", "--from-beginning", "--no-follow", bootstrap=broker.bootstrap
+        ).out.split()
+        assert read == [str(number) for number in range(6)]
+        assert found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")["level"] == "ok"
+    finally:
+        broker.stop()

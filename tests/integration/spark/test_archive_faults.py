@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -255,6 +256,38 @@ def test_any_file_system_of_hadoop_does_what_a_folder_does(hadoop: HadoopLake) -
     hadoop.delete("a")
     hadoop.delete("a")
     assert hadoop.list("") == [Stored("c/two", 4)]
+
+
+class SleepyFiles:
+    """Hadoop's file system, of one who falls asleep before the n-th call and wakes when another one has done his."""
+
+    def __init__(self, files: Any, left: int, meanwhile: Callable[[], None]) -> None:
+        self._files, self._left, self._meanwhile = files, left, meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self._meanwhile()
+        return getattr(self._files, name)
+
+
+@pytest.mark.parametrize("asleep_at", range(1, 8))
+def test_a_move_on_hadoop_takes_nothing_away_that_another_one_moved(
+    hadoop: HadoopLake, asleep_at: int
+) -> None:
+    hadoop.create("staging/x", b"rows")
+    files = hadoop._fs
+
+    def another_one() -> None:
+        hadoop._fs = files
+        hadoop.move("staging/x", "topic=t/x")
+
+    hadoop._fs = SleepyFiles(files, asleep_at, another_one)
+    hadoop.move("staging/x", "topic=t/x")
+    hadoop._fs = files
+    hadoop.prune("staging")
+    assert hadoop.list("") == [Stored("topic=t/x", 4)]
+    assert not files.exists(hadoop._path("staging"))
 
 
 def test_an_archive_on_hadoop_is_one_of_a_folder(

@@ -1,7 +1,9 @@
 """Doctor's judgement, check by check."""
 
+import json
 import os
 import resource
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from penstock.diagnosis import data_dir as check_data
 from penstock.diagnosis import system as check_system
 from penstock.diagnosis.findings import Finding, Level
 from penstock.diagnosis.ports import console_port, kafka_port
+from penstock.storage.layout import PARTITION_FILE
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -84,6 +87,28 @@ def test_quarantine_content_is_named(tmp_path: Path) -> None:
     finding = check_data._quarantine(tmp_path)
     assert finding.level is Level.WARN
     assert "orders-0-abc.0" in finding.found
+
+
+def test_the_log_of_a_partition_that_is_served_is_not_to_be_deleted(tmp_path: Path) -> None:
+    here, elsewhere = "0" * 32, "1" * 32
+    place = tmp_path / "topics/my-orders/Partition-0"
+    place.mkdir(parents=True)
+    (place / PARTITION_FILE).write_text(json.dumps({"topic_id": here}))
+    strays = [f"my-orders-0-{elsewhere}.0", "my-orders-1-unknown.0", "notes"]
+    for name in strays:
+        (tmp_path / "quarantine" / name).mkdir(parents=True)
+        (tmp_path / "quarantine" / name / "00000000000000000000.log").touch()
+    assert check_data._quarantine(tmp_path).level is Level.WARN
+    for name in ("my-orders-0-unknown.0", f"my-orders-0-{here}.3"):
+        directory = tmp_path / "quarantine" / name
+        directory.mkdir()
+        assert check_data._quarantine(tmp_path).level is Level.WARN  # nothing is in it
+        (directory / "00000000000000000000.log").touch()
+        finding = check_data._quarantine(tmp_path)
+        assert finding.level is Level.FAIL
+        assert name in finding.found
+        assert finding.advice.startswith("keep them")
+        shutil.rmtree(directory)
 
 
 def test_speed_probe_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,23 +1,33 @@
 """What `penstock verify` tells those who have to mend what it found."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
 from penstock.cli import verify as command
+from penstock.cli import verify_data
 from penstock.cli.command import Session
 from penstock.client.topic_partition import TopicPartition
-from penstock.diagnosis.replica_compare import Difference
+from penstock.diagnosis.replica_compare import WRONG_CHECKSUM, Difference
 from penstock.diagnosis.replica_verify import Verdict
 
 SESSION = Session("scripted", json=False, debug=False)
 MOVE = "move its partition folder away"
 
 
-def verdict(partition: int, *wrong: int, sound: tuple[int, ...] = ()) -> Verdict:
-    differences = [Difference(broker, 4, "the checksum of its batch is wrong") for broker in wrong]
-    return Verdict(TopicPartition("orders", partition), 0, 9, 900, sound, differences)
+def verdict(
+    partition: int,
+    *wrong: int,
+    sound: tuple[int, ...] = (),
+    whole: tuple[int, ...] | None = None,
+    lacking: tuple[int, ...] = (),
+) -> Verdict:
+    differences = [Difference(broker, 4, WRONG_CHECKSUM, is_damaged=True) for broker in wrong]
+    differences += [Difference(broker, 4, "it has the batch of offset 7 there") for broker in lacking]
+    whole = sound if whole is None else whole
+    return Verdict(TopicPartition("orders", partition), 0, 9, 900, sound, whole, differences)
 
 
 def said(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *found: Verdict) -> str:
@@ -45,6 +55,24 @@ def test_nobody_is_told_to_throw_away_the_last_copy(
     assert "keep" in told
 
 
+@pytest.mark.parametrize(
+    "found",
+    [
+        verdict(0, sound=(3,), lacking=(1,)),
+        verdict(0, 2, sound=(3,), lacking=(1,)),
+        verdict(0, 2, sound=(1, 3), whole=()),
+    ],
+    ids=["copies that lack records", "one of them is damaged, too", "no other one is whole and in sync"],
+)
+def test_nobody_is_told_to_throw_away_what_another_copy_may_lack(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: Verdict
+) -> None:
+    told = said(capsys, monkeypatch, found)
+    assert MOVE not in told
+    assert "orders-0" in told
+    assert "move none of them away" in told
+
+
 def test_both_are_told_of_where_both_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,3 +80,17 @@ def test_both_are_told_of_where_both_are(
     told = said(capsys, monkeypatch, *found)
     assert MOVE in told
     assert "no whole copy of orders-0" in told
+
+
+def test_who_sees_one_data_dir_only_throws_nothing_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others may have less; done to the letter by `tests/sim/test_verify_advice.py`."""
+    (tmp_path / "topics/orders/Partition-0").mkdir(parents=True)
+    monkeypatch.setattr(verify_data, "check_data_dir", lambda *_: None)
+    monkeypatch.setattr(verify_data, "check_partition", lambda *_, **__: ("a segment is missing", 900))
+    with pytest.raises(typer.Exit):
+        verify_data.verify_data_dir(SESSION, tmp_path)
+    told = capsys.readouterr().err
+    assert "start the broker as it is" in told
+    assert "move no folder away" in told

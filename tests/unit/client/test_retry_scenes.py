@@ -40,6 +40,10 @@ def fail(consumer: Consumer, what: str = "no") -> None:
         raise ValueError(f"{what}: {message.value!r}")
 
 
+def stored_in(broker: Broker, topic: str) -> list[bytes | None]:
+    return [message.value() for place, log in broker.logs.items() if place[0] == topic for message in log]
+
+
 def ordered(broker: Broker, retry: Retry = ORDERED) -> Consumer:
     consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, commit_every=1000)
     own(broker, SOURCE, (RETRY, 0))
@@ -57,9 +61,22 @@ def test_at_most_once_what_was_refused_is_sent_once_more_at_the_end(broker: Brok
     fail(consumer)
     broker.refuse = lambda _: False
     consumer.close()
-    assert [
-        message.value() for place, log in broker.logs.items() if place[0] == RETRY for message in log
-    ] == [b"m1"]
+    assert stored_in(broker, RETRY) == [b"m1"]
+
+
+def test_it_is_also_where_nothing_can_be_committed_at_the_end(broker: Broker) -> None:
+    """The second message goes back to its partition, and that commit fails."""
+    send(broker, b"m1", b"m2")
+    retry = Retry(attempts=3, backoff="1s")
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, delivery="at-most-once")
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    broker.refuse = lambda topic: topic == RETRY
+    fail(consumer)
+    broker.refuse = lambda _: False
+    broker.fault = raising("commit", False, KafkaException(KafkaError(KafkaError.REQUEST_TIMED_OUT)))
+    with pytest.raises(ClientError):
+        consumer.close()
+    assert stored_in(broker, RETRY) == [b"m1"]
 
 
 def test_at_most_once_what_was_refused_is_told_and_sent_again_also_with_nothing_new_to_read(
@@ -97,6 +114,21 @@ def test_with_encryption_nothing_of_a_value_is_written_with_its_failure(broker: 
     assert [dict(message.headers())["penstock-error"] for message in stored][-1] == b"ValueError"
     assert b"iban" not in b"".join(value for message in stored for _, value in message.headers())
     assert "iban" not in "".join(notes)
+
+
+def test_nor_is_it_logged_with_a_message_that_is_dropped(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    encryption = Encryption(StaticKeys({"1": os.urandom(32)}))
+    sealed, (name, key_id) = encryption.seal(TOPIC, b"k", b"my iban")
+    send(broker, sealed, headers=((name, key_id.encode()),))
+    retry = Retry(attempts=1, dead_letter=False)
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), retry=retry, encryption=encryption)
+    own(broker, *(place for place in broker.logs if place[0] in (TOPIC, RETRY)))
+    fail(consumer)
+    assert "dropped" in caplog.text
+    assert "ValueError" in caplog.text
+    assert "iban" not in caplog.text
 
 
 @pytest.mark.parametrize("error", SLIPS, ids=range(len(SLIPS)))

@@ -98,7 +98,7 @@ def test_keys() -> None:
     assert encode_key(b"\xff") == b"\xff"
     assert encode_key(None) is None
     assert encode_key(1) == b"\0\0\0\0\0\0\0\x01"
-    for bad in (True, 1.5, ("a",), 2**63):
+    for bad in (True, 1.5, ("a",), 2**63, "half a pair: \ud800"):
         with pytest.raises(SerializationError):
             encode_key(bad)  # type: ignore[arg-type]
 
@@ -118,6 +118,9 @@ def test_values_become_bytes() -> None:
         ("auto", object(), "object cannot be sent: JSON cannot express it"),
         ("json", float("nan"), "float cannot be sent: JSON cannot express it"),
         ("str", b"x", "serializer='str' takes text"),
+        ("str", "\ud800", "UTF-8 cannot express it"),
+        ("auto", "\ud800", "UTF-8 cannot express it"),
+        ("json", {"a": "\ud800"}, "JSON cannot express it"),
         ("bytes", "x", "serializer='bytes' takes bytes"),
         (lambda _: "text", 1, "gave str, not bytes"),
         (lambda _: 1 / 0, 1, "the serializer raised ZeroDivisionError"),

@@ -96,8 +96,50 @@ def test_damage_that_all_copies_share_is_found() -> None:
     damaged = flipped(HEADER_BYTES + 3)
     found = compared(b1=damaged, b2=damaged)
     # Of all of them: whoever is not named is taken for whole.
-    assert found.differences == [Difference(1, 0, WRONG_CHECKSUM), Difference(2, 0, WRONG_CHECKSUM)]
+    assert found.differences == [Difference(broker, 0, WRONG_CHECKSUM, is_damaged=True) for broker in (1, 2)]
     assert compared(b1=damaged).differences == found.differences[:1]
+
+
+def without(first: int, last: int) -> bytes:
+    """LOG without some of its batches."""
+    starts = [0, len(log_of(2)), len(log_of(2, 1)), len(LOG)]
+    return LOG[: starts[first]] + LOG[starts[last] :]
+
+
+def test_whoever_lacks_a_batch_is_named_also_where_it_leads() -> None:
+    for lacking, offset, there in ((without(1, 2), 2, 3), (without(0, 1), 0, 2), (without(0, 2), 0, 3)):
+        why = f"it has the batch of offset {there} there"
+        assert compared(b1=lacking, b2=LOG).differences == [Difference(1, offset, why)]
+        assert compared(b1=LOG, b2=lacking).differences == [Difference(2, offset, why)]
+        assert compared(b1=lacking, b2=lacking, b3=LOG).differences == [
+            Difference(1, offset, why),
+            Difference(2, offset, why),
+        ]
+
+
+def test_nobody_is_called_damaged_whose_batch_is_sound() -> None:
+    other = bytearray(LOG)
+    stamp(memoryview(other), len(log_of(2)), 2, 4)  # of another leader
+    for found in (compared(b1=LOG, b2=bytes(other)), compared(b1=without(1, 2), b2=LOG)):
+        assert [difference.is_damaged for difference in found.differences] == [False]
+    for bad in (flipped(HEADER_BYTES + 3), memoryview(b"")):
+        assert [difference.is_damaged for difference in compared(b1=LOG, b2=bad).differences] == [True]
+        assert [difference.is_damaged for difference in compared(b1=bad, b2=LOG).differences] == [True]
+
+
+def test_what_all_copies_lack_is_told_as_a_gap() -> None:
+    lacking = without(1, 2)
+    assert compared(b1=lacking, b2=lacking) == Compared(len(lacking), END, [], has_gap=True)
+    assert not compared(b1=LOG, b2=LOG).has_gap
+    # At the border of an answer, too: of none of them it is damage.
+    behind = LOG[len(log_of(2, 1)) :]
+    found = compare({1: memoryview(behind), 2: memoryview(behind)}, 2, END)
+    assert found == Compared(len(behind), END, [], has_gap=True)
+    assert compare({1: memoryview(behind), 2: memoryview(behind)}, 2, 3) == Compared(0, 3, [], has_gap=True)
+    # One that has something there is the one to go by.
+    rest = LOG[len(log_of(2)) :]
+    found = compare({1: memoryview(behind), 2: memoryview(rest)}, 2, END)
+    assert [(difference.broker, difference.offset) for difference in found.differences] == [(1, 2)]
 
 
 def test_records_of_compacted_copies() -> None:

@@ -32,6 +32,8 @@ class FakeCluster:
     removed: dict[TopicPartition, Retirement] = field(default_factory=dict)
     # What there is in truth, while a leader answers that was replaced and has not heard of it.
     behind: dict[TopicPartition, FakeLog] | None = None
+    # Of topics that are not deleted from alone.
+    policies: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def create(self, topic: str, *logs: FakeLog) -> None:
         """Made anew when there is one of that name."""
@@ -78,6 +80,9 @@ class FakeCluster:
     def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
         there = {at: Retirement(None, log.first) for at, log in self.logs.items()}
         return {at: (self.removed | there)[at] for at in wanted if at in self.removed or at in there}
+
+    def cleanup_policies(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        return {name: self.policies.get(name, frozenset({"delete"})) for name in names if name in self.ids}
 
     def serves(self, at: TopicPartition, offset: int) -> bool:
         log = self.logs[at]

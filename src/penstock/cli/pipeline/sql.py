@@ -200,14 +200,14 @@ class _Printer:
         self._guarded(lambda: print_table(batch.columns, rows, title=title))
 
     def _guarded(self, write: Any) -> None:
-        if self.broken:
-            return
+        """A batch that nobody saw fails: in a checkpoint it would count as shown."""
         try:
             write()
             sys.stdout.flush()
         except BrokenPipeError:
             self.broken = True
             self._user.stop.set()
+            raise
 
 
 def _cell(value: object) -> Cell:

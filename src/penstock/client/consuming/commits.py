@@ -103,6 +103,18 @@ class Commits:
             return False
         return True
 
+    def end(
+        self, raw: "RawConsumer", positions: dict[Where, int], before_end: Callable[[], None] | None
+    ) -> None:
+        """At-most-once, for the last time. What was refused is committed already, and gets its last try also where
+        nothing can be committed any more."""
+        try:
+            self.send_back(raw, positions)
+        finally:
+            if before_end is not None:
+                before_end()
+            self.wait()
+
     def _note_at(self, place: Where, offset: int) -> str:
         at, text = self._notes.get(place, (None, ""))
         return text if at == offset else self.topic_notes.get(place[0], "")

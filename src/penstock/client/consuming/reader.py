@@ -389,10 +389,7 @@ class Reader:
             self._reconcile()
             self._note_begun()
             if self._ahead:
-                self.commits.send_back(self.raw, self.ahead.not_handed_out(self.intake))
-                if self._before_end is not None:
-                    self._before_end()
-                self.commits.wait()
+                self.commits.end(self.raw, self.ahead.not_handed_out(self.intake), self._before_end)
             else:
                 self.commit()
         finally:

@@ -11,6 +11,7 @@ from penstock.client.raw.fetching import fetch, serves
 from penstock.client.raw.model import Fetched, OffsetAt, Retirement, TopicInfo
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
+from penstock.client.raw.policies import cleanup_policies
 from penstock.client.raw.producing import RawProducer, produce_unanswered
 from penstock.client.raw.retired import retirements
 from penstock.client.topic_partition import TopicPartition
@@ -102,6 +103,10 @@ class RawClient:
     def retirements(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, Retirement]:
         """Where partitions ended for readers that were retired, also of removed ones; left out: nobody knows."""
         return retirements(self._cluster, wanted)
+
+    def cleanup_policies(self, names: Iterable[str]) -> dict[str, frozenset[str]]:
+        """What deletes records of these topics, as {"delete"} or {"compact", "delete"}; left out: nobody tells."""
+        return cleanup_policies(self._cluster, names)
 
     def produce(self, at: TopicPartition, batch: Buffer, *, acks: int = -1) -> int:
         """Write one whole batch and wait: the offset of its first record. Stored once, however often it is sent.

@@ -265,14 +265,14 @@ class RetryFlow:
         self._pass_on(message, retry_topic(self._source(message), self._group), error, due)
 
     def _reason(self, error: Exception) -> str:
-        """What is stored of an exception."""
+        """What is stored of an exception, or logged: with encryption nothing that it may quote of a value."""
         return type(error).__name__ if self._sealed else reason_of(error)
 
     def _give_up(self, message: Message, error: Exception) -> None:
         if self._policy.dead_letter:
             self._pass_on(message, dead_letter_topic(self._source(message), self._group), error, None)
         else:
-            logger.error("dropped %r after %d tries: %s", message, self._policy.attempts, reason_of(error))
+            logger.error("dropped %r after %d tries: %s", message, self._policy.attempts, self._reason(error))
 
     def _pass_on(self, message: Message, topic: str, error: Exception, due_ms: int | None) -> None:
         headers = self._failed_headers(message, error, due_ms)

@@ -12,10 +12,12 @@ from tests.unit.spark.archive.faulty_lake import MemoryLake, Rows, Steps
 from penstock.client.raw import Retirement, TopicInfo, TopicPartition
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.services.maintenance.archive_progress import _claim, vouched
-from penstock.spark.pipelines.archive.entries import Mark
-from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
+from penstock.spark.pipelines.archive.entries import Mark, Span
+from penstock.spark.pipelines.archive.errors import LakeError
+from penstock.spark.pipelines.archive.failures import BrokerLostError, HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, Written
-from penstock.spark.pipelines.archive.planning import Plan
+from penstock.spark.pipelines.archive.lines import add
+from penstock.spark.pipelines.archive.planning import Gap, Plan
 from penstock.spark.pipelines.archive.standing import Log
 from penstock.spark.planning import Range
 from penstock.storage.epochs import EpochHistory
@@ -38,6 +40,8 @@ class Replica:
     rows: Rows
     history: EpochHistory
     start: int
+    # Offsets behind its start that it has no records for: somebody took files from its middle.
+    gone: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -61,6 +65,7 @@ class Broker:
     unled: set[int] = field(default_factory=set)
     # Partitions that are being retired: where they end for readers.
     limits: dict[int, int] = field(default_factory=dict)
+    gone: dict[int, frozenset[int]] = field(default_factory=dict)
     # Whether retention waits for the archive; else nobody at the broker notes how far it is.
     is_required: bool = True
 
@@ -101,7 +106,8 @@ class Broker:
         rows, history = self.replica(partition).rows, deepcopy(self.histories[partition])
         history.truncate_from(end)
         start = min(self.starts.get(partition, 0), end)
-        self.elect(partition, Replica([row for row in rows if row[1] < end], history, start), epoch)
+        gone = frozenset(offset for offset in self.gone.get(partition, ()) if offset < end)
+        self.elect(partition, Replica([row for row in rows if row[1] < end], history, start, gone), epoch)
         self.grow(partition, regrown, epoch)
 
     def grow(self, partition: int, end: int, epoch: int) -> None:
@@ -116,7 +122,20 @@ class Broker:
     def replica(self, partition: int) -> Replica:
         """As the log is now, for an election later on."""
         rows = [row for row in self.rows if row[0] == partition]
-        return Replica(rows, deepcopy(self.histories[partition]), self.starts.get(partition, 0))
+        gone = self.gone.get(partition, frozenset())
+        return Replica(rows, deepcopy(self.histories[partition]), self.starts.get(partition, 0), gone)
+
+    def lose_middle(self, partition: int, start: int, end: int) -> None:
+        """Files of the leader are gone while it was stopped; nobody knows but who reads it."""
+        self.gone[partition] = self.gone.get(partition, frozenset()) | frozenset(range(start, end))
+
+    def holes(self, ranges: Iterable[Range]) -> dict[TopicPartition, list[Span]]:
+        """As `Source.holes`."""
+        found: dict[TopicPartition, list[Span]] = {}
+        for at, start, end in ranges:
+            for offset in sorted(self.gone.get(at.partition, frozenset()) & set(range(start, end))):
+                add(found.setdefault(at, []), (offset, offset + 1))
+        return found
 
     def elect(self, partition: int, replica: Replica, epoch: int) -> None:
         """One that was away, and may have what the others do not have, and not what they have.
@@ -126,6 +145,7 @@ class Broker:
         self.rows = [row for row in self.rows if row[0] != partition] + replica.rows
         self.histories[partition] = deepcopy(replica.history)
         self.starts[partition] = replica.start
+        self.gone[partition] = replica.gone
         self.leading[partition] = epoch
         if partition in self.told:
             offsets = {at: offset for at, (offset, _) in self.told.items()}
@@ -203,7 +223,8 @@ class Broker:
         return []
 
     def kept(self, partition: int) -> Rows:
-        return [row for row in self.rows if row[0] == partition and row[1] >= self.starts.get(partition, 0)]
+        start, gone = self.starts.get(partition, 0), self.gone.get(partition, frozenset())
+        return [row for row in self.rows if row[0] == partition and row[1] >= start and row[1] not in gone]
 
 
 class Jobs:
@@ -226,24 +247,34 @@ class Jobs:
         count = 0
         for at, start, end in plan.ranges:
             middle = (start + end) // 2
-            rows = self._read(at, start, middle, epochs.get(at, ()))
+            known = [gap for gap in plan.gaps if gap.at == at]
+            rows = self._read(at, start, middle, epochs.get(at, ()), known)
             self._broker.pass_by("reading")
-            rows += self._read(at, middle, end, epochs.get(at, ()))
+            rows += self._read(at, middle, end, epochs.get(at, ()), known)
             self._write(f"{staging}/topic={TOPIC}/date=2026-11-16/hour=1{at.partition}/p.parquet", rows)
             count += len(rows)
         self._broker.pass_by("read")
         return Written(count, count)
 
-    def _read(self, at: TopicPartition, start: int, end: int, epochs: Sequence[Mark]) -> Rows:
+    def _read(
+        self, at: TopicPartition, start: int, end: int, epochs: Sequence[Mark], known: Sequence[Gap]
+    ) -> Rows:
         """A task, which asks whoever leads now."""
         rows = [row for row in self._broker.kept(at.partition) if start <= row[1] < end]
-        if len(rows) < end - start:
+        if not self._broker.starts.get(at.partition, 0) <= start <= end <= self._broker.ends()[at.partition]:
             raise ReadLostError("out of range")
+        missing = set(range(start, end)) - {offset for _, offset, _value in rows}
+        self._miss(at, missing - {offset for gap in known for offset in range(gap.start, gap.end)})
         for _, offset, _value in rows:
             wanted = next((epoch for epoch, behind in epochs if offset < behind), None)
             if wanted not in (None, self._broker.histories[at.partition].epoch_at(offset)):
                 raise ReadLostError("a record of another leader")
         return rows
+
+    def _miss(self, at: TopicPartition, offsets: set[int]) -> None:
+        """As `RangeReader`, by the headers of batches."""
+        if offsets:
+            raise HoleFoundError(at, f"{at} has no records for {sorted(offsets)}")
 
     def _write(self, path: str, rows: Rows) -> None:
         with self._lake.steps.step(f"write {path}"):
@@ -257,7 +288,8 @@ class Jobs:
             for partition, offset, _value in sorted(rows):
                 offsets[partition] = (offsets.get(partition, (offset, 0))[0], offset)
             found.append(FoundFile(stored.path.removeprefix(f"{staging}/"), len(rows), offsets))
-        assert sum(file.rows for file in found) == written.rows
+        if sum(file.rows for file in found) != written.rows:
+            raise LakeError("rows are missing")  # one who has taken over has removed them
         return found
 
     def compacted(self, _: object, __: object, group: object, staging: str, ___: object) -> int:

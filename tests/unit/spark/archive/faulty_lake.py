@@ -137,8 +137,8 @@ class MemoryLake:
 
     def move(self, source: str, target: str) -> None:
         with self.steps.step(f"move to {target}"):
+            self._make(f"move to {target}", target)
             if source in self.files:
-                self._make(f"move to {target}", target)
                 self.files[target] = self.files.pop(source)
                 if source in self.synced:
                     self.moved[target] = source
@@ -153,6 +153,9 @@ class MemoryLake:
         for at in self._below(path):
             with self.steps.step(f"delete {at}"):
                 self.files.pop(at, None)
+
+    def prune(self, path: str) -> None:
+        """Folders count only for what a power cut takes."""
 
     def _below(self, path: str) -> Paths:
         return [at for at in self.files if not path or at == path or at.startswith(f"{path}/")]

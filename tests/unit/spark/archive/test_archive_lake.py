@@ -3,6 +3,9 @@
 import errno
 import os
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -51,21 +54,52 @@ class S3:
 
     def __init__(self, *files: str) -> None:
         self.files = {path: f"what was in {path}" for path in files}
+        self.steps: Any = iter(())  # what happens before each call
+
+    def _step(self) -> None:
+        next(self.steps, lambda: None)()
+
+    def getScheme(self) -> str:  # noqa: N802 - Hadoop's names
+        return "s3a"
+
+    def getFileStatus(self, path: PurePosixPath) -> Any:  # noqa: N802
+        content = self.open(path).content
+        return SimpleNamespace(getLen=lambda: len(content))
+
+    def open(self, path: PurePosixPath) -> Any:
+        self._step()
+        if str(path) not in self.files:
+            raise FileNotFoundError(path)
+        return SimpleNamespace(content=self.files[str(path)], close=lambda: None)
 
     def exists(self, path: PurePosixPath) -> bool:
+        self._step()
         return str(path) in self.files
 
-    def mkdirs(self, path: PurePosixPath) -> None: ...
+    def mkdirs(self, path: PurePosixPath) -> None:
+        self._step()
 
     def delete(self, path: PurePosixPath, recursive: bool) -> None:
+        self._step()
         assert not recursive
         self.files.pop(str(path), None)
 
     def rename(self, source: PurePosixPath, target: PurePosixPath) -> bool:
-        if self.exists(target):
-            raise FileExistsError(f"Failed to rename {source} to {target}; destination file exists")
+        self._step()
+        if str(target) in self.files:
+            return False
+        if str(source) not in self.files:
+            raise FileNotFoundError(source)
         self.files[str(target)] = self.files.pop(str(source))
         return True
+
+
+def s3_lake(monkeypatch: pytest.MonkeyPatch, *files: str) -> HadoopLake:
+    monkeypatch.setattr(HadoopLake, "_path", lambda _, path: Path3(path))
+    lake = HadoopLake.__new__(HadoopLake)
+    lake._uri, lake._fs, lake._jvm = "s3a://bucket/lake", S3(*files), MagicMock()
+    lake._jvm.org.apache.commons.io.IOUtils.contentEquals = lambda left, right: left.content == right.content
+    return lake
 
 
 class Path3(PurePosixPath):
@@ -77,14 +111,27 @@ class Path3(PurePosixPath):
 def test_a_move_that_was_killed_between_copy_and_delete_is_finished(
     before: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(HadoopLake, "_path", lambda _, path: Path3(path))
-    lake = HadoopLake.__new__(HadoopLake)
-    lake._uri, lake._fs = "s3a://bucket/lake", S3(*before)
+    lake = s3_lake(monkeypatch, *before)
     for _ in range(2):
         lake.move("old", "new")
         assert lake._fs.files == {"new": f"what was in {before[0]}"}
     with pytest.raises(FileNotFoundError):
         lake.move("never", "nor")
+
+
+@pytest.mark.parametrize("killed_before", [False, True])
+def test_a_move_takes_nothing_away_that_another_one_moved_meanwhile(
+    killed_before: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One falls asleep before any step of it, also where a copy is there whose source is not deleted yet."""
+    for asleep_at in range(12):
+        lake = s3_lake(monkeypatch, "old")
+        if killed_before:
+            lake._fs.files["new"] = lake._fs.files["old"]
+        awake = [lambda: None] * asleep_at
+        lake._fs.steps = iter([*awake, lambda lake=lake: lake.move("old", "new")])
+        lake.move("old", "new")
+        assert lake._fs.files == {"new": "what was in old"}, asleep_at
 
 
 def test_the_folders_that_spark_made_are_synced_too(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tests.unit.spark.archive.lakes import HOUR, committed, entry, file, round_name
 
+from penstock.spark.pipelines.archive import manifest as manifest_module
 from penstock.spark.pipelines.archive.committing import put_in_place, recover
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
@@ -125,6 +126,52 @@ def test_nothing_to_recover_changes_nothing(lake: FolderLake) -> None:
     before = lake.list("")
     recover(Manifest.load(lake))
     assert lake.list("") == before
+
+
+def test_what_was_staged_since_it_looked_is_another_ones(tmp_path: Path) -> None:
+    """One who slept past his lock, with nothing to recover; meanwhile another one has committed a round."""
+    added, awake = file(2, {0: (10, 19)}), FolderLake(tmp_path / "lake")
+
+    class Slept(FolderLake):
+        def prune(self, path: str) -> None:
+            stage(awake, added)
+            Manifest.load(awake).commit(entry(2, {0: (10, 20)}, added=(added,)))
+            super().prune(path)
+
+    committed(awake, entry(1, {0: (0, 10)}))
+    (tmp_path / "lake" / STAGING / "0000000001-killed/_temporary/0").mkdir(parents=True)
+    recover(Manifest.load(Slept(tmp_path / "lake")))
+    assert sorted(path.name for path in (tmp_path / "lake" / STAGING).iterdir()) == [round_name(2)]
+    recover(Manifest.load(awake))
+    assert data(awake) == [added.path]
+
+
+def test_one_who_was_replaced_removes_nothing(lake: FolderLake) -> None:
+    def replaced() -> None:
+        raise ConflictError(lake.uri)
+
+    committed(lake, entry(1, {0: (0, 10)}))
+    stage(lake, file(1))
+    before = data(lake)
+    with pytest.raises(ConflictError):
+        recover(Manifest.load(lake), still_owner=replaced)
+    assert data(lake) == before
+
+
+def test_a_file_that_is_missing_is_looked_for_until_it_is_back(
+    lake: FolderLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint would forget that it never came to its place."""
+    monkeypatch.setattr(manifest_module, "CHECKPOINT_ENTRIES", 1)
+    committed(lake, entry(1, {0: (0, 10)}, added=(file(1),)))
+    told: list[str] = []
+    for runs in (1, 2):
+        recover(Manifest.load(lake), report=told.append)
+        assert len(told) == runs
+    lake.create(file(1).path, b"data")
+    manifest = Manifest.load(lake)
+    recover(manifest)
+    assert manifest.checkpoint == 1
 
 
 def test_a_file_that_moves_while_it_is_looked_for_is_found(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.unit.spark.archive.faulty_lake import FAULTS, Fault, KilledError, Mem
 
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import committing, compaction, manifest, rounds
+from penstock.spark.pipelines.archive.errors import ConflictError, LakeError
 from penstock.spark.pipelines.archive.lake import HOME
 from penstock.spark.pipelines.archive.planning import Bounds, Standing
 
@@ -25,6 +26,7 @@ ROWS = [(partition, offset, f"{partition}/{offset}") for partition in range(2) f
 class World:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.lake = MemoryLake(Steps())
+        self.owner = self.lake.steps
         self.broker = Broker(self.lake.steps, list(ROWS))
         jobs = Jobs(self.lake, self.broker)
         for module in (rounds, compaction):
@@ -36,14 +38,19 @@ class World:
         patch.setattr(manifest, "KEPT_ENTRIES", 1)
 
     def run(self, steps: Steps) -> None:
-        """As `archive.run` does it, in a process of its own."""
-        self.lake.steps = self.broker.steps = steps
+        """As `archive.run` does it, in a process of its own, which takes the lake over from any other."""
+        self.lake.steps = self.broker.steps = self.owner = steps
+
+        def still_owner() -> None:
+            if self.owner is not steps:
+                raise ConflictError(self.lake.uri)
+
         running = rounds.Rounds(
             None,  # type: ignore[arg-type]
             self.lake,
             self.broker,  # type: ignore[arg-type]
             SETTINGS,
-            still_owner=lambda: None,
+            still_owner=still_owner,
             warn=lambda line: None,
         )
         running.recover()
@@ -234,7 +241,7 @@ def test_it_finds_what_was_archived_of_a_lost_log_counted_twice(monkeypatch: pyt
         "groups",
         lambda files, **more: groups([replace(file, limits={}) for file in files], **more),
     )
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, LakeError)):
         steps_of_a_run(monkeypatch, "parted")
 
 

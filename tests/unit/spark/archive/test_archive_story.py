@@ -1,7 +1,8 @@
-"""Logs grow, lose their ends and get them back by elections, while runs of the archive fail in every way; seeded.
+"""Logs grow, lose their ends or their middle and get it back, while runs of the archive fail in every way; seeded.
 
-Each replica has deleted of its own log what it found archived. After each run that nothing disturbed, what counts in
-the lake is what the logs have and had, each record once.
+Each replica has deleted of its own log what it found archived. Files that are gone come back by an election, or when a
+run has told of them. After each run that nothing disturbed, what counts in the lake is what the logs have and had, each
+record once.
 """
 
 import random
@@ -19,6 +20,7 @@ from tests.unit.spark.archive.test_archive_steps import World
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import entries, rounds, standing
 from penstock.spark.pipelines.archive.entries import Mark
+from penstock.spark.pipelines.archive.errors import HoleInLogError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
 from penstock.spark.pipelines.archive.lines import Line
 from penstock.spark.pipelines.archive.topics import TopicArchive
@@ -43,7 +45,7 @@ class Story:
 
     def run(self) -> None:
         moves = [self.grow, self.lose_end, self.come_back, self.archive, self.fail, self.mislead]
-        moves += [self.lose_leader] + [self.disturb] * 4
+        moves += [self.lose_leader, self.lose_middle] + [self.disturb] * 4
         for _ in range(MOVES):
             self.dice.choice(moves)()
         self.archive()
@@ -75,6 +77,19 @@ class Story:
         if self.dice.random() < 0.5:
             self.broker.grow(at, self.broker.ends()[at] + self.dice.randrange(1, 12), self.epoch)
 
+    def lose_middle(self) -> None:
+        """Files of the leader's log are gone, and another replica has them."""
+        at = self.dice.randrange(2)
+        start, end = self.broker.starts.get(at, 0), self.broker.ends()[at]
+        self.away.append((at, self.broker.replica(at)))
+        if end - start > 1:
+            first = self.dice.randrange(start, end - 1)
+            self.broker.lose_middle(at, first, self.dice.randrange(first + 1, end))
+
+    def put_back(self) -> None:
+        """What a run that found a hole advises: the files come from a backup."""
+        self.broker.gone.clear()
+
     def change_back(self) -> None:
         at, replica = self.away[-1]
         self.away.append((at, self.broker.replica(at)))
@@ -94,7 +109,8 @@ class Story:
             self.broker.unled.add(at)
             if self.dice.random() < 0.5:
                 self.broker.limits[at] = self.broker.ends()[at]
-            self.world.run(Steps())
+            with suppress(HoleInLogError):
+                self.world.run(Steps())
 
     def find_leader(self) -> None:
         self.broker.unled.clear()
@@ -102,7 +118,11 @@ class Story:
 
     def archive(self) -> None:
         self.find_leader()
-        self.world.run(Steps())
+        try:
+            self.world.run(Steps())
+        except HoleInLogError:
+            self.put_back()
+            self.world.run(Steps())
         self.world.check()
 
     def fail(self) -> None:
@@ -120,7 +140,7 @@ class Story:
             for moment in self.dice.sample(moments, self.dice.choice([1, 1, 2, 3])):
                 happens = self.dice.choice([self.grow, self.lose_end, self.come_back])
                 self.broker.meanwhile[moment] = happens
-        with suppress(ReadLostError):  # whenever it tried
+        with suppress(ReadLostError, HoleInLogError):  # whenever it tried
             self.world.run(Steps())
         self.broker.meanwhile.clear()
 
@@ -137,7 +157,7 @@ class Story:
             broker.told = {}
             broker.elect(at, replica, epoch)
             broker.told = told
-            with suppress(BrokerLostError):
+            with suppress(BrokerLostError, HoleInLogError):
                 self.world.run(Steps())
         broker.told = {}
         broker.elect(at, now, leading)
@@ -211,8 +231,11 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     ),
     "a branch that never comes back": lambda patch: patch.setattr(standing, "_best", never_back),
     "tasks that take records of any leader": lambda patch: patch.setattr(
-        Jobs, "_read", lambda jobs, at, start, end, _, read=Jobs._read: read(jobs, at, start, end, ())
+        Jobs,
+        "_read",
+        lambda jobs, at, start, end, _, known, read=Jobs._read: read(jobs, at, start, end, (), known),
     ),
+    "tasks that pass over a hole": lambda patch: patch.setattr(Jobs, "_miss", lambda *_: None),
     "a log that forgets what was before its start": lambda patch: patch.setattr(
         EpochHistory, "advance_start", forgetful
     ),

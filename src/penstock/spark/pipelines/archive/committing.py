@@ -60,8 +60,17 @@ def put_in_place(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> 
     lake.delete(f"{STAGING}/{entry.round}")
 
 
-def recover(manifest: Manifest, *, report: Callable[[str], None] | None = None) -> None:
-    """Only for the owner of the lake. Files that are lost are an error, or told to `report`."""
+def recover(
+    manifest: Manifest,
+    *,
+    report: Callable[[str], None] | None = None,
+    still_owner: Callable[[], None] = lambda: None,
+) -> None:
+    """Only for the owner of the lake. Files that are lost are an error, or told to `report`.
+
+    An owner that sleeps between any two steps may be none any more, and not know it. So it removes by the names that it
+    has listed, and only what nobody will ever commit; what has come since is another's.
+    """
     lake = manifest.lake
     there = _there(manifest)
     lost = _missing(manifest, there)
@@ -69,6 +78,8 @@ def recover(manifest: Manifest, *, report: Callable[[str], None] | None = None) 
         if report is None:
             raise _lost(lake, file)
         report(f"{_lost(lake, file)}; going on without its {file.rows} rows")
+    manifest.missing = {file.path for file in lost}
+    still_owner()
     # Whoever was killed between a name and its sync has left it to nobody but the page cache: before anybody goes by
     # what is committed, and retention deletes by it, it is durable.
     lake.sync(entry_path(entry.number) for entry in manifest.entries)
@@ -85,9 +96,10 @@ def recover(manifest: Manifest, *, report: Callable[[str], None] | None = None) 
         fence = Entry(manifest.number + 1, "fence", f"{manifest.number + 1:010}-fence", now_text())
         manifest.commit(fence)
     for name in sorted(orphans):
+        still_owner()
         lake.delete(f"{STAGING}/{name}")
-    # Folders without files are in no listing; whoever owns the lake has no use for any of them.
-    lake.delete(STAGING)
+    # Folders without files are in no listing.
+    lake.prune(STAGING)
     manifest.tidy()
 
 

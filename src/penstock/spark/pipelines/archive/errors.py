@@ -47,6 +47,20 @@ class GapError(ArchiveError):
         )
 
 
+class HoleInLogError(GapError):
+    """Records are gone between others: perhaps not everywhere, so nothing is taken for lost that nobody gave up."""
+
+    def __init__(self, what: str) -> None:
+        ArchiveError.__init__(
+            self,
+            f"{what}. Nothing of this round is archived, and retention deletes nothing of it where "
+            "penstock.archive.required=true. If another replica has the records (`penstock verify TOPIC`), or a backup "
+            "has the files, bring them back and run the same command again. If nobody has them, or the topic was "
+            "compacted once, run it with --no-fail-on-data-loss: these offsets are noted as lost in the manifest, and "
+            "the rest is archived",
+        )
+
+
 class CorruptFileError(ArchiveError):
     """An archived file is damaged or missing."""
 

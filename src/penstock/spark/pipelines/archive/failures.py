@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from penstock.client.raw import TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.spark.errors import reason
 from penstock.spark.pipelines.archive.errors import ArchiveError, CorruptFileError, LakeError, LakeFullError
@@ -14,6 +15,10 @@ _FULL = re.compile(
 # Where Spark keeps rows that do not fit into memory: its own folder, not the lake.
 _SPILL = re.compile(r"SpillWriter|DiskBlockObjectWriter|DiskStore|ExternalSorter|spark\.storage\.")
 _LOST = re.compile(r"penstock\.spark\.errors\.DataLossError: (?P<what>.+)")
+_HOLE = re.compile(
+    r"penstock\.spark\.errors\.HoleError: (?P<what>(?P<topic>\S+)-(?P<partition>\d+) has no records .+?)"
+    r"\. Set failOnDataLoss"
+)
 # A topic or a partition that was there when the round was planned.
 _GONE = re.compile(
     r"penstock\.client\.raw\.errors\.Unknown(?:Topic|Partition)Error: (?P<topic>.+)"
@@ -38,6 +43,14 @@ class ReadLostError(ArchiveError):
     """Records went away between the plan of a round and its reading: plan again."""
 
 
+class HoleFoundError(ReadLostError):
+    """A log has no records for offsets between others that it has: found by the task that read it."""
+
+    def __init__(self, at: TopicPartition, what: str) -> None:
+        super().__init__(what)
+        self.at = at
+
+
 class BrokerLostError(ArchiveError):
     """The broker went away while a round was read: it can be tried again when it is back."""
 
@@ -55,6 +68,9 @@ def spark_errors(lake_uri: str) -> Iterator[None]:
 
 def explained(error: Exception, lake_uri: str) -> PenstockError:
     text = _text(error)
+    hole = _HOLE.search(text)
+    if hole:
+        return HoleFoundError(TopicPartition(hole["topic"], int(hole["partition"])), hole["what"])
     lost = _LOST.search(text)
     if lost:
         return ReadLostError(lost["what"].strip())

@@ -7,7 +7,7 @@ moment are kept apart only by the lock.
 
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark.pipelines.archive.failures import spark_errors
@@ -87,14 +87,15 @@ class HadoopLake:
             return
         part = self._write_part(path, content)
         with self._errors(path):
-            # Only a file context renames over a file that is there.
-            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(
-                part.toUri(), self._configuration
-            )
-            rename = self._jvm.org.apache.hadoop.fs.Options.Rename
-            options = self._gateway.new_array(rename, 1)
-            options[0] = rename.OVERWRITE
-            context.rename(self._qualified(part), self._qualified(self._path(path)), options)
+            self._rename_over(part, self._path(path))
+
+    def _rename_over(self, old: Any, new: Any) -> None:
+        """Only a file context renames over a file that is there; on HDFS in one step."""
+        context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(old.toUri(), self._configuration)
+        rename = self._jvm.org.apache.hadoop.fs.Options.Rename
+        options = self._gateway.new_array(rename, 1)
+        options[0] = rename.OVERWRITE
+        context.rename(self._qualified(old), self._qualified(new), options)
 
     def _write_part(self, path: str, content: bytes) -> Any:
         folder, _, name = path.rpartition("/")
@@ -116,21 +117,55 @@ class HadoopLake:
         """A closed file is as durable as HDFS or S3 make it; there is nothing to ask for afterwards."""
 
     def move(self, source: str, target: str) -> None:
-        with self._errors(target):
+        """Whoever sleeps between any two steps of this takes away nothing that another one has moved meanwhile."""
+        with suppress(FileNotFoundError), self._errors(target):
             old, new = self._path(source), self._path(target)
-            # S3 copies, whole, and deletes then: whoever is killed in between leaves both. The one that is to be moved
-            # is right: the other may be of a round that a restored manifest does not know.
             if self._fs.exists(old):
                 self._fs.mkdirs(new.getParent())
-                self._fs.delete(new, False)  # no rename goes over it
-                if self._fs.rename(old, new):
-                    return
+                self._move(old, new)
+        with self._errors(target):
             if not self._fs.exists(new):
                 raise FileNotFoundError(source)
+
+    def _move(self, old: Any, new: Any) -> None:
+        """What is to be moved is right: what is there may be of a round that a restored manifest does not know."""
+        if self._fs.getScheme() != "s3a":
+            self._rename_over(old, new)
+            return
+        # S3 copies, whole, and deletes then: whoever is killed in between leaves both. No rename goes over a file.
+        if self._fs.exists(new):
+            if self._is_same(old, new):
+                self._fs.delete(old, False)
+                return
+            self._fs.delete(new, False)
+        self._fs.rename(old, new)
+
+    def _is_same(self, old: Any, new: Any) -> bool:
+        """FileNotFoundError where another one has moved it since."""
+        if self._fs.getFileStatus(old).getLen() != self._fs.getFileStatus(new).getLen():
+            return False
+        with ExitStack() as closing:
+            streams = [self._fs.open(path) for path in (old, new)]
+            for stream in streams:
+                closing.callback(stream.close)
+            return bool(self._jvm.org.apache.commons.io.IOUtils.contentEquals(*streams))
 
     def delete(self, path: str) -> None:
         with self._errors(path):
             self._fs.delete(self._path(path), True)
+
+    def prune(self, path: str) -> None:
+        with suppress(FileNotFoundError), self._errors(path):
+            self._prune(self._path(path))
+
+    def _prune(self, folder: Any) -> None:
+        inside = list(self._fs.listStatus(folder))
+        for status in inside:
+            if status.isDirectory():
+                self._prune(status.getPath())
+        if not list(self._fs.listStatus(folder)):
+            with suppress(Exception):  # it has got a file since: Hadoop refuses, as it should
+                self._fs.delete(folder, False)
 
     def _qualified(self, path: Any) -> Any:
         return self._fs.makeQualified(path)

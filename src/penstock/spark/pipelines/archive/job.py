@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.option_names import EPOCHS
-from penstock.spark.pipelines.archive.entries import Mark
+from penstock.spark.option_names import EPOCHS, HOLES
+from penstock.spark.pipelines.archive.entries import Mark, Span
 from penstock.spark.pipelines.archive.errors import ArchiveError, LakeError
 from penstock.spark.pipelines.archive.failures import spark_errors
 from penstock.spark.pipelines.archive.lake import Lake
@@ -57,6 +57,9 @@ def source_frame(
     marks: dict[str, dict[str, Sequence[Mark]]] = {}
     for at, found in epochs.items():
         marks.setdefault(at.topic, {})[str(at.partition)] = found
+    holes: dict[str, dict[str, list[Span]]] = {}
+    for gap in plan.gaps:
+        holes.setdefault(gap.at.topic, {}).setdefault(str(gap.at.partition), []).append((gap.start, gap.end))
     assigned = {topic: [int(partition) for partition in offsets] for topic, offsets in starts.items()}
     options = {f"kafka.{name}": value for name, value in kafka.items()} | {
         "kafka.bootstrap.servers": bootstrap,
@@ -69,6 +72,7 @@ def source_frame(
         "isolation.level": "read_committed",
         "maxRecordsPerPartition": str(records_max),
         EPOCHS: json.dumps(marks),
+        HOLES: json.dumps(holes),
     }
     return session.read.format("penstock").options(**options).load()
 

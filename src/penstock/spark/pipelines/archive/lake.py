@@ -66,6 +66,9 @@ class Lake(Protocol):
     def delete(self, path: str) -> None:
         """A file or a whole directory; nothing to do when it is gone."""
 
+    def prune(self, path: str) -> None:
+        """Remove directories that have no files below, and no file whatever comes meanwhile."""
+
 
 def open_lake(uri: str, spark: "SparkSession | None" = None) -> Lake:
     """A folder needs no Spark; anything else is reached through it."""
@@ -193,6 +196,12 @@ class FolderLake:
                 shutil.rmtree(where)
             else:
                 where.unlink()
+
+    def prune(self, path: str) -> None:
+        with self._errors(path):
+            for folder, _, _ in os.walk(self._at(path), topdown=False, onerror=_not_there):
+                with suppress(OSError):  # it has files, or gets some now
+                    os.rmdir(folder)
 
     def _at(self, path: str) -> Path:
         return self._folder / path

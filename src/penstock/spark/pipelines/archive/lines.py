@@ -36,8 +36,15 @@ class Line:
         epoch = next((epoch for epoch, end in self.marks if end >= offset), UNKNOWN_EPOCH)
         return epoch if offset and epoch != UNKNOWN_EPOCH else None
 
-    def take(self, span: Span, marks: Sequence[Mark] = ()) -> None:
-        add(self.ranges, span)
+    def take(self, span: Span, marks: Sequence[Mark] = (), lost: Sequence[Span] = ()) -> None:
+        """`lost`: what a log lacked between records that it had."""
+        start, behind = span
+        for low, high in lost:
+            if start < low < high <= behind:
+                add(self.ranges, (start, low))
+            start = max(start, min(high, behind))
+        if start < behind or span[0] == behind:
+            add(self.ranges, (start, behind))
         if marks and (self.marks[-1][1] if self.marks else 0) < span[0]:
             self.marks.append((UNKNOWN_EPOCH, span[0]))
         for mark in marks:

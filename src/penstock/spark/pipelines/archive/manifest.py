@@ -37,6 +37,7 @@ class Manifest:
         self.checkpoint = 0
         self.entries: list[Entry] = []  # those after the checkpoint
         self._topics: dict[tuple[str, str], TopicArchive] = {}
+        self.missing: set[str] = set()  # files that are nowhere, as whoever owns the lake has found
 
     @classmethod
     def load(cls, lake: Lake) -> "Manifest":
@@ -114,7 +115,7 @@ class Manifest:
 
     def tidy(self) -> None:
         """Write a checkpoint when it is time. Only when every file of every entry is in its place."""
-        if self.number - self.checkpoint < CHECKPOINT_ENTRIES:
+        if self.number - self.checkpoint < CHECKPOINT_ENTRIES or self.missing & self.files.keys():
             return
         moved = [
             replace(archive, files={path: replace(file, staged=None) for path, file in archive.files.items()})
@@ -168,7 +169,8 @@ class Manifest:
             for span in spans:
                 add(archive.line(partition).lost, span)
         for partition, span in taken.partitions.items():
-            archive.line(partition).take(span, taken.epochs.get(partition, ()))
+            lost = taken.lost.get(partition, ())
+            archive.line(partition).take(span, taken.epochs.get(partition, ()), lost)
 
 
 def entry_path(number: int) -> str:

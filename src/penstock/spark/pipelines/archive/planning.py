@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from penstock.client.raw import TopicPartition
 from penstock.spark.pipelines.archive.entries import Mark, Span, TopicRound
@@ -20,6 +21,9 @@ TASK_BYTES_MIN = 16_000_000
 RECORD_BYTES = 1_000.0
 # As large as most brokers let a batch get.
 RECORD_BYTES_LARGE = 1_000_000.0
+# What one entry notes of a partition: one that was compacted once may have a hole for every other record.
+HOLES_MAX = 10_000
+GAPS_TOLD_MAX = 10
 # Each look is a request; the largest partitions decide how large the round gets.
 LOOKS_MAX = 64
 
@@ -109,7 +113,8 @@ class Plan:
         spans: dict[str, dict[int, Span]] = {}
         lost: dict[str, dict[int, tuple[Span, ...]]] = {}
         for gap in self.gaps:
-            lost.setdefault(gap.at.topic, {})[gap.at.partition] = ((gap.start, gap.end),)
+            of_topic = lost.setdefault(gap.at.topic, {})
+            of_topic[gap.at.partition] = (*of_topic.get(gap.at.partition, ()), (gap.start, gap.end))
         for at, start, end in self.ranges:
             spans.setdefault(at.topic, {})[at.partition] = (self.before.get(at, start), end)
         for at, start in self.empty.items():
@@ -127,6 +132,17 @@ class Plan:
             )
             for topic in sorted(spans.keys() | lost.keys() | parted.keys())
         )
+
+    def with_holes(self, holes: Mapping[TopicPartition, Sequence[Span]]) -> "Plan":
+        """These have no records; of too many in one partition the rest waits for a later round."""
+        gaps, ends = list(self.gaps), {}
+        for at, found in sorted(holes.items()):
+            gaps += [Gap(at, start, end) for start, end in found[:HOLES_MAX]]
+            if len(found) > HOLES_MAX:
+                ends[at] = found[HOLES_MAX - 1][1]
+        ranges = tuple(Range(at, start, ends.get(at, end)) for at, start, end in self.ranges)
+        left = self.left + self.rows - sum(part.size for part in ranges)
+        return replace(self, ranges=ranges, gaps=tuple(gaps), left=left)
 
 
 def gaps_and_starts(
@@ -187,6 +203,17 @@ def plan(
 def _end(at: TopicPartition, log: Log, until: Mapping[TopicPartition, int] | None) -> int:
     # A partition that came later than the run began waits for the next one.
     return log.latest if until is None else min(log.latest, until.get(at, 0))
+
+
+def noted_as_lost(gaps: Sequence[Gap]) -> list[str]:
+    """In words; of a log with very many holes only the first."""
+    lines, ordered = [], sorted(gaps, key=lambda gap: (gap.at, gap.start))
+    for at, group in groupby(ordered, key=lambda gap: gap.at):
+        found = list(group)
+        lines += [f"{gap}: noted as lost" for gap in found[:GAPS_TOLD_MAX]]
+        if len(found) > GAPS_TOLD_MAX:
+            lines.append(f"{at} has {len(found) - GAPS_TOLD_MAX} more such holes: noted as lost")
+    return lines
 
 
 def rows_per_task(plan: Plan, cores: int) -> int:

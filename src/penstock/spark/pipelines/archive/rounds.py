@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, Mark
-from penstock.spark.pipelines.archive.errors import ArchiveError, GapError
-from penstock.spark.pipelines.archive.failures import ReadLostError
+from penstock.spark.pipelines.archive.errors import ArchiveError, ConflictError, GapError, HoleInLogError
+from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
-from penstock.spark.pipelines.archive.planning import Bounds, Plan, gaps_and_starts, plan, worth_a_look
+from penstock.spark.pipelines.archive.planning import (
+    Bounds,
+    Plan,
+    gaps_and_starts,
+    noted_as_lost,
+    plan,
+    worth_a_look,
+)
 from penstock.spark.pipelines.archive.source import Source, id_of
 from penstock.spark.pipelines.archive.standing import Held, Log, Standing, standing
 
@@ -73,6 +80,7 @@ class Rounds:
         self._source = source
         self._warned: set[str] = set()
         self._own: set[TopicPartition] = set()  # archived by this process
+        self._holed: set[TopicPartition] = set()  # a task found records missing in their logs
         # Partitions that nobody answers for, as the last look found it.
         self.unled: tuple[TopicPartition, ...] = ()
         # Whether the broker knows how far everything is archived.
@@ -81,7 +89,8 @@ class Rounds:
 
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
-        recover(self.manifest, report=None if self.settings.fail_on_data_loss else self.warn)
+        report = None if self.settings.fail_on_data_loss else self.warn
+        recover(self.manifest, report=report, still_owner=self.still_owner)
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now, for a run that ends there."""
@@ -89,17 +98,34 @@ class Rounds:
 
     def run(self, until: Mapping[TopicPartition, int] | None = None) -> RoundDone | None:
         """One round, or None when there is nothing to archive."""
-        for attempt in range(_LOST_TRIES):
+        tries = 0
+        while True:
             started = time.monotonic()
             planned = self.plan(until)
             if not planned:
                 return None
             try:
                 return self._run(planned, started)
-            except ReadLostError:
-                if attempt == _LOST_TRIES - 1:
+            except HoleFoundError as error:
+                tries += self._is_found_again(error)
+                if tries == _LOST_TRIES:
                     raise
-        raise AssertionError("unreachable")
+            except ReadLostError:
+                tries += 1
+                if tries == _LOST_TRIES:
+                    raise
+
+    def _is_found_again(self, hole: HoleFoundError) -> bool:
+        """One that is new is looked for by the next plan, however many partitions have one.
+
+        It may have been there for a moment only: another one leads, or the topic is compacted from now on. Two plans
+        that find it in a row are enough.
+        """
+        if self.settings.fail_on_data_loss and hole.at in self._holed:
+            raise HoleInLogError(str(hole))
+        known = hole.at in self._holed
+        self._holed.add(hole.at)
+        return known
 
     def plan(self, until: Mapping[TopicPartition, int] | None = None) -> Plan:
         found = self._found()
@@ -113,6 +139,8 @@ class Rounds:
         bounds = self.settings.bounds
         sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
         made = plan(logs, archived, ids, record_bytes=sizes, bounds=bounds, until=until, standing=stands)
+        if not self.settings.fail_on_data_loss:
+            made = made.with_holes(self._source.holes(part for part in made.ranges if part.at in self._holed))
         self._judge(made)
         concerned = {part.at for part in made.ranges} | {parting.at for parting in made.parted}
         return replace(made, leaders={at: epoch for at, epoch in leaders.items() if at in concerned})
@@ -165,8 +193,8 @@ class Rounds:
     def _judge(self, made: Plan) -> None:
         if made.gaps and self.settings.fail_on_data_loss:
             raise GapError("; ".join(map(str, made.gaps)))
-        for gap in made.gaps:
-            self._warn_once(f"{gap}: noted as lost")
+        for line in noted_as_lost(made.gaps):
+            self._warn_once(line)
         for parted in made.parted:
             self._warn_once(str(parted))
 
@@ -191,6 +219,9 @@ class Rounds:
                 files = read_back(self.session, self._lake, staging, written)
                 check_ranges(planned, files)
                 self._check_ids(planned)
+                if self._holed and self._source.leaders(planned.leaders) != planned.leaders:
+                    # What is noted as lost is what the one that was read has not.
+                    raise ReadLostError("a partition got another leader while it was archived")
                 payload_bytes = written.payload_bytes
                 added = archived_files(self._lake, staging, number, files, planned.ids)
             self._check_standing(planned)
@@ -250,11 +281,12 @@ class Rounds:
         held = self._held(ids)
         logs = self._logs(found, held)
         parted = self._standing(logs, held).parted
+        missing = self._missing(ids)
         for at, (line, _) in held.items():
             if at not in logs:
                 continue
             # No further than the log is the one that was archived. What a branch has may be told when it counts again.
-            offset = min(line.end, parted.get(at, line.end))
+            offset = min(line.end, parted.get(at, line.end), missing.get(at, line.end))
             archived.setdefault(at.topic, (ids[at.topic], {}))[1][at.partition] = offset
             epoch = line.epoch_before(offset)
             if epoch is not None:
@@ -263,6 +295,24 @@ class Rounds:
         for trouble in troubles:
             self._warn_once(trouble)  # it is told again and again until it is heard
         self.told = not troubles and not self.unled
+
+    def _missing(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """From where on rows are in files that are nowhere: the broker may have the records still."""
+        files = self.manifest.files
+        found: dict[TopicPartition, int] = {}
+        for path in self.manifest.missing & files.keys():
+            file = files[path]
+            if ids.get(file.topic) != file.topic_id:
+                continue
+            for partition, (first, _) in file.offsets.items():
+                at = TopicPartition(file.topic, partition)
+                found[at] = min(first, found.get(at, first))
+        for at, offset in found.items():
+            self._warn_once(
+                f"retention is told that {at} is archived up to {offset} only: a file behind is missing. Bring it "
+                "back; if nobody has it, penstock.archive.required=false on the topic lets retention go on"
+            )
+        return found
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
@@ -292,6 +342,8 @@ def archived_files(
         folder, _, _ = file.path.rpartition("/")
         topic = folder.partition("/")[0].removeprefix("topic=")
         staged = f"{staging}/{file.path}"
+        if staged not in sizes:  # removed by one who has taken over
+            raise ConflictError(lake.uri)
         added.append(
             ArchivedFile(
                 path=f"{folder}/{number:010}-{index:04}.parquet",

@@ -22,7 +22,8 @@ from penstock.client.raw import (
 )
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.records.batch import read_header
-from penstock.spark.cluster import firsts
+from penstock.spark.cluster import firsts, uncompacted
+from penstock.spark.holes import Span, Walk
 from penstock.spark.pipelines.archive.entries import NO_ID, Mark
 from penstock.spark.pipelines.archive.errors import ArchiveError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
@@ -110,6 +111,19 @@ class Source:
         starts = {at: earliest[at].offset for at in latest}
         first = firsts(self._client, starts)
         return {at: Log(starts[at], max(starts[at], latest[at].offset), first.get(at, 0)) for at in starts}
+
+    def holes(self, ranges: Iterable[Range]) -> dict[TopicPartition, list[Span]]:
+        """Offsets that logs have no batch for, where nothing compacts them: all of a range is read for it."""
+        wanted = list(ranges)
+        whole = uncompacted(self._client, {part.at.topic for part in wanted})
+        found: dict[TopicPartition, list[Span]] = {}
+        for part in wanted:
+            if part.at.topic in whole:
+                walk = Walk(part)
+                answers = self._client.fetch(part.at, part.start, part.end, committed=True)
+                holes = [hole for fetched in answers for hole in walk.over(fetched.records)]
+                found[part.at] = [*holes, *walk.rest()]
+        return {at: holes for at, holes in found.items() if holes}
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         """About how many bytes an offset takes at the broker, by a look at the first batches to be read."""

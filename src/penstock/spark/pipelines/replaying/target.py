@@ -8,8 +8,10 @@ from penstock.client.raw import RawClient, TopicPartition, UnknownTopicError
 from penstock.spark.pipelines.replaying.errors import TargetError
 from penstock.spark.pipelines.replaying.tail import look
 
-# Replayed records keep their old timestamps: with any other retention the broker may delete them right away.
+# Replayed records keep their old timestamps: with any other retention the broker may delete them right away. Nor may
+# its defaults compact them: what is replayed is all that was archived.
 CREATED_WITH = {
+    "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.type": "CreateTime",

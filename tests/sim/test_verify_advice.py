@@ -1,0 +1,146 @@
+"""What `penstock verify` advises is done to the letter, and what is left is looked at (O3).
+
+Copies that differ are where the advice matters: the leader may be the one that lost records behind its back.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.sim.cluster_story import replica_of
+from tests.sim.messages import TOPIC
+from tests.sim.test_cluster_lost_files import (
+    FilesScene,
+    directory_is_gone,
+    end_is_gone,
+    middle_is_gone,
+)
+
+from penstock.cli.verify import _tell_wrong
+from penstock.client.topic_partition import TopicPartition
+from penstock.core.error_codes import ErrorCode
+from penstock.diagnosis.replica_verify import DEBUGGING_READER, Verdict, Verifier, _Copy
+from penstock.testing.sim_broker import PORT, SimBroker
+from penstock.testing.sim_client import SimClient
+from penstock.testing.sim_loop import SimLoop
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.fetch import FetchPartition, FetchRequest, FetchTopic
+
+ADVISED = "move its partition folder away"
+_BYTES = 2 << 20
+
+
+class SimCopy(_Copy):
+    """A broker of the simulation, asked as `penstock verify` asks one."""
+
+    def __init__(self, scene: FilesScene, machine: SimBroker, number: int) -> None:
+        self.broker, self.at = number, TopicPartition(TOPIC, 0)
+        self.view, self._has_no_more, self._asked = memoryview(b""), False, None
+        self._scene, self._client = scene, SimClient(machine.name, PORT)
+
+    def ask(self, position: int) -> None:
+        self._position, self._has_no_more = position, False
+
+    def take(self, end: int) -> None:
+        partition = FetchPartition(partition=0, fetch_offset=self._position, partition_max_bytes=_BYTES)
+        request = FetchRequest(
+            replica_id=DEBUGGING_READER,
+            max_bytes=_BYTES,
+            session_epoch=-1,
+            topics=[FetchTopic(topic=TOPIC, partitions=[partition])],
+        )
+        answer = self._scene.do(self._client.call(ApiKey.FETCH, request, 11))
+        data = answer.responses[0].partitions[0]
+        assert data.error_code == ErrorCode.NONE
+        self.view = memoryview(bytes(data.records or b""))
+        self._has_no_more = not len(self.view) and data.high_watermark >= end
+
+
+def verified(scene: FilesScene) -> Verdict:
+    """As `Verifier.verify`: the leader first, then the others; all are in sync."""
+    verifier, leader = Verifier("nowhere:1"), scene.leader()
+    log = replica_of(leader, 0).log
+    verdict = Verdict(TopicPartition(TOPIC, 0), log.start_offset, log.end_offset)
+    machines = sorted(scene.machines, key=lambda machine: machine is not leader)
+    numbers = [scene.machines.index(machine) + 1 for machine in machines]
+    copies = {at: SimCopy(scene, machine, at) for at, machine in zip(numbers, machines, strict=True)}
+    verifier._compare_bytes(verdict, copies, lambda _: None)  # type: ignore[arg-type]
+    verdict.compared = verdict.whole = tuple(sorted(copies))
+    verifier.close()
+    return verdict
+
+
+def offsets_left(scene: FilesScene) -> set[int]:
+    return {offset for machine in scene.machines for offset in scene.kept(machine)[1]}
+
+
+def do_as_advised(scene: FilesScene, told: str, verdict: Verdict) -> None:
+    if ADVISED in told:
+        for what in verdict.differences:
+            machine = scene.machines[what.broker - 1]
+            machine.stop()
+            directory_is_gone(machine)
+            scene.let_pass(10)
+            machine.start()
+            scene.until_whole()
+            scene.let_pass(2)
+
+
+@pytest.fixture
+def scene() -> Iterator[FilesScene]:
+    with SimLoop(2) as loop:
+        scene = FilesScene(loop, synced=True)
+        scene.begin()
+        scene.set_topic("min.insync.replicas", "1")
+        yield scene
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_the_only_whole_copy_is_not_thrown_away(
+    scene: FilesScene, behind: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One replica stopped early, one later with everything; then the last one in sync lost its end, and leads."""
+    last, followers = scene.leader(), scene.followers()
+    for count, machine in ((2, followers[behind]), (2, followers[1 - behind])):
+        for _ in range(count):
+            assert scene.produce(-1) is ErrorCode.NONE
+        scene.let_pass(1)
+        machine.stop()
+        scene.let_pass(20)
+    last.stop()
+    end_is_gone(last)
+    last.start()
+    scene.let_pass(8)
+    for machine in followers:
+        machine.start()
+    scene.until_whole()
+    assert scene.produce(-1) is ErrorCode.NONE
+    scene.until_whole()
+    scene.let_pass(2)
+    before, verdict = offsets_left(scene), verified(scene)
+    assert before >= {0, 1, 2, 3, 4}
+    assert verdict.differences
+    _tell_wrong([verdict])
+    do_as_advised(scene, capsys.readouterr().err, verdict)
+    assert offsets_left(scene) == before
+
+
+def test_a_damaged_data_dir_is_started_as_it_is(scene: FilesScene) -> None:
+    """`penstock verify --data-dir` knows nothing of the others: here they lack what only the damaged one has."""
+    scene.set_topic("internal.segment.bytes", "100")
+    last, followers = scene.leader(), scene.followers()
+    for _ in range(3):
+        assert scene.produce(-1) is ErrorCode.NONE
+    scene.let_pass(1)
+    for machine in followers:
+        machine.stop()
+        scene.let_pass(20)
+    for _ in range(3):
+        assert scene.produce(-1) is ErrorCode.NONE
+    last.stop()
+    middle_is_gone(last)
+    last.start()
+    scene.let_pass(8)
+    for machine in followers:
+        machine.start()
+    scene.until_whole()
+    assert offsets_left(scene) == {0, 1, 2, 3, 4, 5}

@@ -1,0 +1,98 @@
+"""Two archivers of one lake: the first falls asleep at any step, and goes on as if nothing had been (A4).
+
+Meanwhile the second has taken over, and was killed at a step of its own. Whatever the first does then, a run that
+nothing disturbs finds everything in the lake once.
+"""
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pytest
+from tests.unit.spark.archive import test_archive_steps
+from tests.unit.spark.archive.faulty_lake import FAULTS, KilledError, Steps
+from tests.unit.spark.archive.test_archive_steps import World, steps_of_a_run
+
+from penstock.core.errors import PenstockError
+from penstock.spark.pipelines.archive import committing, manifest, rounds
+from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
+
+SEEDS = 300
+
+
+@dataclass
+class Sleeps(Steps):
+    """One who sleeps at a step for as long as `meanwhile` takes."""
+
+    meanwhile: Callable[[], None] = lambda: None
+
+    def _pass(self, name: str) -> None:
+        super()._pass(name)
+        if len(self.names) - 1 == self.at:
+            self.meanwhile()
+
+
+def story(patch: pytest.MonkeyPatch, seed: int, steps: int) -> None:
+    dice = random.Random(seed)
+    world = World(patch)
+    # Left by others: a round that is committed and not in its place, perhaps, or files that nobody committed.
+    world.run_and_fail(FAULTS["killed"], dice.randrange(steps))
+    world.broker.grow(0, world.broker.ends()[0] + 5, 3)
+
+    def taken_over() -> None:
+        mine = world.lake.steps
+        world.run_and_fail(FAULTS["killed"], dice.randrange(steps))
+        world.lake.steps = world.broker.steps = mine
+
+    # Most of them within what is recovered.
+    sleeps_at = dice.randrange(30 if dice.random() < 0.7 else steps)
+    with suppress(PenstockError, FileNotFoundError, KilledError):
+        world.run(Sleeps(at=sleeps_at, meanwhile=taken_over))
+    world.run(Steps())
+    world.check()
+
+
+def harmful(patch: pytest.MonkeyPatch) -> list[str]:
+    steps = len(steps_of_a_run(patch))
+    found = []
+    for seed in range(SEEDS):
+        try:
+            story(patch, seed, steps)
+        except (AssertionError, PenstockError) as error:
+            found.append(f"seed {seed}: {type(error).__name__} {error}".splitlines()[0])
+    return found
+
+
+def test_one_who_slept_destroys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert harmful(monkeypatch) == []
+
+
+def test_it_finds_one_who_clears_all_of_staging(monkeypatch: pytest.MonkeyPatch) -> None:
+    recover = committing.recover
+
+    def cleared(of: Manifest, **more: object) -> None:
+        recover(of, **more)  # type: ignore[arg-type]
+        of.lake.delete(STAGING)
+
+    monkeypatch.setattr(rounds, "recover", cleared)
+    assert [line for line in harmful(monkeypatch) if "is missing, and not in staging either" in line]
+
+
+def test_no_progress_is_told_over_a_file_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever goes on without it must not make retention delete what the broker has of it."""
+    world = World(monkeypatch)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 100)
+    world.run(Steps())
+    world.broker.grow(0, 15, 3)
+    world.run(Steps())
+    assert world.broker.told[0][0] == 15
+    gone = max(path for path in world.lake.files if path.startswith("topic="))
+    (offsets,) = [file.offsets for file in Manifest.load(world.lake).files.values() if file.path == gone]
+    del world.lake.files[gone]
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", rounds.Settings(fail_on_data_loss=False))
+    with suppress(PenstockError):
+        world.run(Steps())
+    assert {at: world.broker.told[at][0] for at in offsets} == {
+        at: first for at, (first, _) in offsets.items()
+    }
