@@ -140,7 +140,8 @@ def _open(
         # Producers may have written more than is known of them, and would be refused for ever.
         scan.producers.forget_clients()
         begin = max(start, point.offset) if only_copy and point is not None else start
-        return _emptied(names, scan, begin, owner)._replace(lost=lost)
+        starts_at = start if only_copy and has_laggards else begin
+        return _emptied(names, scan, begin, owner, starts_at)._replace(lost=lost)
     scan.epochs.advance_start(start)
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
@@ -164,9 +165,11 @@ def _open(
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
 
 
-def _emptied(names: DirectoryNames, scan: Scan, begin: int, owner: str) -> Recovered:
+def _emptied(names: DirectoryNames, scan: Scan, begin: int, owner: str, starts_at: int) -> Recovered:
     """Nothing that the scan found lies behind the log's start."""
-    made = made_new(scan.files, scan.directory, scan.settings, begin, owner, scan.producers)
+    made = made_new(
+        scan.files, scan.directory, scan.settings, begin, owner, scan.producers, start_offset=starts_at
+    )
     for segment in scan.segments:
         remove(scan.files, segment)
     names.drop_snapshots(but=begin if made.log.producers.copy() else None)

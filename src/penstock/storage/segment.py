@@ -239,7 +239,10 @@ class Segment:
         """Nobody serves it under its new name, which is returned."""
         self.close()
         path, *indexes = self.paths()
-        damaged = path.with_name(path.name + DAMAGED)
+        damaged, number = path.with_name(path.name + DAMAGED), 0
+        while self._files.exists(damaged):  # of an earlier loss, and perhaps the only copy of something
+            number += 1
+            damaged = path.with_name(f"{path.name}.{number}{DAMAGED}")
         self._files.rename(path, damaged)
         for index in indexes:
             self._files.unlink(index)
