@@ -92,11 +92,13 @@ class Fetchers:
 
     async def release(self, partition: Partition) -> None:
         """Follow nobody; returns once nothing works on the partition's log any more."""
-        leader = self._leader_of.pop(partition, None)
+        leader = self._leader_of.get(partition)
         if leader is None:
             return
         fetcher = self._by_leader[leader]
         await fetcher.remove(partition)
+        # Not before: who waits here may be cancelled, and a stop would not know for what to wait.
+        self._leader_of.pop(partition, None)
         if not fetcher.partitions and self._by_leader.get(leader) is fetcher:
             del self._by_leader[leader]
             fetcher.stop()

@@ -12,9 +12,11 @@ Only epochs decide what is cut. A follower that went by the high watermark, whic
 that it acknowledged, and might be elected without them.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -35,6 +37,8 @@ from penstock.storage.recovery import begin_anew, start_over
 from penstock.storage.replicated import GapError, UnknownStartError, append_replicated
 from penstock.storage.segment import DamagedSegmentError
 from penstock.wire.kafka.generated.fetch import PartitionData
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -224,7 +228,7 @@ class Follower:
                 logger.info(
                     "%s-%d: cut from %d to %d", partition.topic, partition.index, log.end_offset, offset
                 )
-                await self._jobs.run(job.run, hold=hold)
+                await self._change(partition, hold, job.run)
                 log.truncated(job)
         except DamagedSegmentError:
             raise
@@ -265,12 +269,23 @@ class Follower:
 
     async def _replace(self, partition: Partition, hold: Hold, made: Callable[[], Log]) -> bool:
         try:
-            anew = await self._jobs.run(made, hold=hold)
+            anew = await self._change(partition, hold, made)
             partition.replace_log(anew)
             partition.limits.move(anew.end())
         except StorageError as error:
             partition.sync_failed(str(error))
         return not partition.log.failed
+
+    async def _change(self, partition: Partition, hold: Hold, work: Callable[[], T]) -> T:
+        """Files of a log that does not know of it before this returns.
+
+        Who is cancelled leaves the thread running, and a log that must not vouch for what is gone by then.
+        """
+        try:
+            return await self._jobs.run(work, hold=hold)
+        except asyncio.CancelledError:
+            partition.log.sync_failed()
+            raise
 
 
 async def _got(partition: Partition, work: Work) -> Hold:
