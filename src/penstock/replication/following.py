@@ -5,6 +5,7 @@
       │                  "I have it"; then note the leader's high watermark and, durably, where its log starts
       ├─ … behind a gap  of a later epoch: ask where that began before it is appended (`epoch_starts`)
       ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
+      ├─ anything        to a log that is incomplete: begin anew, once nobody would ask what it has
       ├─ … with no epoch tombstones went that we never saw, or our log is of another history: begin anew (ADR 14)
       └─ fenced, moved   leave it: the metadata will say who leads
 
@@ -60,6 +61,8 @@ class Follower:
         """
         if partition.is_leader or partition.leader_epoch != epoch or partition.log.failed:
             return False  # an answer of the past
+        if partition.log.is_incomplete:
+            return await self._complete(partition, answer, leader)
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if answer.log_start_offset > partition.log.end_offset:
                 # Retention there overtook us, and the log goes on behind all that we have.
@@ -87,6 +90,17 @@ class Follower:
             # Also what was taken over before something went wrong: the next fetch says that we have it.
             await self._group_commit.covered(partition)
         return went_well
+
+    async def _complete(self, partition: Partition, answer: PartitionData, leader: Questions) -> bool:
+        """Copied anew, since nobody knows what it lacks.
+
+        Not while it might be asked for what it has: whoever leads may be dead, and the others may have even less.
+        """
+        if partition.may_be_asked or answer.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            return False
+        # It named no epoch: if we part, then since the leader wants the same, and says which tombstones went.
+        tombstones = answer.high_watermark if answer.diverging_epoch.end_offset >= 0 else 0
+        return await self._begin_anew(partition, answer.log_start_offset, tombstones, leader)
 
     async def _append(
         self, partition: Partition, epoch: int, records: memoryview, end_of: EndOfEpoch
