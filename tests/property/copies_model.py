@@ -45,7 +45,7 @@ class Model:
         self.asked: list[tuple[int, int, int, Proposal]] = []
         self.image: Any = SimpleNamespace(
             brokers={broker: SimpleNamespace(epoch=broker, stopping=False) for broker in BROKERS},
-            lives={broker: SimpleNamespace(settled=True, lost_files=False) for broker in BROKERS},
+            lives={broker: SimpleNamespace(settled=True) for broker in BROKERS},
             topics_by_id={},
         )
         self.state = PartitionState(row, row, row[0])
@@ -102,14 +102,12 @@ class Model:
         self._store(moves.grown(self.state, self._world()))
         for life in self.image.lives.values():
             life.settled = True
-        if election.needs_log_ends(self.state, self._world()):
-            suspects = [self.replicas[suspect] for suspect in self.state.suspects]
-            told = {
-                replica.number: replica.records for replica in suspects if replica.up and not replica.failed
-            }
-            if len(told) == len(self.state.suspects):
-                ends = {broker: (log[-1][0] if log else -1, len(log)) for broker, log in told.items()}
-                self._store(election.lead_by_log_end(self.state, ends))
+        if election.needs_log_ends(self.state, self._world(), self.rules):
+            asked = [self.replicas[broker] for broker in self.state.replicas if broker in self.image.brokers]
+            ends = {replica.number: replica.end() for replica in asked if replica.up and not replica.failed}
+            after = election.lead_by_log_end(self.state, ends)
+            if after is not None:
+                self._store(after)
 
     def answer(self) -> None:
         """One of the requests that are on their way arrives, or is lost, in any order."""
@@ -177,7 +175,7 @@ class Model:
         safe = {
             broker
             for broker, replica in self.replicas.items()
-            if broker != number and replica.up and not replica.failed
+            if broker != number and replica.up and not replica.failed and not replica.incomplete
             if replica.epoch >= 0 and self.image.lives[broker].settled
         }
         on_their_way = [

@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from penstock.controller.election import NOBODY
+from penstock.controller.election import NOBODY, ReplicaEnd
 from penstock.coordination.nodes import PartitionState
 from penstock.replication.isr_keeper import IsrKeeper
-from penstock.replication.leading import Leading
+from penstock.replication.leading import UNKNOWN, Leading
 
 if TYPE_CHECKING:
     from tests.property.copies_model import Model
@@ -20,6 +20,7 @@ class Replica:
         self.records: list[tuple[int, int]] = []
         self.synced = 0
         self.up, self.crashed = True, False
+        self.incomplete = False  # files of it went, and it is not copied anew yet
         self.left: int | None = None  # records that its disk kept, while its log is offline
         self.told = False  # whether it has said so
         config: Any = SimpleNamespace(now=SimpleNamespace(replica_lag_time_max_ms=LAG_MS))
@@ -54,7 +55,7 @@ class Replica:
 
     @property
     def own_end(self) -> int:
-        return self.synced if self.syncs else len(self.records)
+        return self.synced if self.syncs or self.failed else len(self.records)
 
     @property
     def failed(self) -> bool:
@@ -78,7 +79,7 @@ class Replica:
         state = self.world.state
         self.state = state
         if self.number not in state.replicas:
-            self.records, self.synced, self.left = [], 0, None
+            self.records, self.synced, self.left, self.incomplete = [], 0, None, False
             self.leads, self.leading, self.high_watermark = False, None, 0
             return
         if state.leader != self.number or not self.world.image.lives[self.number].settled:
@@ -99,6 +100,7 @@ class Replica:
 
     def _lead(self, state: PartitionState) -> None:
         self.world.check(self.records, self.number)
+        self.incomplete = False  # nobody has more
         self.leads, self.leader_epoch, self.epoch_start = True, state.leader_epoch, len(self.records)
         alone = len(state.replicas) == 1
         self.leading = (
@@ -127,6 +129,17 @@ class Replica:
             self.records = self.records[: self.left]
             self.synced, self.left, self.told = min(self.synced, self.left), None, False
 
+    def end(self) -> ReplicaEnd:
+        """As the controller is told."""
+        epoch = self.records[-1][0] if self.records else -1
+        return ReplicaEnd(epoch, len(self.records), not self.incomplete)
+
+    def _complete(self, state: PartitionState, leading: Leading, leader_end: int) -> None:
+        """Begin anew, as `Follower` does; before that, as `Fetchers` asks."""
+        leading.fetched(self.number, self.epoch, len(self.records), leader_end, self.world.now, UNKNOWN)
+        if self.number not in (*state.isr, *state.eligible, *state.suspects):
+            self.records, self.synced, self.high_watermark, self.incomplete = [], 0, 0, False
+
     def fetch(self, at_most: int) -> None:
         state = self.state
         if (
@@ -142,6 +155,9 @@ class Replica:
         if not leader.up or leading is None or leader.leader_epoch != self.leader_epoch or self.epoch < 0:
             return
         if self.number not in leading.progress:
+            return
+        if self.incomplete:
+            self._complete(state, leading, len(leader.records))
             return
         common = 0
         for ours, theirs in zip(self.records, leader.records, strict=False):

@@ -1,21 +1,25 @@
 """Whole copies are never given up for those that are only registered: one partition, the real decisions, any order.
 
 Brokers lose their power without a word, are killed, stopped and expired, logs fail, replicas move and moves are taken
-back, the minimum of in-sync replicas changes, news and requests are late or lost. Whoever leads has everything
-committed, and when all are back everything goes on.
+back, the minimum of in-sync replicas changes, news and requests are late or lost, files go from brokers that are away.
+Whoever leads has everything committed, and when all are back everything goes on.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain
 
 import pytest
 from tests.property import copies_planted
+from tests.property.copies_losing import LosingModel
 from tests.property.copies_model import LostError, Model
 from tests.property.copies_replica import Replica
 
 from penstock.controller import election, moves
+from penstock.controller.election import ReplicaEnd
+from penstock.coordination.nodes import PartitionState
 from penstock.replication.isr_keeper import IsrKeeper
+from penstock.replication.leading import Leading
 
 EXAMPLES = int(os.environ.get("PENSTOCK_MODEL_EXAMPLES", "300"))
 CHAPTERS = 12
@@ -28,6 +32,14 @@ def test_nothing_committed_is_lost_and_the_partition_goes_on() -> None:
     for seed in range(EXAMPLES):
         try:
             Model(seed).tell(CHAPTERS)
+        except LostError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+
+
+def test_nor_where_files_go_behind_the_back_of_brokers() -> None:
+    for seed in range(EXAMPLES):
+        try:
+            LosingModel(seed).tell(CHAPTERS)
         except LostError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
 
@@ -62,7 +74,8 @@ def vouches_for_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its leader gives up others that have everything, and finds less when it opens its log again."""
 
     def has_all(replica: Replica) -> bool:
-        return replica.own_end >= max(replica.high_watermark, replica.epoch_start)
+        end = replica.synced if replica.syncs else len(replica.records)
+        return end >= max(replica.high_watermark, replica.epoch_start)
 
     monkeypatch.setattr(Replica, "vouches", property(has_all))
 
@@ -70,6 +83,43 @@ def vouches_for_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 def asks_again_with_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It had everything when it asked first, and the controller never heard of that."""
     monkeypatch.setattr(IsrKeeper, "_again", lambda keeper, partition, leading, pending: pending)
+
+
+def takes_all_for_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log with a hole leads by its end."""
+    monkeypatch.setattr(Replica, "end", lambda replica: honest_end(replica)._replace(is_complete=True))
+
+
+honest_end = Replica.end
+
+
+def takes_any_that_is_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that fell behind long ago, or is new, comes before those that were in sync and may lack something."""
+
+    def complete_first(state: PartitionState, ends: Mapping[int, ReplicaEnd]) -> int:
+        return max(ends, key=lambda broker: (ends[broker].is_complete, *ends[broker]))
+
+    monkeypatch.setattr(election, "has_most", complete_first)
+
+
+def forgets_what_is_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restart finds a log that looks whole."""
+    honest = Model.start
+
+    def start(model: Model, replica: Replica) -> None:
+        replica.incomplete = False
+        honest(model, replica)
+
+    monkeypatch.setattr(Model, "start", start)
+
+
+def lets_in_what_is_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its end alone."""
+
+    def fetched(replica: Replica, state: PartitionState, leading: Leading, leader_end: int) -> None:
+        leading.fetched(replica.number, replica.epoch, len(replica.records), leader_end, replica.world.now)
+
+    monkeypatch.setattr(Replica, "_complete", fetched)
 
 
 PLANTED: list[tuple[Plant, list[int]]] = [
@@ -91,9 +141,23 @@ def test_a_planted_bug_is_found(plant: Plant, found: list[int], monkeypatch: pyt
     assert any(goes_wrong(seed) for seed in chain(found, range(PLANT_SEEDS_MAX)))
 
 
-def goes_wrong(seed: int) -> bool:
+LOSING = [
+    takes_all_for_complete,
+    takes_any_that_is_complete,
+    forgets_what_is_incomplete,
+    lets_in_what_is_incomplete,
+]  # found by seeds 46, 12, 46 and 0
+
+
+@pytest.mark.parametrize("plant", LOSING, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found_where_files_go(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert any(goes_wrong(seed, LosingModel) for seed in range(PLANT_SEEDS_MAX))
+
+
+def goes_wrong(seed: int, model: type[Model] = Model) -> bool:
     try:
-        Model(seed).tell(CHAPTERS)
+        model(seed).tell(CHAPTERS)
     except LostError:
         return True
     return False

@@ -24,7 +24,18 @@ from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 
-DAMAGES = ("directory", "owner", "rest", "point", "end", "front", "middle", "records")
+DAMAGES = (
+    "directory",
+    "owner",
+    "rest",
+    "point",
+    "end",
+    "front",
+    "middle",
+    "records",
+    "front+point",
+    "middle+point",
+)
 FAULTS = ("busy", "busy", "after", "after", "stays", "files", "files", "files", "other")
 _RETRY_SECONDS = 5.0  # between two attempts to open what is offline
 _HASTE_SECONDS = 0.01  # between two writes of somebody who must not miss the moment when a log is open again
@@ -216,6 +227,9 @@ class ReopeningStory(Story):
     def _damage(self, machine: SimBroker, index: int, what: str) -> None:
         directory = machine.data / "topics" / TOPIC / f"Partition-{index}"
         files = machine.files
+        if what.endswith("+point"):
+            what = what.removesuffix("+point")
+            files.unlink(directory / RECOVERY_POINT_FILE)
         match what:
             case "directory":
                 files.remove_tree(directory)

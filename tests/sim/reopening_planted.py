@@ -14,6 +14,7 @@ from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.roles import Roles
 from penstock.storage import recovery
 from penstock.storage.log import Log
+from penstock.storage.names import DirectoryNames
 
 
 def leads_on_with_another_log(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +69,7 @@ def takes_what_is_not_open_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that could not be opened at the start may turn out to be shorter when its broker leads."""
 
     def not_opened(hosting: Hosting, *_: Any) -> None:
-        hosting._incomplete = True
+        hosting._unfinished = True
 
     monkeypatch.setattr(Hosting, "_not_opened", not_opened)
 
@@ -98,6 +99,11 @@ def misses_no_segment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "damaged_segments", lambda *_, **__: [])
 
 
+def takes_what_nothing_vouches_for_as_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log without its recovery point, and with a hole, is in sync by its end."""
+    monkeypatch.setattr(DirectoryNames, "note_incomplete", lambda names: None)
+
+
 # Found by seeds 137, 191, 3, 24, 7, 35, 2 and 83.
 PLANTED: list[Plant] = [
     leads_on_with_another_log,
@@ -108,4 +114,5 @@ PLANTED: list[Plant] = [
     gives_back_as_clean_what_it_found_damaged,
     tells_nobody,
     misses_no_segment,
+    takes_what_nothing_vouches_for_as_complete,
 ]

@@ -10,7 +10,14 @@ from tests.unit.storage.logs import read_everything
 
 from penstock.coordination.memory import Fault
 from penstock.core.error_codes import ErrorCode
-from penstock.storage.layout import LOG, PARTITION_FILE, RECOVERY_POINT_FILE, segment_name
+from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.layout import (
+    INCOMPLETE_FILE,
+    LOG,
+    PARTITION_FILE,
+    RECOVERY_POINT_FILE,
+    segment_name,
+)
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
@@ -31,6 +38,9 @@ class FilesScene(Scene):
         for _ in range(RECORDS):
             assert self.produce(-1) is ErrorCode.NONE
         self.let_pass(1)
+        return self.stop_one_by_one_as_it_is()
+
+    def stop_one_by_one_as_it_is(self) -> SimBroker:
         last = self.leader()
         for machine in self.followers():
             machine.stop()
@@ -91,7 +101,22 @@ def all_but_the_owner_is_gone(machine: SimBroker) -> None:
 
 def recovery_point_and_end_are_gone(machine: SimBroker) -> None:
     end_is_gone(machine)
+    recovery_point_is_gone(machine)
+
+
+def recovery_point_is_gone(machine: SimBroker) -> None:
     machine.files.unlink(machine.data / "topics" / TOPIC / "Partition-0" / RECOVERY_POINT_FILE)
+
+
+def recovery_point_and_front_are_gone(machine: SimBroker) -> None:
+    """Its end is as far as the others'."""
+    front_is_gone(machine)
+    recovery_point_is_gone(machine)
+
+
+def recovery_point_and_middle_are_gone(machine: SimBroker) -> None:
+    middle_is_gone(machine)
+    recovery_point_is_gone(machine)
 
 
 def end_is_gone(machine: SimBroker) -> None:
@@ -124,10 +149,39 @@ def all_records_are_gone(machine: SimBroker) -> None:
     take(machine, slice(None))
 
 
+def names_no_segments(machine: SimBroker) -> None:
+    """As 0.1.0 wrote its recovery points."""
+    path = machine.data / "topics" / TOPIC / "Partition-0" / RECOVERY_POINT_FILE
+    point = RecoveryPoint.parse(machine.files.read(path))
+    machine.files.write_atomically(path, point._replace(sealed=None).dump())
+
+
+def front_of_an_old_log_is_gone(machine: SimBroker) -> None:
+    names_no_segments(machine)
+    front_is_gone(machine)
+
+
+def middle_of_an_old_log_is_gone(machine: SimBroker) -> None:
+    names_no_segments(machine)
+    middle_is_gone(machine)
+
+
+def is_marked(machine: SimBroker) -> bool:
+    return machine.files.exists(machine.data / "topics" / TOPIC / "Partition-0" / INCOMPLETE_FILE)
+
+
+OLD = [front_of_an_old_log_is_gone, middle_of_an_old_log_is_gone]
 HOLES = [front_is_gone, middle_is_gone, all_records_are_gone]
 # After which word to the coordination store a start ends: before, while and after its broker registers.
 CALLS = range(4, 9)
-DAMAGES = [directory_is_gone, owner_is_damaged, all_but_the_owner_is_gone, recovery_point_and_end_are_gone]
+DAMAGES = [
+    directory_is_gone,
+    owner_is_damaged,
+    all_but_the_owner_is_gone,
+    recovery_point_and_end_are_gone,
+    recovery_point_and_front_are_gone,
+    recovery_point_and_middle_are_gone,
+]
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES, end_is_gone])
@@ -197,7 +251,7 @@ def rows() -> Iterator[FilesScene]:
         yield scene
 
 
-@pytest.mark.parametrize("damage", HOLES)
+@pytest.mark.parametrize("damage", [*HOLES, *OLD, *DAMAGES])
 def test_a_log_with_a_hole_gets_what_it_lacks_from_the_others_before_it_leads(
     rows: FilesScene, damage: Callable[[SimBroker], None]
 ) -> None:
@@ -217,6 +271,7 @@ def test_a_log_with_a_hole_gets_what_it_lacks_from_the_others_before_it_leads(
     assert rows.leader() is victim
     for machine in rows.machines:
         assert rows.kept(machine) == (0, list(range(RECORDS)))
+        assert not is_marked(machine)
 
 
 @pytest.mark.parametrize("damage", [*HOLES, last_are_gone, *DAMAGES])

@@ -14,7 +14,6 @@ from tests.sim.journal_store import JournalStore
 from tests.sim.start_fuse import Fuse
 from tests.sim.start_story import COMPACTED, ROBBED, WIDE, Prepared, StartStory
 
-from penstock.services.hosting import hosting
 from penstock.services.hosting import log_opening as opening
 from penstock.storage import recovery
 from penstock.storage.data_dir import DataDir
@@ -265,7 +264,7 @@ def _unsynced_open(data_dir: DataDir, honest: Callable[[DataDir], None] = DataDi
 
 
 def _always_vouched(
-    data_dir: DataDir, *rest: Any, vouched: bool, honest: Any = hosting.open_all, **named: Any
+    data_dir: DataDir, *rest: Any, vouched: bool, honest: Any = opening.open_all, **named: Any
 ) -> Any:
     return honest(data_dir, *rest, vouched=data_dir.was_clean, **named)
 
@@ -277,7 +276,7 @@ PLANTED = {
     "a clean stop is not forgotten": ([_UNSYNCED], "a start after a stop", "kill", None),
     "directories may go again": ([_UNSYNCED], "the first start", "kill", None),
     "a loss is not noted": ([(recovery, "note_lost", lambda *_: None)], "a start after a loss", "kill", None),
-    "a second try is vouched for": ([(hosting, "open_all", _always_vouched)], "a topic", "error", None),
+    "a second try is vouched for": ([(opening, "open_all", _always_vouched)], "a topic", "error", None),
 }
 
 

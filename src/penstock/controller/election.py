@@ -10,12 +10,15 @@ Whoever leaves both sets by a decision of the controller (it crashed, its sessio
 for) becomes a *suspect*, until a leader has shown that it lives and has everything: it asks for its in-sync replicas,
 changed or not (`with_isr`). For those that stay are only registered, and may be dead already. When all replicas lose
 their power, each is elected in turn after it died, and the last to come back would lead with what it has left; the one
-that has everything may be just the one that was stopped. When nobody in sync or eligible is left, because all crashed
-or there is only one replica, the suspects decide: each may have lost its end, but hardly all the same one. When every
-one of them is back, the one with the most, by (last epoch, log end), leads: `needs_log_ends`. A suspect holds up no
-commit: what was committed since it left is in a later epoch or further on, so its log is not the longest.
-Where the logs of all that were left are gone, every replica is a suspect: those that stopped before may be whole. An
-unclean election prefers a suspect whose files are there.
+that has everything may be just the one that was stopped. When nobody in sync or eligible is left, because all crashed,
+the suspects decide: each may have lost its end, but hardly all the same one. When every one of them is back, the one
+with the most, by (last epoch, log end), leads: `needs_log_ends`. A suspect holds up no commit: what was committed since
+it left is in a later epoch or further on, so its log is not the longest. A partition's only replica is asked nothing.
+
+Files may have gone behind a broker's back: then its log is *incomplete*, and may lack any record, also if it ends where
+the others do. A suspect that is complete comes before all that are not. Where none is, the others are asked as well:
+one that fell behind, or stopped before, may have more. Of all replicas the one with the most leads then; of two with
+the same end, one that is complete. An unclean election asks those that are there.
 
     leader alive and in sync            it stays
     else, of the live in replica order  in sync, then eligible
@@ -26,6 +29,7 @@ unclean election prefers a suspect whose files are there.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from penstock.coordination.nodes import PartitionState
 
@@ -39,10 +43,16 @@ class World:
     live: Collection[int]
     # Live or not: brokers whose crash is not yet dealt with.
     unsettled: Collection[int] = ()
-    # Live or not: files were gone when they began, and nothing told what was in them.
-    lost_files: Collection[int] = ()
     # Live, but about to leave.
     stopping: Collection[int] = ()
+
+
+class ReplicaEnd(NamedTuple):
+    """What a replica says of its log, in the order in which it counts."""
+
+    epoch: int  # of its last record
+    offset: int  # where it ends
+    is_complete: bool = True  # False: it may lack any of the records before (`storage.incomplete`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +77,11 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     eligible = _joined(eligible, _without(trusted, isr)) if len(isr) < least else ()
     held = (*state.isr, *state.eligible)
     suspects = _joined(state.suspects, _without(held, (*isr, *eligible)))
-    if not isr and not eligible and suspects and all(broker in world.lost_files for broker in suspects):
-        suspects = state.replicas
     leader = _elect(state, isr, eligible, world)
-    if leader == NOBODY and not isr and not eligible:
-        leader = _lone_suspect(suspects, world)
-    if leader == NOBODY and rules.unclean and (eligible or not _all_are_back(suspects, world)):
-        leader = least_loss(state, suspects, world)
+    if leader == NOBODY and len(state.replicas) == 1:
+        leader = next((broker for broker in suspects if broker in world.live), NOBODY)
+    if leader == NOBODY and rules.unclean and not any(broker in world.live for broker in suspects):
+        leader = least_loss(state, suspects, world)  # else their logs decide
     if leader != NOBODY and leader not in isr:
         isr, others = (leader,), _without(eligible, (leader,))
         if leader not in eligible:
@@ -95,21 +103,32 @@ def react(state: PartitionState, world: World, rules: Rules) -> PartitionState:
     return state if after == state else after
 
 
-def needs_log_ends(state: PartitionState, world: World) -> bool:
-    """Whether the ends of the suspects' logs decide: everybody who had all of it crashed, and all are back."""
-    return (
-        state.leader == NOBODY
-        and not state.isr
-        and not state.eligible
-        and len(state.suspects) > 1
-        and all(suspect in world.live and suspect not in world.unsettled for suspect in state.suspects)
-    )
+def needs_log_ends(state: PartitionState, world: World, rules: Rules) -> bool:
+    """Whether the ends of logs decide: everybody who had all of it crashed, and all of those are back."""
+    if state.leader != NOBODY or state.isr or len(state.replicas) == 1:
+        return False
+    are_back = [broker in world.live and broker not in world.unsettled for broker in state.suspects]
+    return any(are_back) if rules.unclean else not state.eligible and bool(are_back) and all(are_back)
 
 
-def lead_by_log_end(state: PartitionState, ends: Mapping[int, tuple[int, int]]) -> PartitionState:
-    """The suspect with the most leads; `ends` has (last epoch, log end) of each that could tell."""
-    best = max(ends, key=lambda broker: (*ends[broker], -state.replicas.index(broker)))
+def lead_by_log_end(
+    state: PartitionState, ends: Mapping[int, ReplicaEnd], *, unclean: bool = False
+) -> PartitionState | None:
+    """Led by who has the most of those that could tell. None: one that has more may still come (but for `unclean`)."""
+    has_complete = any(broker in ends and ends[broker].is_complete for broker in state.suspects)
+    awaited = state.suspects if has_complete else state.replicas
+    if not ends or not (unclean or all(broker in ends for broker in awaited)):
+        return None
+    best = has_most(state, ends)
     return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=())
+
+
+def has_most(state: PartitionState, ends: Mapping[int, ReplicaEnd]) -> int:
+    """Whose log it is best to go on with, of these."""
+    trusted = [
+        broker for broker in (*state.eligible, *state.suspects) if broker in ends and ends[broker].is_complete
+    ]
+    return max(trusted or ends, key=lambda broker: (*ends[broker], -state.replicas.index(broker)))
 
 
 def with_isr(state: PartitionState, isr: tuple[int, ...], rules: Rules) -> PartitionState:
@@ -136,23 +155,11 @@ def _without_stopping(isr: tuple[int, ...], world: World, least: int) -> tuple[i
     return staying if len(staying) >= max(least, 1) else isr
 
 
-def _lone_suspect(suspects: tuple[int, ...], world: World) -> int:
-    """Nobody to compare with: a partition's only replica, or the last that was left."""
-    return suspects[0] if len(suspects) == 1 and suspects[0] in world.live else NOBODY
-
-
-def _all_are_back(suspects: tuple[int, ...], world: World) -> bool:
-    """Then the ends of their logs decide, and nothing need be lost."""
-    return bool(suspects) and all(suspect in world.live for suspect in suspects)
-
-
 def least_loss(state: PartitionState, suspects: tuple[int, ...], world: World) -> int:
     """A suspect may have lost its end, the others lack what was committed since they fell behind."""
     live = [replica for replica in state.replicas if replica in world.live]
     lagging = [broker for broker in live if broker not in world.unsettled]
-    suspected = sorted(
-        (broker for broker in live if broker in suspects), key=lambda broker: broker in world.lost_files
-    )
+    suspected = [broker for broker in live if broker in suspects]
     return next(iter((*suspected, *lagging, *live)), NOBODY)
 
 

@@ -21,7 +21,6 @@ def world_of(image: ClusterImage) -> World:
     return World(
         live=live,
         unsettled=[broker for broker, life in sorted(image.lives.items()) if not life.settled],
-        lost_files=[broker for broker, life in sorted(image.lives.items()) if life.lost_files],
         stopping=[broker for broker in live if image.brokers[broker].stopping],
     )
 

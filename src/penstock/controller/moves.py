@@ -21,10 +21,11 @@ A partition is never held to more replicas than it had before, nor to more than 
 one replica to two must not keep a topic with `min.insync.replicas=2` from being written to until the copy is done.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
-from penstock.controller.election import NOBODY, World, least_loss
+from penstock.controller.election import NOBODY, ReplicaEnd, World, has_most, least_loss
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
@@ -110,10 +111,18 @@ def prefer(state: PartitionState, world: World) -> PartitionState:
     return state.with_leader(first)
 
 
-def elect_unclean(state: PartitionState, world: World) -> PartitionState:
-    """Led by whoever lives, at the price of what only others have; the very same object where nobody does."""
+def elect_unclean(
+    state: PartitionState, world: World, ends: Mapping[int, ReplicaEnd] = MappingProxyType({})
+) -> PartitionState:
+    """Led by whoever lives, at the price of what only others have; the very same object where nobody does.
+
+    `ends` of the logs of those that could tell.
+    """
     settled = replace(world, live=[broker for broker in world.live if broker not in world.unsettled])
-    leader = least_loss(state, (*state.eligible, *state.suspects), settled)
+    told = {
+        broker: end for broker, end in ends.items() if broker in state.replicas and _can_lead(broker, world)
+    }
+    leader = has_most(state, told) if told else least_loss(state, (*state.eligible, *state.suspects), settled)
     if state.leader != NOBODY or leader == NOBODY:
         return state
     return replace(state.with_leader(leader), isr=(leader,), eligible=(), suspects=())

@@ -255,9 +255,7 @@ class MetadataStore:
 
     # -- brokers --
 
-    async def register_broker(
-        self, broker: BrokerRegistration, *, clean: bool = True, lost_files: bool = False
-    ) -> BrokerRegistration:
+    async def register_broker(self, broker: BrokerRegistration, *, clean: bool = True) -> BrokerRegistration:
         """Announce a broker for the length of this session; its epoch is in what is returned.
 
         The same data directory come back replaces its own stale registration; another one is refused. A process that
@@ -266,7 +264,7 @@ class MetadataStore:
         """
         async with self._turn:
             for _ in range(_REGISTRATIONS_MAX):
-                operations = await writes.registration(self._tree, broker, clean=clean, lost_files=lost_files)
+                operations = await writes.registration(self._tree, broker, clean=clean)
                 try:
                     change = await self._write(operations)
                 except ConflictError:
@@ -297,8 +295,7 @@ class MetadataStore:
     async def settle(self, broker: int, life: Life) -> None:
         """For the controller: what this life may have lost is dealt with."""
         async with self._turn:
-            # Of several that had everything the others may come back later, and have lost it, too.
-            data = nodes.encode_life(Life(life.incarnation, settled=True, lost_files=life.lost_files))
+            data = nodes.encode_life(Life(life.incarnation, settled=True))
             await self._write([*self.guard(), Set(nodes.life_path(broker), data, life.version)])
 
     async def forget_broker(self, broker: int, life: Life) -> None:

@@ -175,7 +175,6 @@ class Life:
     # False: it began without a clean shutdown, and the controller has not yet taken it out of those that may lead.
     settled: bool
     version: int = 0
-    lost_files: bool = False  # when it began some were gone, and nothing told what was in them
 
 
 def topic_path(name: str) -> str:
@@ -324,15 +323,13 @@ def life_path(broker: int) -> str:
 
 
 def encode_life(life: Life) -> bytes:
-    lost_files = {"lost_files": True} if life.lost_files else {}
-    return dump({"incarnation": life.incarnation, "settled": life.settled, **lost_files})
+    return dump({"incarnation": life.incarnation, "settled": life.settled})
 
 
 def decode_life(path: str, node: Node) -> Life:
     with naming(path):
         fields = fields_of(node.data)
-        settled, lost_files = bool(fields["settled"]), bool(fields.get("lost_files", False))
-        return Life(str(fields["incarnation"]), settled, node.version, lost_files)
+        return Life(str(fields["incarnation"]), bool(fields["settled"]), node.version)
 
 
 def encode_controller(broker: int) -> bytes:

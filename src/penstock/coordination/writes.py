@@ -49,9 +49,7 @@ async def lay_ground(tree: Tree, new_id: Callable[[], bytes], new_secret: Callab
                 await tree.multi([Create(path, b"{}")])
 
 
-async def registration(
-    tree: Tree, broker: BrokerRegistration, *, clean: bool, lost_files: bool = False
-) -> list[Operation]:
+async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -> list[Operation]:
     """A broker and the life it leads, in place of what an earlier session or process of it left."""
     path = nodes.broker_path(broker.id)
     stale = await tree.get(path)
@@ -65,14 +63,11 @@ async def registration(
     life_path = nodes.life_path(broker.id)
     node = await tree.get(life_path)
     if node is None:
-        life = Life(broker.incarnation, clean, lost_files=lost_files)
-        operations.append(Create(life_path, nodes.encode_life(life)))
+        operations.append(Create(life_path, nodes.encode_life(Life(broker.incarnation, clean))))
     else:
         last = nodes.decode_life(life_path, node)
         settled = last.settled and (clean or last.incarnation == broker.incarnation)
-        lost_files = lost_files or (last.lost_files and not last.settled)
-        life = Life(broker.incarnation, settled, lost_files=lost_files)
-        operations.append(Set(life_path, nodes.encode_life(life), node.version))
+        operations.append(Set(life_path, nodes.encode_life(Life(broker.incarnation, settled)), node.version))
     return operations
 
 

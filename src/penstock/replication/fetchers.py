@@ -22,6 +22,7 @@ from penstock.replication.fetch_session import SESSION_ERRORS, FetchPosition, Ke
 from penstock.replication.following import Follower
 from penstock.replication.introduction import Identity
 from penstock.replication.leader_questions import LeaderQuestions
+from penstock.replication.leading import UNKNOWN
 from penstock.replication.partition import Partition
 from penstock.replication.peer import Peer, PeerError
 from penstock.replication.throttle import FOLLOWER_REPLICAS, Throttle
@@ -92,11 +93,13 @@ class Fetchers:
 
     async def release(self, partition: Partition) -> None:
         """Follow nobody; returns once nothing works on the partition's log any more."""
-        leader = self._leader_of.pop(partition, None)
+        leader = self._leader_of.get(partition)
         if leader is None:
             return
         fetcher = self._by_leader[leader]
         await fetcher.remove(partition)
+        # Not before: who waits here may be cancelled, and a stop would not know for what to wait.
+        self._leader_of.pop(partition, None)
         if not fetcher.partitions and self._by_leader.get(leader) is fetcher:
             del self._by_leader[leader]
             fetcher.stop()
@@ -322,9 +325,11 @@ class Fetcher:
                 continue
             key = (partition.topic_id, partition.index)
             size_max = self._max_bytes(partition)
-            wanted[key] = FetchPosition(
-                followed.epoch, log.end_offset, log.epochs.latest, log.start_offset, size_max
-            )
+            latest, start = log.epochs.latest, log.start_offset
+            if log.is_incomplete:
+                # Whoever does not say where its log starts is let in by no leader, however far it reaches.
+                latest = start = UNKNOWN
+            wanted[key] = FetchPosition(followed.epoch, log.end_offset, latest, start, size_max)
             asked[key] = (partition, followed)
         topics, forgotten = self._session.ask(wanted)
         request = FetchRequest(

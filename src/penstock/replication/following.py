@@ -5,6 +5,7 @@
       │                  "I have it"; then note the leader's high watermark and, durably, where its log starts
       ├─ … behind a gap  of a later epoch: ask where that began before it is appended (`epoch_starts`)
       ├─ diverging       our last epoch ended earlier over there: cut back to where the two histories part, ask again
+      ├─ anything        to a log that is incomplete: begin anew, once nobody would ask what it has
       ├─ … with no epoch tombstones went that we never saw, or our log is of another history: begin anew (ADR 14)
       └─ fenced, moved   leave it: the metadata will say who leads
 
@@ -12,9 +13,11 @@ Only epochs decide what is cut. A follower that went by the high watermark, whic
 that it acknowledged, and might be elected without them.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -36,6 +39,8 @@ from penstock.storage.replicated import GapError, UnknownStartError, append_repl
 from penstock.storage.segment import DamagedSegmentError
 from penstock.wire.kafka.generated.fetch import PartitionData
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
 
@@ -56,6 +61,8 @@ class Follower:
         """
         if partition.is_leader or partition.leader_epoch != epoch or partition.log.failed:
             return False  # an answer of the past
+        if partition.log.is_incomplete:
+            return await self._complete(partition, answer, leader)
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if answer.log_start_offset > partition.log.end_offset:
                 # Retention there overtook us, and the log goes on behind all that we have.
@@ -83,6 +90,17 @@ class Follower:
             # Also what was taken over before something went wrong: the next fetch says that we have it.
             await self._group_commit.covered(partition)
         return went_well
+
+    async def _complete(self, partition: Partition, answer: PartitionData, leader: Questions) -> bool:
+        """Copied anew, since nobody knows what it lacks.
+
+        Not while it might be asked for what it has: whoever leads may be dead, and the others may have even less.
+        """
+        if partition.may_be_asked or answer.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            return False
+        # It named no epoch: if we part, then since the leader wants the same, and says which tombstones went.
+        tombstones = answer.high_watermark if answer.diverging_epoch.end_offset >= 0 else 0
+        return await self._begin_anew(partition, answer.log_start_offset, tombstones, leader)
 
     async def _append(
         self, partition: Partition, epoch: int, records: memoryview, end_of: EndOfEpoch
@@ -224,7 +242,7 @@ class Follower:
                 logger.info(
                     "%s-%d: cut from %d to %d", partition.topic, partition.index, log.end_offset, offset
                 )
-                await self._jobs.run(job.run, hold=hold)
+                await self._change(partition, hold, job.run)
                 log.truncated(job)
         except DamagedSegmentError:
             raise
@@ -265,12 +283,23 @@ class Follower:
 
     async def _replace(self, partition: Partition, hold: Hold, made: Callable[[], Log]) -> bool:
         try:
-            anew = await self._jobs.run(made, hold=hold)
+            anew = await self._change(partition, hold, made)
             partition.replace_log(anew)
             partition.limits.move(anew.end())
         except StorageError as error:
             partition.sync_failed(str(error))
         return not partition.log.failed
+
+    async def _change(self, partition: Partition, hold: Hold, work: Callable[[], T]) -> T:
+        """Files of a log that does not know of it before this returns.
+
+        Who is cancelled leaves the thread running, and a log that must not vouch for what is gone by then.
+        """
+        try:
+            return await self._jobs.run(work, hold=hold)
+        except asyncio.CancelledError:
+            partition.log.sync_failed()
+            raise
 
 
 async def _got(partition: Partition, work: Work) -> Hold:

@@ -33,7 +33,7 @@ class GroupCommit:
         self._on_failure = on_failure
         self.running = 0  # jobs in threads
         self._idle: asyncio.Future[None] | None = None
-        self._again: dict[Partition, asyncio.TimerHandle] = {}  # those that found no descriptor
+        self._again: dict[Partition, asyncio.TimerHandle] = {}  # who found no descriptor
         self._put_off: dict[Partition, None] = {}  # until those are done who cut the log
         self._unhurried: dict[Partition, None] = {}  # that nobody waits for: in turn
         self._unhurried_now: set[Partition] = set()
@@ -78,7 +78,8 @@ class GroupCommit:
         self.request(partition)
 
     def _start(self, partition: Partition, hold: Hold) -> None:
-        self._again.pop(partition, None)
+        if (timer := self._again.pop(partition, None)) is not None:
+            timer.cancel()  # or it would fire when `idle` does not know of it any more
         log = partition.log
         if partition.lease.ended:
             self._give_back(partition, hold)

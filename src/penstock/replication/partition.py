@@ -49,6 +49,7 @@ class Partition:
         "lease",
         "limits",
         "log",
+        "may_be_asked",
         "replica_count",
         "retirement",
         "sync_before_ack",
@@ -82,6 +83,7 @@ class Partition:
         self.is_leader = True
         self.is_following = False  # a leader: then consumers may read here, too
         self.in_sync = True  # as the metadata last said
+        self.may_be_asked = True  # if nobody leads: in sync, or it was (`controller.election`)
         self.leading: Leading | None = None  # where there are other replicas, and this one leads them
         self.epoch_start = 0  # where the log ended when we began to lead: all of it may have been committed
         self.deletion_waiters: dict[DataWaiter, None] = {}  # for followers to delete what is deleted here
@@ -330,7 +332,7 @@ class Partition:
         may be long in coming.
         """
         log = self.log
-        if not self.lease.is_cutting:
+        if not self.lease.is_cutting and not log.is_incomplete:
             if log.start_offset <= offset < self.high_watermark:
                 return
             if self.in_sync and log.start_offset <= offset <= log.end_offset:

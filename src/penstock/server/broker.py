@@ -285,9 +285,7 @@ class Broker:
             self._registration(identity.directory_id),
             # Files that went behind its back are no better than a crash: a replica that lacks something must not lead.
             clean=data_dir.was_clean and self.hosting.is_whole,
-            lost_files=data_dir.lost_files,
         )
-        data_dir.forget_lost_files()
         self._may_have_written = True
         self.hosting.look_again()  # now replicas may have roles
         await self.hosting.reconcile()

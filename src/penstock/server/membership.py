@@ -34,7 +34,6 @@ class Membership:
         self._connect = connect
         self._registration: BrokerRegistration | None = None
         self._clean = True
-        self._lost_files = False
         self._turn = asyncio.Lock()  # one registration at a time
         self.epoch = -1
         self.stopping = False
@@ -52,10 +51,9 @@ class Membership:
         life = self._metadata.image.lives.get(self._registration.id)
         return life is not None and life.incarnation == self._registration.incarnation and life.settled
 
-    async def join(self, registration: BrokerRegistration, *, clean: bool, lost_files: bool) -> None:
+    async def join(self, registration: BrokerRegistration, *, clean: bool) -> None:
         """Register, and stand for controller where there is none."""
         self._clean = clean
-        self._lost_files = lost_files
         self._registration = self._with_incarnation(registration)
         async with self._turn:
             await self._register()
@@ -67,9 +65,7 @@ class Membership:
 
     async def _register(self) -> None:
         assert self._registration is not None
-        registered = await self._metadata.register_broker(
-            self._registration, clean=self._clean, lost_files=self._lost_files
-        )
+        registered = await self._metadata.register_broker(self._registration, clean=self._clean)
         self.epoch = registered.epoch
         if self.stopping:
             await self._metadata.announce_stop(self._registration.id)
@@ -78,7 +74,7 @@ class Membership:
         """The disk failed and what it holds is not certain: as if this process had crashed. False: cannot tell yet."""
         assert self._registration is not None
         self._registration = self._with_incarnation(self._registration)
-        self._clean = self._lost_files = False
+        self._clean = False
         try:
             async with self._turn:
                 await self._register()

@@ -9,6 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
+from penstock.controller.election import ReplicaEnd
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.limits import Reader
@@ -80,8 +81,8 @@ class OffsetService:
             return NOTHING
         return OffsetAnswer(found.timestamp, found.offset, _epoch_at(partition, found.offset))
 
-    def log_end(self, topic: str, index: int) -> tuple[int, int]:
-        """(last epoch, log end) of the replica here, whoever leads: for the controller."""
+    def log_end(self, topic: str, index: int) -> ReplicaEnd:
+        """Of the replica here, whoever leads: for the controller."""
         return log_end_of(self._table, topic, index)
 
     def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
@@ -132,12 +133,16 @@ def knows_its_end(partition: Partition) -> bool:
     return retirement is not None and partition.limits.readable.offset == retirement.limit
 
 
-def log_end_of(table: PartitionTable, topic: str, index: int) -> tuple[int, int]:
+def log_end_of(table: PartitionTable, topic: str, index: int) -> ReplicaEnd:
     found = table.by_name.get(topic.encode())
     partition = found.partitions.get(index) if found is not None else None
     if partition is None or partition.log.failed or partition.lease.is_cutting:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
-    return partition.log.epochs.latest, partition.log.end_offset
+    log = partition.log
+    if not log.is_incomplete:
+        return ReplicaEnd(log.epochs.latest, log.end_offset)
+    # Of its last record: by an epoch that it led and wrote nothing under, it has no more than one that is complete.
+    return ReplicaEnd(log.epochs.epoch_at(log.end_offset - 1), log.end_offset, is_complete=False)
 
 
 def check_exact_epoch(partition: Partition, epoch: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from penstock.controller.controller import Controller
-from penstock.controller.election import NOBODY, World
+from penstock.controller.election import NOBODY, ReplicaEnd, World
 from penstock.controller.healing import REPLICAS_TO, with_settled
 from penstock.controller.image_queries import checks_of, world_of
 from penstock.controller.moves import begin, cancel, elect_unclean, is_moving, prefer
@@ -97,13 +97,16 @@ class Reassignments:
                 break
 
     async def elect(self, wanted: Sequence[Name], kind: int) -> list[Outcome]:
+        ends = await self._ends_of(wanted) if kind == UNCLEAN else {}
+
         def decide(topic: Topic, number: int, world: World, _: Sequence[int] | None) -> PartitionState:
             state = topic.partitions[number]
             if (state.leader == state.replicas[0]) if kind == PREFERRED else state.leader != NOBODY:
                 raise ApiError(
                     ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."
                 )
-            after = (prefer if kind == PREFERRED else elect_unclean)(state, world)
+            told = ends.get((topic.id, number), {})
+            after = prefer(state, world) if kind == PREFERRED else elect_unclean(state, world, told)
             if after is state:
                 raise ApiError(*_UNAVAILABLE[kind])
             return after
@@ -113,6 +116,18 @@ class Reassignments:
             decide,
             "No such topic as {topic}",
             "No such partition as {topic}-{partition}",
+        )
+
+    async def _ends_of(self, wanted: Sequence[Name]) -> dict[PartitionKey, dict[int, ReplicaEnd]]:
+        """What the replicas of those that nobody leads have: files of some of them may be gone."""
+        topics = self._metadata.image.topics
+        return await self._controller.ask_replicas(
+            {
+                (topics[name].id, number): state
+                for name, number in wanted
+                if name in topics and 0 <= number < len(topics[name].partitions)
+                if (state := topics[name].partitions[number]).leader == NOBODY
+            }
         )
 
     def ongoing(self, wanted: Sequence[Name] | None) -> dict[Name, PartitionState]:

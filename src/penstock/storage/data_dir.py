@@ -10,7 +10,7 @@ with tells the two apart.
 import json
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,11 @@ from penstock.storage.data_format import (
     CLEAN_FILE,
     FORMAT,
     LOCK_FILE,
-    LOST_FILES_FILE,
     Identity,
     read_identity,
     write_identity,
 )
+from penstock.storage.incomplete import note_incomplete
 from penstock.storage.layout import (
     CLEANER_FILE,
     DRAFT,
@@ -64,10 +64,6 @@ class DataDir:
         self._rng = rng
         self._lock: Lock | None = None
         self.was_clean = False
-        self.lost_files = False  # whether some log is not there that others take for whole
-        # Logs that others take for whole, and that could not be opened before they were told what is lost.
-        self.doubted: set[tuple[bytes, int]] = set()
-        self._told: bool | None = None  # whether others were told that files are lost; None: nothing yet
 
     def open(self) -> None:
         """Take the directory for this process and note how the last one left it. Blocks."""
@@ -76,7 +72,6 @@ class DataDir:
         self._lock = files.lock(self.path / LOCK_FILE)
         mark = self.path / CLEAN_FILE
         self.was_clean = files.exists(mark)
-        self.lost_files = files.exists(self.path / LOST_FILES_FILE)
         files.unlink(mark)
         # Of versions that kept one for all logs: now each has its own, and nobody shall read the old words again.
         files.unlink(self.path / CLEANER_FILE)
@@ -96,25 +91,6 @@ class DataDir:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-
-    def note_lost_files(self) -> None:
-        """Before a log is made new: a start that comes to nothing leaves one that looks whole to the next."""
-        self.lost_files = True  # also where it cannot be written down, and the log not be made yet
-        self.files.open(self.path / LOST_FILES_FILE, create=True).close()
-        self.files.sync_dir(self.path)
-        if self._told is False:
-            raise StorageError("files are gone, and others were not told so: start the broker again")
-
-    def forget_lost_files(self) -> None:
-        """It was told."""
-        self._told = self.lost_files
-        if self.lost_files:
-            try:
-                self.files.unlink(self.path / LOST_FILES_FILE)
-                self.files.sync_dir(self.path)
-                self.lost_files = False
-            except StorageError as error:
-                logger.warning("the next start tells again that files were lost: %s", error)
 
     def identity(self, node_id: int, cluster_id: str) -> Identity:
         """The directory's identity, made up the first time; a broker of another one must not use it."""
@@ -150,14 +126,14 @@ class DataDir:
         after_failure: bool = False,
         only_copy: bool = False,
         has_laggards: bool = False,
-        counts_as_whole: bool = False,
+        expected: bool = False,
     ) -> Recovered:
         """The partition's log, recovered, or made new from `first_offset` on. Blocks.
 
         No record of it has a leader epoch below `first_epoch`: what is here of an earlier partition of the same number,
         which is gone, goes first. If it cannot go, nothing is opened.
         `after_failure` is for a log that was open when the disk failed, or may have been: see `open_log`, also for
-        `only_copy` and `has_laggards`. Where it `counts_as_whole`, and nothing vouches for it, that is noted first.
+        `only_copy`, `has_laggards` and `expected`.
         """
         directory = partition_dir(self.path, topic, index)
         owner = self._owner(directory)
@@ -171,9 +147,6 @@ class DataDir:
             self.discard_partition(topic, topic_id, index)
             owner = None
         ownership = _ownership(topic, topic_id, index, first_epoch)
-        unvouched = self.note_lost_files if counts_as_whole else None
-        if owner is None and unvouched is not None:
-            unvouched()
         opened = partial(
             open_log,
             self.files,
@@ -185,7 +158,7 @@ class DataDir:
             owner=owner_of(topic_id, index),
             only_copy=only_copy,
             has_laggards=has_laggards,
-            unvouched=unvouched,
+            expected=expected,
         )
         if owner is not None:
             recovered = opened()
@@ -200,6 +173,8 @@ class DataDir:
                 self.discard_partition(topic, topic_id, index)
         self._clear(directory, topic, index)
         self.files.make_dirs(directory)
+        if expected:  # before it looks like a log: the next start may find nothing amiss with that
+            note_incomplete(self.files, directory)
         self.files.write_atomically(directory / PARTITION_FILE, ownership)
         self.files.sync_dir(directory.parent)
         self.files.sync_dir(directory.parent.parent)
@@ -209,7 +184,9 @@ class DataDir:
         """Which of these partitions have nothing here."""
         return {index for index in indexes if not self.files.exists(partition_dir(self.path, topic, index))}
 
-    def lay_out(self, topic: str, topic_id: bytes, indexes: Iterable[int]) -> None:
+    def lay_out(
+        self, topic: str, topic_id: bytes, indexes: Iterable[int], expected: Collection[int] = ()
+    ) -> None:
         """Before `open_partition` of many new partitions: two syncs of the file system instead of six for each.
 
         Whose a directory is, is said in a file that has its name when it is durable: a start
@@ -224,7 +201,7 @@ class DataDir:
             file = self.files.open(path / (PARTITION_FILE + DRAFT), create=True)
             file.pwrite(_ownership(topic, topic_id, index, first_epoch=0), 0)
             file.close()
-            lay_out(self.files, path, owner_of(topic_id, index))
+            lay_out(self.files, path, owner_of(topic_id, index), is_incomplete=index in expected)
         self.files.sync_all(self.path)
         for _, path in new:
             self.files.rename(path / (PARTITION_FILE + DRAFT), path / PARTITION_FILE)

@@ -17,8 +17,6 @@ FORMAT = 2  # 2: producer snapshots in Kafka's layout
 IDENTITY_FILE = "identity.json"
 LOCK_FILE = ".lock"
 CLEAN_FILE = "clean-shutdown"
-# There while a log had to be made new that others take for whole, and nobody was told.
-LOST_FILES_FILE = "lost-files"
 METADATA_FILE = "metadata.db"
 # What a first start that was killed may have left, and what every new ext4 file system has.
 _BEFORE_IDENTITY = {LOCK_FILE, CLEAN_FILE, CLEANER_FILE, "topics", "trash", "quarantine", "lost+found"}

@@ -14,6 +14,7 @@ point names says so first, durably, in a name that stays as long as that point m
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.lost import Lost
@@ -41,6 +42,28 @@ def damaged_segments(
         and not any(base < merged_end and end > merged_base for merged_base, merged_end in merged)
         and sizes.get(base, -1) < size
     ]
+
+
+def may_have_holes(
+    point: RecoveryPoint | None,
+    start: int,
+    gaps: Sequence[tuple[int, int]] | None,
+    segments: Sequence[Segment],
+) -> bool:
+    """Of a log whose recovery point is by an earlier version and names no segments: by what there is of them.
+
+    `gaps`: where one may come behind others without all offsets in between; None: anywhere, for compaction made them.
+    """
+    if point is None or point.sealed is not None or not segments:
+        return False
+    # That version's retention did not write down where the log starts: killed since, it looks like this, too.
+    if segments[0].base_offset > start:
+        return True
+    sealed = [segment for segment in segments if segment.base_offset <= point.segment]
+    return gaps is not None and any(
+        (end := before.next_offset()) != behind.base_offset and (end, behind.base_offset) not in gaps
+        for before, behind in pairwise(sealed)
+    )
 
 
 def without_holes(

@@ -18,6 +18,8 @@
     <first>-<end>.lost              empty; its name says which offsets were durable and are gone, until that was told
     00000000000000000000.anew       its name says that nothing here is of use, and the log begins at that offset: a
                                     start that finds it throws away what is left; it holds the producer state by then
+    incomplete                      empty; it is there while nothing vouches that the log has all that it should have
+                                    (`storage.incomplete`)
     *.damaged                       set aside by a recovery that could not tell what is right, or found a hole before it
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, in which segments, and where the log starts
@@ -47,6 +49,7 @@ PARTITION_FILE = "partition.json"
 EPOCHS_FILE = "leader-epoch-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point"
 CLEANER_FILE = "cleaner-offset-checkpoint"
+INCOMPLETE_FILE = "incomplete"
 
 _PARTITION_PREFIX = "Partition-"
 

@@ -45,8 +45,8 @@ class Log:
         "__weakref__", "_active", "_active_since_ms", "_checkpoint_due", "_cost_since_checkpoint", "_epochs_saved",
         "_held", "_held_at", "_index_interval_bytes", "_index_is_full", "_leaving", "_point", "_point_in_doubt",
         "_roll_after_ms", "_segment_bytes", "_settings", "cleaned", "cleaned_in_doubt", "cuts", "directory",
-        "end_offset", "epochs", "failed", "files", "may_have_gaps", "owner", "producers", "row", "start_offset",
-        "synced_end", "unsynced", "unsynced_bytes",
+        "end_offset", "epochs", "failed", "files", "is_incomplete", "may_have_gaps", "owner", "producers", "row",
+        "start_offset", "synced_end", "unsynced", "unsynced_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +78,7 @@ class Log:
         self._epochs_saved: bytes | None = None
         self._active_since_ms: int | None = None
         self._held, self._held_at = bytearray(), 0  # batches that are appended and not written yet
-        self.failed = self._index_is_full = False
+        self.failed = self._index_is_full = self.is_incomplete = False  # see `storage.incomplete`
         self.cleaned, self.cleaned_in_doubt = Cleaned(), False  # whether the file may say something else
         self.may_have_gaps = False  # whether the cleaner's file is there, which says so to the next start
         self.cuts = 0  # of its end: what was read of it before one may be another record's by now

@@ -6,11 +6,13 @@ from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import Files
 from penstock.core.formats import NewerFormatError
 from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.incomplete import note_incomplete
 from penstock.storage.layout import (
     CLEANER_FILE,
     DELETED,
     DRAFT,
     GAP,
+    INCOMPLETE_FILE,
     LOG,
     LOST,
     MERGED,
@@ -42,6 +44,7 @@ class DirectoryNames:
         self._has_point = False
         self.is_foreign = False  # another log's files were written here
         self.has_cleaned = False
+        self.is_incomplete = False
         indexes: list[tuple[int, str]] = []
         for name in files.list_dir(directory):
             if name.endswith((DELETED, DRAFT)):
@@ -50,6 +53,8 @@ class DirectoryNames:
                 self._has_point = True
             elif name == CLEANER_FILE:
                 self.has_cleaned = True
+            elif name == INCOMPLETE_FILE:
+                self.is_incomplete = True
             elif (base := parse_segment_name(name, LOG)) is not None:
                 self.bases.append(base)
             elif (base := parse_segment_name(name, START)) is not None:
@@ -72,6 +77,15 @@ class DirectoryNames:
         for gap in self.gaps:
             if gap[1] not in self.bases and gap[1] not in dict(self.gaps):  # nor does another one begin there
                 files.unlink(directory / range_name(*gap, GAP))
+
+    @property
+    def has_records(self) -> bool:
+        return any(self._files.size(self._directory / segment_name(base, LOG)) for base in self.bases)
+
+    def note_incomplete(self) -> None:
+        if not self.is_incomplete:
+            note_incomplete(self._files, self._directory)
+            self.is_incomplete = True
 
     def recovery_point(self, owner: str) -> RecoveryPoint | None:
         """None where there is none to go by: it is damaged, or that of another log.

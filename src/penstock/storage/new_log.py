@@ -5,7 +5,7 @@ from pathlib import Path
 from penstock.core.files import Files
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
-from penstock.storage.layout import LOG, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
+from penstock.storage.layout import INCOMPLETE_FILE, LOG, RECOVERY_POINT_FILE, SNAPSHOT, segment_name
 from penstock.storage.log import Log
 from penstock.storage.producer_snapshot import dump_producers
 from penstock.storage.producers import ProducerState
@@ -49,8 +49,10 @@ def made_new(
     return Recovered(log, 0, 0, [])
 
 
-def lay_out(files: Files, directory: Path, owner: str) -> None:
+def lay_out(files: Files, directory: Path, owner: str, *, is_incomplete: bool) -> None:
     """The files of a new, empty log, not synced: for many at once, followed by one sync of the file system."""
+    if is_incomplete:
+        files.open(directory / INCOMPLETE_FILE, create=True).close()
     files.open(directory / segment_name(0, LOG), create=True).close()
     file = files.open(directory / RECOVERY_POINT_FILE, create=True)
     file.pwrite(_new_point(0, owner).dump(), 0)

@@ -11,14 +11,14 @@ is not opened, and tried again later. All of it blocks, so it runs before the br
 A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.core.files import Files
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
 from penstock.storage.compaction.swap import finish_swaps
-from penstock.storage.holes import damaged_segments, without_holes
+from penstock.storage.holes import damaged_segments, may_have_holes, without_holes
 from penstock.storage.layout import (
     ANEW,
     CLEANER_FILE,
@@ -52,7 +52,7 @@ def open_log(
     owner: str = "",
     only_copy: bool = False,
     has_laggards: bool = False,
-    unvouched: Callable[[], None] | None = None,
+    expected: bool = False,
 ) -> Recovered:
     """Open a log, or make a new one that begins at `first_offset`; a recovery point of another `owner` is not trusted.
 
@@ -61,16 +61,18 @@ def open_log(
 
     `rewrite_tail` is for a log that failed in this process: after an fsync that did not work, the kernel takes pages
     for clean that never reached the disk, so they are written once more. `names_last`: whoever had the log before
-    vouches that its files, and their names, are durable. `unvouched` is called where there is no recovery point, before
-    there is another.
+    vouches that its files, and their names, are durable.
+
+    There are other replicas where it `has_laggards`: then it is noted where it may lack what they have
+    (`storage.incomplete`). So it is where there is nothing, of a log that is `expected` to be here.
     """
     if (begun := _begun_anew(files, directory, settings, owner)) is not None:
         return begun
     finish_swaps(files, directory)
     names = DirectoryNames(files, directory)
     point = names.recovery_point(owner)
-    if point is None and unvouched is not None:
-        unvouched()
+    if point is None and (expected or (has_laggards and names.has_records)):
+        names.note_incomplete()
     # Read before anything changes: what a start that came to nothing has put right, the next one does not tell.
     cleaned = files.read(directory / CLEANER_FILE) if names.has_cleaned else None
     recovered = _open(
@@ -89,6 +91,7 @@ def open_log(
     if cleaned is not None:
         recovered.log.may_have_gaps = True
         _take_over(recovered.log, parse_cleaned(cleaned, recovered.log.end_offset))
+    recovered.log.is_incomplete = names.is_incomplete
     return recovered._replace(unvouched=point is None)
 
 
@@ -109,19 +112,18 @@ def _open(
     start = max(names.starts, default=0)
     if point is not None:
         start = max(start, point.start_offset)
-    segments = [_opened(files, directory, base) for base in names.bases]
-    unneeded = min(start, point.segment) if point else start
-    while len(segments) > 1 and segments[1].base_offset <= unneeded:
-        remove(files, segments.pop(0))  # deleted before, but a power cut kept its name
-    if segments and (point is None or point.sealed is None):
-        start = max(start, segments[0].base_offset)  # retention did not say so in any other way
+    segments = _needed(files, directory, names.bases, min(start, point.segment) if point else start)
     may_skip = names.has_cleaned or settings.compacts
     damaged = damaged_segments(point, start, names.merged, segments)
+    if has_laggards and (damaged or may_have_holes(point, start, None if may_skip else names.gaps, segments)):
+        names.note_incomplete()
+    if segments and (point is None or point.sealed is None):
+        start = max(start, segments[0].base_offset)  # retention did not say so in any other way
     segments, holes, aside = without_holes(segments, damaged, start, only_copy=only_copy)
     if aside:
         files.sync_dir(directory)  # before a recovery point in front of them, by which they would be deleted
     if not segments:
-        lost = _noted_loss(files, directory, names, point, 0)
+        lost = _noted_loss(files, directory, names, point, 0, replicated=has_laggards)
         # Others know offsets up to where it ended, and nobody else would keep from giving them anew.
         begin = max(start, first_offset, point.offset if point is not None and only_copy else 0)
         starts_at = start if only_copy and has_laggards else begin
@@ -134,13 +136,14 @@ def _open(
     )
     scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
-    lost = _noted_loss(files, directory, names, point, scan.end_offset, holes)
+    lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, replicated=has_laggards)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
         # Producers may have written more than is known of them, and would be refused for ever.
         scan.producers.forget_clients()
         begin = max(start, point.offset) if only_copy and point is not None else start
-        return _emptied(names, scan, begin, owner)._replace(lost=lost)
+        starts_at = start if only_copy and has_laggards else begin
+        return _emptied(names, scan, begin, owner, starts_at)._replace(lost=lost)
     scan.epochs.advance_start(start)
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
@@ -164,9 +167,11 @@ def _open(
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
 
 
-def _emptied(names: DirectoryNames, scan: Scan, begin: int, owner: str) -> Recovered:
+def _emptied(names: DirectoryNames, scan: Scan, begin: int, owner: str, starts_at: int) -> Recovered:
     """Nothing that the scan found lies behind the log's start."""
-    made = made_new(scan.files, scan.directory, scan.settings, begin, owner, scan.producers)
+    made = made_new(
+        scan.files, scan.directory, scan.settings, begin, owner, scan.producers, start_offset=starts_at
+    )
     for segment in scan.segments:
         remove(scan.files, segment)
     names.drop_snapshots(but=begin if made.log.producers.copy() else None)
@@ -180,10 +185,14 @@ def _noted_loss(
     point: RecoveryPoint | None,
     end_offset: int,
     holes: Lost | None = None,
+    *,
+    replicated: bool,
 ) -> Lost | None:
     """What is lost of a log that ends there, with what a start before this one has found, and not told."""
     behind = lost_below(point, names.starts, end_offset) if point is not None else None
     found = [lost for lost in (holes, behind) if lost is not None]
+    if found and replicated:
+        names.note_incomplete()
     for lost in found:
         if lost not in names.lost:
             note_lost(files, directory, lost)
@@ -253,6 +262,10 @@ def _replace_point(log: Log) -> None:
     log.synced(job)
 
 
-def _opened(files: Files, directory: Path, base_offset: int) -> Segment:
-    size = files.size(directory / segment_name(base_offset, LOG))
-    return Segment(files, directory, base_offset, size)
+def _needed(files: Files, directory: Path, bases: Sequence[int], below: int) -> list[Segment]:
+    """The segments, without those that a power cut kept the names of, though they were deleted before."""
+    sizes = [files.size(directory / segment_name(base, LOG)) for base in bases]
+    segments = [Segment(files, directory, base, size) for base, size in zip(bases, sizes, strict=True)]
+    while len(segments) > 1 and segments[1].base_offset <= below:
+        remove(files, segments.pop(0))
+    return segments

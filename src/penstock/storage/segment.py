@@ -239,7 +239,10 @@ class Segment:
         """Nobody serves it under its new name, which is returned."""
         self.close()
         path, *indexes = self.paths()
-        damaged = path.with_name(path.name + DAMAGED)
+        damaged, number = path.with_name(path.name + DAMAGED), 0
+        while self._files.exists(damaged):  # of an earlier loss, and perhaps the only copy of something
+            number += 1
+            damaged = path.with_name(f"{path.name}.{number}{DAMAGED}")
         self._files.rename(path, damaged)
         for index in indexes:
             self._files.unlink(index)
@@ -275,6 +278,12 @@ class Segment:
     def first_time(self) -> int:
         """The time of its first batch, by which it has waited for compaction; -1: none. Blocks."""
         return next((header.max_timestamp for _, header in self.walk(0, self.size, wait=True)), NO_TIMESTAMP)
+
+    def next_offset(self) -> int:
+        """Behind its last batch. Blocks."""
+        position = self.index_up_to(self.size)[0].before_position(self.size)[0] if self.size else 0
+        headers = self.walk(position, self.size, wait=True)
+        return max((header.next_offset for _, header in headers), default=self.base_offset)
 
     def index_up_to(self, size: int, *, replacing: bool = False) -> tuple[SegmentIndex, int]:
         """The index of the first `size` bytes, as saved if it is sound, and their largest timestamp. Blocks.

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.controller.election import (
     NOBODY,
+    ReplicaEnd,
     Rules,
     World,
     lead_by_log_end,
@@ -67,17 +68,22 @@ def test_an_unclean_election_takes_who_has_everything_where_it_can() -> None:
     assert eligible.leader == 3
     crashed = react(THREE, World(live=(1, 2, 3), unsettled=(1, 2, 3)), unclean)
     assert crashed.leader == NOBODY
-    assert needs_log_ends(crashed, ALL)
-    assert react(crashed, World(live=(2, 3)), unclean).leader == 2  # one of them does not come back
+    assert needs_log_ends(crashed, ALL, unclean)
+    two = World(live=(2, 3))  # one of them does not come back
+    assert react(crashed, two, unclean).leader == NOBODY
+    assert needs_log_ends(crashed, two, unclean)
+    assert not needs_log_ends(crashed, two, TWO)
 
 
 def test_a_suspect_has_more_than_who_fell_behind_before() -> None:
     """2 led alone, and crashed; 3 has lagged for days."""
     state = replace(THREE, replicas=(3, 1, 2), isr=(2,), leader=2, eligible=(1,))
     after = react(state, World(live=(2, 3), unsettled=(2,)), Rules(min_isr=2, unclean=True))
-    assert (after.leader, after.isr, after.leader_epoch) == (2, (2,), 6)
-    lost = replace(THREE, isr=(), leader=NOBODY, suspects=(2, 3))
-    assert react(lost, World(live=(1, 3)), Rules(unclean=True)).leader == 3
+    assert (after.leader, after.suspects) == (NOBODY, (2,))
+    ends = {2: ReplicaEnd(5, 9), 3: ReplicaEnd(6, 99)}
+    led = lead_by_log_end(after, ends, unclean=True)
+    assert led is not None
+    assert (led.leader, led.isr, led.leader_epoch) == (2, (2,), after.leader_epoch + 1)
 
 
 def test_who_crashed_may_not_lead_and_is_suspect_until_a_leader_speaks() -> None:
@@ -94,7 +100,7 @@ def test_whoever_leaves_without_the_leaders_word_is_suspect_until_that_speaks(wo
     assert with_isr(after, (1, 2), TWO).suspects == ()
     lost = react(after, World(live=(1, 2, 3), unsettled=(1, 2)), TWO)
     assert (lost.leader, lost.isr, set(lost.suspects)) == (NOBODY, (), {1, 2, 3})
-    assert needs_log_ends(lost, ALL)
+    assert needs_log_ends(lost, ALL, TWO)
 
 
 def test_an_heir_that_is_dead_already_does_not_inherit_alone() -> None:
@@ -104,7 +110,7 @@ def test_an_heir_that_is_dead_already_does_not_inherit_alone() -> None:
     assert (after.leader, after.isr, after.suspects) == (2, (2,), (1,))
     back = react(after, World(live=(2,), unsettled=(2,)), Rules())
     assert (back.leader, back.suspects) == (NOBODY, (1, 2))
-    assert needs_log_ends(back, World(live=(1, 2)))
+    assert needs_log_ends(back, World(live=(1, 2)), Rules())
 
 
 def test_who_was_eligible_is_suspect_when_fewer_have_to_be_in_sync() -> None:
@@ -129,23 +135,69 @@ def test_the_only_replica_leads_again_after_its_crash_in_a_new_epoch() -> None:
     assert react(after, World(live=(1,)), Rules()) is after
 
 
-def test_where_the_log_of_the_last_in_sync_is_gone_all_replicas_are_asked_what_they_have() -> None:
+GONE = ReplicaEnd(-1, 0, is_complete=False)
+
+
+@pytest.mark.parametrize(
+    ("ends", "leader"),
+    [
+        ({1: ReplicaEnd(5, 70)}, 1),
+        ({1: ReplicaEnd(5, 70, is_complete=False)}, None),
+        ({1: GONE, 2: ReplicaEnd(5, 70)}, None),
+        ({1: GONE, 2: ReplicaEnd(5, 70), 3: ReplicaEnd(5, 60)}, 2),
+        ({1: GONE, 2: GONE, 3: ReplicaEnd(5, 60)}, 3),
+        # It ends where 3 does, and nobody knows what it lacks before.
+        ({1: ReplicaEnd(5, 70, is_complete=False), 2: ReplicaEnd(5, 60), 3: ReplicaEnd(5, 70)}, 3),
+        # 2 and 3 fell behind long ago, and may lack more than it lost.
+        ({1: ReplicaEnd(5, 70, is_complete=False), 2: ReplicaEnd(5, 10), 3: ReplicaEnd(-1, 0)}, 1),
+        ({1: GONE, 2: GONE, 3: GONE}, 1),
+    ],
+)
+def test_the_last_in_sync_leads_unless_its_files_are_gone_and_then_who_has_the_most(
+    ends: dict[int, ReplicaEnd], leader: int | None
+) -> None:
     """2 and 3 stopped before 1, and may be whole: led by an empty log they would be cut."""
-    state = replace(THREE, isr=(1,))
-    after = react(state, World(live=(1,), unsettled=(1,), lost_files=(1,)), Rules())
-    assert (after.leader, after.isr, after.suspects) == (NOBODY, (), (1, 2, 3))
-    assert react(after, World(live=(1,)), Rules()) is after  # also when it is settled
-    assert needs_log_ends(after, ALL)
-    alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
-    assert react(alone, World(live=(1,), unsettled=(1,), lost_files=(1,)), Rules()).leader == 1
+    crashed = react(replace(THREE, isr=(1,)), World(live=(1,), unsettled=(1,)), Rules())
+    assert (crashed.leader, crashed.isr, crashed.suspects) == (NOBODY, (), (1,))
+    assert needs_log_ends(crashed, World(live=(1,)), Rules())
+    after = lead_by_log_end(crashed, ends)
+    assert (after and after.leader) == leader
+    if after is not None:
+        assert (after.isr, after.suspects) == ((leader,), ())
+
+
+def test_a_suspect_that_is_complete_comes_before_all_that_are_not() -> None:
+    """1 has more, perhaps of what was never committed; where it has a hole, the others would get one."""
+    state = replace(THREE, isr=(), suspects=(1, 2), leader=NOBODY)
+    ends = {1: ReplicaEnd(6, 99, is_complete=False), 3: ReplicaEnd(9, 99)}
+    assert lead_by_log_end(state, ends) is None, "2 may be complete"
+    after = lead_by_log_end(state, {**ends, 2: ReplicaEnd(5, 70)})
+    assert after is not None
+    assert after.leader == 2
+    both = {**ends, 2: GONE}
+    after = lead_by_log_end(state, both)
+    assert after is not None
+    assert after.leader == 3
 
 
 def test_nor_does_an_unclean_election_prefer_a_log_that_is_gone() -> None:
     state = replace(THREE, isr=(), suspects=(1, 2, 3), leader=NOBODY)
-    world = World(live=(1, 2), lost_files=(1,))
-    assert react(state, world, Rules(unclean=True)).leader == 2
-    assert elect_unclean(state, world).leader == 2
-    assert react(state, World(live=(1,), lost_files=(1,)), Rules(unclean=True)).leader == 1
+    world, rules = World(live=(1, 2)), Rules(unclean=True)
+    ends = {1: GONE, 2: ReplicaEnd(5, 70)}
+    assert react(state, world, rules) is state
+    assert needs_log_ends(state, world, rules)
+    assert lead_by_log_end(state, ends) is None
+    for unclean in (lead_by_log_end(state, ends, unclean=True), elect_unclean(state, world, ends)):
+        assert unclean is not None
+        assert unclean.leader == 2
+    assert elect_unclean(state, World(live=(1,)), ends).leader == 1
+
+
+def test_the_only_replica_is_not_asked() -> None:
+    alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
+    after = react(alone, World(live=(1,), unsettled=(1,)), Rules())
+    assert (after.leader, after.suspects) == (1, ())
+    assert not needs_log_ends(replace(alone, isr=(), leader=NOBODY, suspects=(1,)), ALL, Rules())
 
 
 def test_of_the_only_replica_nothing_changes_after_a_clean_restart() -> None:
@@ -158,10 +210,12 @@ def test_when_all_crashed_the_longest_log_leads_once_all_are_back() -> None:
     for broker in (2, 3, 1):  # registered all the time, and dead: each is elected in its turn
         state = react(state, World(live=(1, 2, 3), unsettled=(broker,)), TWO)
     assert (state.leader, state.isr, state.suspects) == (NOBODY, (), (2, 3, 1))
-    assert not needs_log_ends(state, World(live=(1, 2)))
-    assert not needs_log_ends(state, World(live=(1, 2, 3), unsettled=(3,)))
-    assert needs_log_ends(state, ALL)
-    after = lead_by_log_end(state, {1: (4, 90), 2: (5, 70), 3: (5, 70)})
+    assert not needs_log_ends(state, World(live=(1, 2)), TWO)
+    assert not needs_log_ends(state, World(live=(1, 2, 3), unsettled=(3,)), TWO)
+    assert needs_log_ends(state, ALL, TWO)
+    ends = {1: ReplicaEnd(4, 90), 2: ReplicaEnd(5, 70), 3: ReplicaEnd(5, 70)}
+    after = lead_by_log_end(state, ends)
+    assert after is not None
     assert (after.leader, after.isr, after.suspects) == (2, (2,), ())
     assert after.leader_epoch == state.leader_epoch + 1
 

@@ -15,7 +15,7 @@ from penstock.coordination.memory import MemoryStore
 from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.node_format import MetadataError
 from penstock.coordination.nodes import BrokerRegistration, PartitionState
-from penstock.coordination.tree import Create, Set
+from penstock.coordination.tree import Create, Node, Set
 from penstock.coordination.zookeeper.layout import LayoutError
 from penstock.core.formats import NewerFormatError
 
@@ -140,3 +140,11 @@ async def test_a_place_in_zookeeper_that_a_newer_release_made_is_refused(zookeep
         async with connected(address) as (again,):
             assert (await again.get("/a")).data == b"1"
         assert (await asyncio.to_thread(client.get, version))[0] == b"1", "of a release that named none"
+
+
+def test_a_life_that_the_last_release_wrote_is_read() -> None:
+    """It told there that files were lost; now each log does (`storage.incomplete`)."""
+    data = json.dumps({"incarnation": "a", "settled": False, "lost_files": True}).encode()
+    life = nodes.decode_life("/lives/1", Node(data, version=3, created=0, modified=0))
+    assert (life.incarnation, life.settled, life.version) == ("a", False, 3)
+    assert b"lost" not in nodes.encode_life(life)

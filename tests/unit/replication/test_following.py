@@ -204,3 +204,27 @@ def test_a_refusal_changes_nothing() -> None:
         assert partition.log.end_offset == 2
 
     run(story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        an_answer(sent(3, 2), committed=5, start=1),
+        an_answer(committed=5, start=1),
+        an_answer(parted=(-1, 1), start=1),
+        an_answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, start=1),
+    ],
+)
+@pytest.mark.parametrize("may_be_asked", [True, False])
+def test_an_incomplete_log_takes_nothing_but_a_new_beginning_once_nobody_may_ask_for_it(
+    answer: PartitionData, may_be_asked: bool
+) -> None:
+    async def story(bench: Bench) -> None:
+        partition = await a_follower(bench, epochs=(1, 1, 2))
+        partition.log.is_incomplete, partition.may_be_asked = True, may_be_asked
+        assert await follower_of(bench).take(partition, EPOCH, answer, Knows()) is not may_be_asked
+        log = partition.log
+        assert log.is_incomplete is may_be_asked
+        assert (log.start_offset, log.end_offset) == ((0, 3) if may_be_asked else (1, 1))
+
+    run(story)

@@ -119,6 +119,36 @@ def test_at_a_shutdown_no_sync_is_begun_again(monkeypatch: pytest.MonkeyPatch) -
         loop.run_until_complete(loop.spawn("broker", story()))
 
 
+def test_nor_for_what_could_not_be_told_and_was_synced_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs: list[SyncJob] = []
+    honest = SyncJob.run
+
+    def run(job: SyncJob) -> None:
+        syncs.append(job)
+        honest(job)
+
+    monkeypatch.setattr(SyncJob, "run", run)
+    with SimLoop(1) as loop:
+
+        async def story() -> None:
+            group_commit = GroupCommit(loop, None, pytest.fail)
+            partition = written_to(group_commit)
+            with monkeypatch.context() as short:
+                short.setattr(Partition, "synced", refuses)
+                await asyncio.sleep(0.001)
+            group_commit.request(partition)
+            await asyncio.sleep(0.001)
+            await group_commit.idle()
+            await asyncio.sleep(1)
+            assert len(syncs) == 2
+
+        loop.run_until_complete(loop.spawn("broker", story()))
+
+
+def refuses(partition: Partition, job: SyncJob) -> None:
+    raise TooManyFilesError("none left")
+
+
 def test_a_sync_that_is_asked_for_while_the_log_is_cut_follows() -> None:
     """By then this broker may lead: a producer waits for it, and nobody would ask again."""
     with SimLoop(1) as loop:

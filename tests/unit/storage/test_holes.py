@@ -217,3 +217,37 @@ def test_nor_is_what_another_deletes_at_the_same_time() -> None:
     StartJob(files, DIRECTORY, 3).run()
     files = files.crash(random.Random(1))
     assert [name for name in files.list_dir(DIRECTORY) if name.endswith(START)] == [segment_name(6, START)]
+
+
+@pytest.mark.parametrize("has_laggards", [True, False])
+def test_nor_does_a_log_whose_start_lies_behind_what_is_left_start_later_than_it_did(
+    has_laggards: bool,
+) -> None:
+    """DeleteRecords moved its start to 2, and then its end went, from 1 on: whole replicas still have 2 to 9."""
+    files = MemFiles(1)
+    log = filled(files)
+    StartJob(files, DIRECTORY, 2).run()
+    log.advance_start(2)
+    log.close()
+    take(files, 3, 6, 9)
+    file = files.open(DIRECTORY / segment_name(0, LOG))
+    file.truncate(BATCH_BYTES)
+    file.close()
+    found = open_log(files.kill(), DIRECTORY, SMALL, only_copy=True, has_laggards=has_laggards)
+    assert (found.lost, found.log.end_offset) == ((2, END), END)
+    assert found.log.start_offset == (2 if has_laggards else END)
+
+
+def test_what_was_set_aside_before_is_not_written_over() -> None:
+    files = damaged("middle")
+    aside = start(files, only_copy=False).set_aside
+    again = filled(MemFiles(2))
+    for base in (6, 9):  # copied anew since
+        name = segment_name(base, LOG)
+        files.write_atomically(DIRECTORY / name, again.files.read(DIRECTORY / name))
+    kept = [files.read(DIRECTORY / name) for name in aside]
+    for base in (6, 9):
+        aside.append(Segment(files, DIRECTORY, base, 0).set_aside())
+    assert len(set(aside)) == 4
+    assert all(name.endswith(DAMAGED) and files.exists(DIRECTORY / name) for name in aside)
+    assert [files.read(DIRECTORY / name) for name in aside[:2]] == kept

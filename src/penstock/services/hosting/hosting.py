@@ -23,7 +23,7 @@ from penstock.core.turns import give_way
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
-from penstock.services.hosting.log_opening import OPENED_AT_ONCE, open_all, open_one, tell_unvouched
+from penstock.services.hosting import log_opening
 from penstock.services.hosting.roles import Roles, is_earlier
 from penstock.services.maintenance.archive_progress import PROGRESS, ProgressKeeper, is_overstated
 from penstock.services.relay.retired import forget_retired, register_retired
@@ -62,7 +62,8 @@ class Hosting:
         self._hosted: dict[bytes, TopicImage] = {}  # as they were when they were last made true
         self._stale = False  # whether roles must be looked at although no topic changed
         self._turn = asyncio.Lock()
-        self._incomplete = False  # whether some partition could not be opened (a full disk, a broken one)
+        self._unfinished = False  # whether some partition could not be opened (a full disk, a broken one)
+        self._not_seen: set[tuple[bytes, int]] = set()  # others rely on them; the start could not open them
         self.recovered_bytes = 0
         self.shortened = 0  # logs that lack what was durable in them
         # False: some log may lack what others take it to have. A replica that is whole must not follow it.
@@ -70,12 +71,12 @@ class Hosting:
 
     async def open_missing(self) -> None:
         """Try again what could not be opened: the partitions of a topic created while the disk was full."""
-        if self._incomplete:
+        if self._unfinished:
             await self.reconcile()
 
     async def reconcile(self) -> None:
         async with self._turn:
-            self._incomplete = False
+            self._unfinished = False
             for topic in self._table.all_topics():
                 image = self._image.topics.get(topic.name)
                 if image is None or image.id != topic.id:
@@ -112,8 +113,8 @@ class Hosting:
             await self._drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
         missing = [index for index in wanted if topic is None or index not in topic.partitions]
         opened: dict[int, Partition] = {}
-        for at in range(0, len(missing), OPENED_AT_ONCE):
-            opened |= await self._open(image, config, missing[at : at + OPENED_AT_ONCE])
+        for at in range(0, len(missing), log_opening.OPENED_AT_ONCE):
+            opened |= await self._open(image, config, missing[at : at + log_opening.OPENED_AT_ONCE])
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
         if topic is not None:
@@ -146,7 +147,7 @@ class Hosting:
             await self._roles.assume(topic, partition, partial(self._may_begin, topic, partition))
         except StorageError as error:
             logger.error("partition %s-%d has no role yet: %s", topic.name, partition.index, error)  # noqa: TRY400
-            self._incomplete = True
+            self._unfinished = True
             return False
         return True
 
@@ -168,7 +169,7 @@ class Hosting:
             await self._progress.lower(image.name, image.id, parted)
         except PenstockError as error:
             logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
-            self._incomplete = True
+            self._unfinished = True
             for index in parted:
                 opened.pop(index).log.close()
             return False
@@ -201,7 +202,7 @@ class Hosting:
                 topic.configure(TopicConfig.in_force(now.configs, self._config.now))
         except PenstockError as error:
             logger.error("%s: the archive's progress cannot be lowered: %s", image.name, error)  # noqa: TRY400
-            self._incomplete = True
+            self._unfinished = True
             return {index for index in parted if not topic.partitions[index].is_leader}
         return set()
 
@@ -214,16 +215,15 @@ class Hosting:
         if config.overrides != image.configs:
             config = TopicConfig.in_force(image.configs, self._config.now)
         if is_overstated(image.id, config, partition):
-            self._stale = self._incomplete = True
+            self._stale = self._unfinished = True
             return False
         return True
 
     async def _open(self, image: TopicImage, config: TopicConfig, indexes: list[int]) -> dict[int, Partition]:
         vouched = self._data_dir.was_clean and not self._roles.may_play()
-        whole = {index for index in indexes if self._counts_as_whole(image, index)}
-        others = {index for index in whole if len(image.partitions[index].replicas) > 1}  # have it, too
-        opening = partial(open_all, self._data_dir, image, config, indexes)
-        job = partial(opening, node=self._node, vouched=vouched, whole=others)
+        expected = {index for index in indexes if self._is_expected(image, index)}
+        opening = partial(log_opening.open_all, self._data_dir, image, config, indexes)
+        job = partial(opening, node=self._node, vouched=vouched, expected=expected)
         partitions = {}
         for number, (index, recovered) in enumerate((await self._jobs.run(job)).items()):
             await give_way(number)
@@ -231,32 +231,33 @@ class Hosting:
                 self._not_opened(image, index, recovered)
                 continue
             self.recovered_bytes += recovered.scanned_bytes
-            if recovered.cut_bytes:
-                logger.warning(
-                    "partition %s-%d: cut %d bytes of a torn tail", image.name, index, recovered.cut_bytes
-                )
-            if recovered.lost is not None:
-                self.shortened += 1
-                self.is_whole = self.is_whole and len(image.partitions[index].replicas) == 1
-            elif recovered.unvouched and index in whole:
-                self.is_whole = False
-                if self._data_dir.was_clean:
-                    tell_unvouched(image.name, index)
+            self.shortened += recovered.lost is not None
+            is_counted = self._counts_as_whole(image, index)
+            log_opening.tell(image.name, index, recovered, vouched=is_counted and self._data_dir.was_clean)
+            self.is_whole = self.is_whole and not (is_counted and log_opening.is_in_doubt(recovered))
             try:
                 partitions[index] = self._replica(image, config, index, recovered)
             except StorageError as error:  # it was read again, for its high watermark
                 recovered.log.close()
                 self._not_opened(image, index, error)
+        self._not_seen -= {(image.id, index) for index in partitions}
         return partitions
 
     def _not_opened(self, image: TopicImage, index: int, error: StorageError) -> None:
         logger.error("partition %s-%d cannot be opened: %s", image.name, index, error)
-        self._incomplete = True
+        self._unfinished = True
         # What it lacks may show too late: when it is opened, this broker may lead with it.
         self.is_whole = self.is_whole and not self._counts_as_whole(image, index)
+        if self._is_expected(image, index):
+            self._not_seen.add((image.id, index))
+
+    def _is_expected(self, image: TopicImage, index: int) -> bool:
+        """Whether others rely on there being a log. Not for a topic that was made while this broker runs."""
+        is_old = not self._roles.may_play() or (image.id, index) in self._not_seen
+        return is_old and log_opening.is_relied_on(image.partitions[index], self._node)
 
     def _counts_as_whole(self, image: TopicImage, index: int) -> bool:
-        """At a start: whether others take what is here for all there is. PendingReply, a log may well be new."""
+        """At a start: whether others take what is here for all there is. Later, a log may well be new."""
         state = image.partitions[index]
         return not self._roles.may_play() and self._node in (*state.isr, *state.eligible)
 
@@ -362,7 +363,9 @@ class Hosting:
 
     async def _open_again(self, topic: Topic, partition: Partition, image: TopicImage, hold: Hold) -> None:
         index, node = partition.index, self._node
-        job = partial(open_one, self._data_dir, image, topic.config, index, node=node, after_failure=True)
+        expected = log_opening.is_relied_on(image.partitions[index], node)
+        opening = partial(log_opening.open_one, self._data_dir, image, topic.config, index)
+        job = partial(opening, node=node, after_failure=True, expected=expected)
         try:
             recovered = await self._jobs.run(job, hold=hold)
         except (StorageError, FileNotFoundError) as error:
@@ -390,11 +393,8 @@ def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:
 
 
 def _free(data_dir: DataDir, topic: Topic) -> None:
-    """Remove a discarded topic's files.
-
-    Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and not
-    wherever the topic is forgotten last. What is still being sent keeps its own handle.
-    """
+    """Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and
+    not wherever the topic is forgotten last. What is still being sent keeps its own handle."""
     data_dir.empty_trash()
     topic.led.clear()
     topic.partitions.clear()

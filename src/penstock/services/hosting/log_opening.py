@@ -28,17 +28,14 @@ def open_all(
     *,
     node: int,
     vouched: bool,
-    whole: Collection[int] = (),
+    expected: Collection[int] = (),
 ) -> dict[int, Recovered | StorageError]:
     """These partitions' logs, or why they cannot be opened. Blocks.
 
-    `vouched`: a clean stop left what is here of them, and nobody has touched it since. `whole`: others take these for
-    whole, so that it is noted where nothing vouches for one of them.
+    `vouched`: a clean stop left what is here of them, and nobody has touched it since. `expected`: others rely on there
+    being a log of these.
     """
     opened: dict[int, Recovered | StorageError] = {}
-    doubted = [index for index in indexes if (image.id, index) in data_dir.doubted]
-    # Led by others they are copied anew, whatever is here.
-    whole = {*whole, *(index for index in doubted if is_only_copy(image.partitions[index], node))}
     absent: set[int] = set()
     begun = False  # whether some that were absent may be half made
     try:
@@ -46,9 +43,7 @@ def open_all(
         plain = [
             index for index in indexes if not first_offset(image, index) and not first_epoch(image, index)
         ]
-        if not absent.isdisjoint(whole):
-            data_dir.note_lost_files()
-        data_dir.lay_out(image.name, image.id, plain)
+        data_dir.lay_out(image.name, image.id, plain, expected)
     except StorageError:  # opening each will say what is wrong
         begun, vouched = True, False
     for index in indexes:
@@ -63,15 +58,12 @@ def open_all(
                 index,
                 node=node,
                 after_failure=after_failure,
-                is_whole=index in whole,
+                expected=index in expected,
             )
             # Laying out has left a recovery point.
             opened[index] = recovered._replace(unvouched=recovered.unvouched or index in absent)
-            data_dir.doubted.discard((image.id, index))
         except StorageError as error:
             opened[index] = error
-            if index in whole and not data_dir.lost_files:
-                data_dir.doubted.add((image.id, index))
         except FileNotFoundError as error:
             opened[index] = StorageError(f"{error} is gone")
     if len(indexes) == OPENED_AT_ONCE:
@@ -90,7 +82,7 @@ def open_one(
     *,
     node: int,
     after_failure: bool,
-    is_whole: bool = False,
+    expected: bool,
 ) -> Recovered:
     """See `DataDir.open_partition`. Blocks."""
     recovered = data_dir.open_partition(
@@ -103,7 +95,7 @@ def open_one(
         after_failure=after_failure,
         only_copy=(only_copy := is_only_copy(image.partitions[index], node)),
         has_laggards=len(image.partitions[index].replicas) > 1,
-        counts_as_whole=is_whole,
+        expected=expected,
     )
     if recovered.lost is not None:
         _tell_lost(image.name, index, recovered.lost, only_copy=only_copy)
@@ -112,6 +104,11 @@ def open_one(
         except StorageError as error:
             logger.warning("partition %s-%d: the next start tells that again: %s", image.name, index, error)
     return recovered
+
+
+def is_relied_on(state: PartitionState, node: int) -> bool:
+    """Whether others go by what this replica has, or would if nobody else were left."""
+    return len(state.replicas) > 1 and node in (*state.isr, *state.eligible, *state.suspects)
 
 
 def is_only_copy(state: PartitionState, node: int) -> bool:
@@ -152,13 +149,30 @@ def all_are_open(image: ClusterImage, table: PartitionTable, node: int) -> bool:
     return True
 
 
-def tell_unvouched(topic: str, index: int) -> None:
-    logger.error(
-        "partition %s-%d: its files are gone or damaged, though the broker was stopped cleanly, and nothing here says "
-        "how much it had. It is taken for what a crash left of it. What was found is in quarantine",
-        topic,
-        index,
-    )
+def is_in_doubt(recovered: Recovered) -> bool:
+    """Whether it may lack what others take it to have."""
+    return recovered.log.is_incomplete or recovered.unvouched
+
+
+def tell(topic: str, index: int, recovered: Recovered, *, vouched: bool) -> None:
+    """What became of a log that was opened; `vouched`: nothing should have."""
+    if recovered.cut_bytes:
+        logger.warning("partition %s-%d: cut %d bytes of a torn tail", topic, index, recovered.cut_bytes)
+    if recovered.log.is_incomplete:
+        logger.error(
+            "partition %s-%d: its files are gone or damaged (or it was being made when the broker was killed), and "
+            "nothing here says what is missing. It is copied anew from its leader. Where all that were in sync are "
+            "like that, it has none until all replicas were asked what they have, or an unclean election",
+            topic,
+            index,
+        )
+    elif vouched and recovered.unvouched:
+        logger.error(
+            "partition %s-%d: its files are gone or damaged, though the broker was stopped cleanly, and nothing here "
+            "says how much it had. It is taken for what a crash left of it. What was found is in quarantine",
+            topic,
+            index,
+        )
 
 
 def _tell_lost(topic: str, index: int, lost: Lost, *, only_copy: bool) -> None:

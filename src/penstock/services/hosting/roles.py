@@ -20,6 +20,8 @@ from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import lead_anew, retire, seal, thaw
 from penstock.replication.table import Topic
+from penstock.services.hosting.log_opening import is_relied_on
+from penstock.storage.incomplete import forget_incomplete
 
 NOBODY = -1
 
@@ -168,6 +170,8 @@ class Roles:
             leading.lag_records_max = config.replica_lag_max_messages
             leading.tells_at_once = self.tells_at_once
         try:
+            if partition.log.is_incomplete:
+                forget_incomplete(partition.log)
             partition.lead(state.leader_epoch, leading)
         except StorageError:
             # It is tried again: nothing may be half done.
@@ -194,16 +198,20 @@ class Roles:
     def _set_replicas(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         partition.replica_count = len(state.replicas)
         partition.assured_count = state.assured
-        partition.in_sync = self._node in state.isr
+        self._set_standing(partition, state)
         partition.sync_before_ack = topic.config.syncs_before_ack(state.assured)
 
     def _follow_count(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         """The role stays, but replicas may have come or gone."""
         partition.replica_count, partition.assured_count = len(state.replicas), state.assured
-        partition.in_sync = self._node in state.isr
+        self._set_standing(partition, state)
         syncs = topic.config.syncs_before_ack(state.assured)
         if syncs != partition.sync_before_ack:
             partition.set_sync_before_ack(syncs)
+
+    def _set_standing(self, partition: Partition, state: PartitionState) -> None:
+        partition.in_sync = self._node in state.isr
+        partition.may_be_asked = is_relied_on(state, self._node)
 
 
 def is_earlier(partition: Partition, topic: TopicImage) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.controller.election import ReplicaEnd
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import PEER_ENTRIES_MAX
 from penstock.replication.peer import PeerError
@@ -29,6 +30,9 @@ _DISK_VERSION = 4
 _LIST_OFFSETS_VERSION = 6
 # In place of an epoch: the last one there is, whoever leads.
 LAST_EPOCH = 0x7FFFFFFF
+# In an answer to that, an incomplete log has its epoch below -1: from -2 down for -1 up. A controller of an earlier
+# version, which does not know that, takes it for less than all others have.
+_INCOMPLETE_FROM = -2
 _ANSWER_SECONDS = 5.0
 
 
@@ -38,16 +42,16 @@ class BrokerClient:
 
     async def ask_log_ends(
         self, broker: int, wanted: list[tuple[str, bytes, int]]
-    ) -> dict[tuple[bytes, int], tuple[int, int]]:
-        """(last epoch, log end) of another broker's replicas; what it cannot tell is left out."""
-        ends: dict[tuple[bytes, int], tuple[int, int]] = {}
+    ) -> dict[tuple[bytes, int], ReplicaEnd]:
+        """The ends of another broker's replicas; what it cannot tell is left out."""
+        ends: dict[tuple[bytes, int], ReplicaEnd] = {}
         for at in range(0, len(wanted), PEER_ENTRIES_MAX):
             ends |= await self._ask_log_ends(broker, wanted[at : at + PEER_ENTRIES_MAX])
         return ends
 
     async def _ask_log_ends(
         self, broker: int, wanted: list[tuple[str, bytes, int]]
-    ) -> dict[tuple[bytes, int], tuple[int, int]]:
+    ) -> dict[tuple[bytes, int], ReplicaEnd]:
         topics: dict[str, list[OffsetForLeaderPartition]] = {}
         ids: dict[str, bytes] = {}
         for name, topic_id, index in wanted:
@@ -63,7 +67,7 @@ class BrokerClient:
             broker, "log-ends", ApiKey.OFFSET_FOR_LEADER_EPOCH, _LOG_END_VERSION, request
         )
         return {
-            (ids[topic.topic], partition.partition): (partition.leader_epoch, partition.end_offset)
+            (ids[topic.topic], partition.partition): told_end(partition.leader_epoch, partition.end_offset)
             for topic in response.topics
             for partition in topic.partitions
             if partition.error_code == ErrorCode.NONE and topic.topic in ids
@@ -110,3 +114,15 @@ class BrokerClient:
 
     async def _ask(self, broker: int, purpose: str, api_key: int, version: int, request: Any) -> Any:
         return await self._peers.ask(broker, purpose, api_key, version, request, _ANSWER_SECONDS)
+
+
+def end_to_tell(end: ReplicaEnd) -> tuple[int, int]:
+    """(leader epoch, end offset), as they are sent."""
+    epoch = end.epoch if end.is_complete else _INCOMPLETE_FROM - (end.epoch + 1)
+    return epoch, end.offset
+
+
+def told_end(epoch: int, offset: int) -> ReplicaEnd:
+    if epoch > _INCOMPLETE_FROM:
+        return ReplicaEnd(epoch, offset)
+    return ReplicaEnd(_INCOMPLETE_FROM - epoch - 1, offset, is_complete=False)

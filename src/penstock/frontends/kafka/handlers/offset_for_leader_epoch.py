@@ -12,7 +12,7 @@ retired partition: it notes where epochs began (`replication.epoch_starts`).
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.peers.broker_client import LAST_EPOCH
+from penstock.services.peers.broker_client import LAST_EPOCH, end_to_tell
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (
@@ -68,7 +68,8 @@ def _answer(
     answer = EpochEndOffset(partition=wanted.partition)
     try:
         if is_broker and wanted.leader_epoch == LAST_EPOCH:
-            answer.leader_epoch, answer.end_offset = services.offsets.log_end(topic, wanted.partition)
+            end = services.offsets.log_end(topic, wanted.partition)
+            answer.leader_epoch, answer.end_offset = end_to_tell(end)
             return answer
         offsets = services.offsets
         end_of = offsets.end_in_log if is_broker else offsets.end_of_epoch

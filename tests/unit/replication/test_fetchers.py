@@ -1,0 +1,79 @@
+"""Whoever would have a partition back waits until nothing works on its log, also the second time that it asks."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.unit.replication.test_begun_anew import PARTED, Nobody, follower_of
+from tests.unit.replication.test_cut_short import parted
+from tests.unit.services.maintenance.test_cleaner import Bench, run
+
+from penstock.core.jobs import Jobs
+from penstock.replication.fetchers import Fetcher, Fetchers
+
+
+class Slow:
+    """Takes an answer over until it is told that it is done."""
+
+    def __init__(self) -> None:
+        self.begun, self.done = asyncio.Event(), asyncio.Event()
+        self.taken = False
+
+    async def take(self, *_: Any) -> bool:
+        self.begun.set()
+        await self.done.wait()
+        self.taken = True
+        return True
+
+
+async def answered(fetcher: Fetcher) -> list[Any]:
+    """In place of `Fetcher._ask`: each partition has an answer, always."""
+    answer = SimpleNamespace(records=b"", error_code=0)
+    return [(partition, followed, answer) for partition, followed in fetcher.partitions.items()]
+
+
+async def test_a_stop_waits_for_an_answer_that_somebody_waited_for_who_was_cancelled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The metadata names another leader in the midst of a cut; a stop then cancels who lets go of the old one."""
+    monkeypatch.setattr(Fetcher, "_ask", answered)
+    follower = Slow()
+    loop, nobody = asyncio.get_running_loop(), cast("Any", None)
+    fetchers = Fetchers(loop, 2, nobody, nobody, cast("Any", follower), nobody)
+    partition = cast("Any", object())
+    fetchers.follow(partition, leader=1, epoch=0)
+    await follower.begun.wait()
+    hosting = loop.create_task(fetchers.release(partition))
+    await asyncio.sleep(0)
+    hosting.cancel()
+    await asyncio.wait([hosting])
+    stop = loop.create_task(fetchers.close())
+    await asyncio.sleep(0)
+    assert not stop.done()
+    follower.done.set()
+    await stop
+    assert follower.taken
+
+
+def test_a_log_whose_cut_nobody_waited_for_vouches_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are shorter than it knows: a checkpoint would name records that are gone."""
+
+    async def story(bench: Bench) -> None:
+        partition = await parted(bench)
+        cutting = asyncio.Event()
+        honest = Jobs.run
+
+        def begun(jobs: Jobs, *job: Any, **options: Any) -> Any:
+            cutting.set()
+            return honest(jobs, *job, **options)
+
+        monkeypatch.setattr(Jobs, "run", begun)
+        taking = bench.loop.create_task(follower_of(bench).take(partition, 3, PARTED, Nobody()))
+        await cutting.wait()
+        taking.cancel()
+        await asyncio.wait([taking])
+        assert taking.cancelled()
+        assert partition.log.failed
+
+    run(story)
