@@ -284,7 +284,7 @@ class Controller:
         silent = [
             broker
             for broker in topic.partitions[key[1]].replicas
-            if one in image.brokers and one not in known
+            if broker in image.brokers and broker not in known
         ]
         return not silent or (waited_s > _LOG_END_SECONDS and all_told)
 

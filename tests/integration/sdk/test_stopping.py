@@ -23,7 +23,7 @@ options = {"group": topic, "commit_every": 1000}
 retry = Retry(attempts=2, backoff="10s")
 
 def body(*messages):
-    print("begin", *(one.value.decode() for one in messages), flush=True)
+    print("begin", *(message.value.decode() for message in messages), flush=True)
     sys.stdin.readline()
     print("end", flush=True)
 """
