@@ -161,7 +161,8 @@ def test_nobody_is_in_sync_with_a_log_that_is_offline(scene: ReopeningScene) -> 
     for machine in others:
         machine.start()
     scene.let_pass(_RETRY_SECONDS * 3)
-    assert scene._state(0).isr == (number,)
+    state = scene._state(0)
+    assert (state.isr, state.suspects) == ((), (number,)), "it cannot tell what it has"
     leader.files.mend()
     scene.drop_half(leader, replica)
     scene.until_whole()
