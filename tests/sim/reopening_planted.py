@@ -74,17 +74,6 @@ def takes_what_is_not_open_for_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Hosting, "_not_opened", not_opened)
 
 
-def gives_back_as_clean_what_it_found_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The start failed; the next one finds a log with a recovery point of its own."""
-    honest = Broker.abandon
-
-    async def hasty(broker: Broker) -> None:
-        broker.hosting.is_whole = True
-        await honest(broker)
-
-    monkeypatch.setattr(Broker, "abandon", hasty)
-
-
 def tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that failed is opened again as if nothing had been."""
 
@@ -104,14 +93,13 @@ def takes_what_nothing_vouches_for_as_complete(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(DirectoryNames, "note_incomplete", lambda names: None)
 
 
-# Found by seeds 137, 191, 3, 24, 7, 35, 2 and 83.
+# Where nothing but `files` happens, found by seeds 1 (the last one), 2 (a new log) and 67 (no segment).
 PLANTED: list[Plant] = [
     leads_on_with_another_log,
     opens_what_failed_since,
     doubts_again_and_again,
     takes_a_new_log_for_whole,
     takes_what_is_not_open_for_whole,
-    gives_back_as_clean_what_it_found_damaged,
     tells_nobody,
     misses_no_segment,
     takes_what_nothing_vouches_for_as_complete,
