@@ -35,13 +35,14 @@ class Malloc:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)
-        self.is_known = hasattr(self._library, "mallinfo2")
+        self.is_known = hasattr(self._library, "mallinfo2")  # since glibc 2.33
         if self.is_known:
             self._library.mallinfo2.restype = _Info
 
     def set_options(self) -> None:
-        for option, value in _OPTIONS.items():
-            self._library.mallopt(option, value)
+        if hasattr(self._library, "mallopt"):
+            for option, value in _OPTIONS.items():
+                self._library.mallopt(option, value)
 
     def anonymous_bytes(self) -> int:
         """Memory of this process that is in no file."""
@@ -73,7 +74,6 @@ class Allocator:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._malloc.set_options()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             await self.look()

@@ -85,7 +85,9 @@ async def _serve(config: BrokerConfig, ready: Callable[[Broker], None]) -> None:
             collector, console = Collector(), Console(broker)
             memory = Tasks(loop, _not_given_back)
             collector.begin()
-            if (malloc := Malloc()).is_known:
+            malloc = Malloc()
+            malloc.set_options()
+            if malloc.is_known:
 
                 async def in_thread(work: Callable[[], None]) -> None:
                     await loop.run_in_executor(executor, work)
