@@ -100,7 +100,8 @@ class Fetchers:
         await fetcher.remove(partition)
         # Not before: who waits here may be cancelled, and a stop would not know for what to wait.
         self._leader_of.pop(partition, None)
-        if not fetcher.partitions and self._by_leader.get(leader) is fetcher:
+        # Nor while it still works on one that another waits for.
+        if fetcher.is_idle and self._by_leader.get(leader) is fetcher:
             del self._by_leader[leader]
             fetcher.stop()
 
@@ -147,6 +148,10 @@ class Fetcher:
     def look_again(self) -> None:
         """Not at the end of its rest, but now."""
         self._woken.set()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.partitions and self._taking is None
 
     async def remove(self, partition: Partition) -> None:
         self.partitions.pop(partition, None)

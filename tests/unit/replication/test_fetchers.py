@@ -16,11 +16,15 @@ from penstock.replication.fetchers import Fetcher, Fetchers
 class Slow:
     """Takes an answer over until it is told that it is done."""
 
-    def __init__(self) -> None:
+    def __init__(self, slow: object = None) -> None:
+        self.slow = slow  # the only partition that takes so long
         self.begun, self.done = asyncio.Event(), asyncio.Event()
         self.taken = False
 
-    async def take(self, *_: Any) -> bool:
+    async def take(self, partition: object, *_: Any) -> bool:
+        if self.slow is not None and partition is not self.slow:
+            await asyncio.sleep(0)
+            return True
         self.begun.set()
         await self.done.wait()
         self.taken = True
@@ -33,23 +37,29 @@ async def answered(fetcher: Fetcher) -> list[Any]:
     return [(partition, followed, answer) for partition, followed in fetcher.partitions.items()]
 
 
+@pytest.mark.parametrize("others", [[], ["before"], ["behind"]])
 async def test_a_stop_waits_for_an_answer_that_somebody_waited_for_who_was_cancelled(
-    monkeypatch: pytest.MonkeyPatch,
+    others: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata names another leader in the midst of a cut; a stop then cancels who lets go of the old one."""
     monkeypatch.setattr(Fetcher, "_ask", answered)
-    follower = Slow()
+    partition, other = cast("Any", object()), cast("Any", object())
+    follower = Slow(partition)
     loop, nobody = asyncio.get_running_loop(), cast("Any", None)
     fetchers = Fetchers(loop, 2, nobody, nobody, cast("Any", follower), nobody)
-    partition = cast("Any", object())
+    if "before" in others:
+        fetchers.follow(other, leader=1, epoch=0)
     fetchers.follow(partition, leader=1, epoch=0)
+    if "behind" in others:
+        fetchers.follow(other, leader=1, epoch=0)
     await follower.begun.wait()
     hosting = loop.create_task(fetchers.release(partition))
     await asyncio.sleep(0)
     hosting.cancel()
     await asyncio.wait([hosting])
     stop = loop.create_task(fetchers.close())
-    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert not stop.done()
     follower.done.set()
     await stop
