@@ -156,11 +156,6 @@ def names_no_segments(machine: SimBroker) -> None:
     machine.files.write_atomically(path, point._replace(sealed=None).dump())
 
 
-def front_of_an_old_log_is_gone(machine: SimBroker) -> None:
-    names_no_segments(machine)
-    front_is_gone(machine)
-
-
 def middle_of_an_old_log_is_gone(machine: SimBroker) -> None:
     names_no_segments(machine)
     middle_is_gone(machine)
@@ -170,7 +165,7 @@ def is_marked(machine: SimBroker) -> bool:
     return machine.files.exists(machine.data / "topics" / TOPIC / "Partition-0" / INCOMPLETE_FILE)
 
 
-OLD = [front_of_an_old_log_is_gone, middle_of_an_old_log_is_gone]
+OLD = [middle_of_an_old_log_is_gone]
 HOLES = [front_is_gone, middle_is_gone, all_records_are_gone]
 # After which word to the coordination store a start ends: before, while and after its broker registers.
 CALLS = range(4, 9)

@@ -46,19 +46,17 @@ def damaged_segments(
 
 def may_have_holes(
     point: RecoveryPoint | None,
-    start: int,
     gaps: Sequence[tuple[int, int]] | None,
     segments: Sequence[Segment],
 ) -> bool:
     """Of a log whose recovery point is by an earlier version and names no segments: by what there is of them.
 
+    Not by where it begins: that version's retention did not write it down, and a kill left it so.
+
     `gaps`: where one may come behind others without all offsets in between; None: anywhere, for compaction made them.
     """
-    if point is None or point.sealed is not None or not segments:
+    if point is None or point.sealed is not None:
         return False
-    # That version's retention did not write down where the log starts: killed since, it looks like this, too.
-    if segments[0].base_offset > start:
-        return True
     sealed = [segment for segment in segments if segment.base_offset <= point.segment]
     return gaps is not None and any(
         (end := before.next_offset()) != behind.base_offset and (end, behind.base_offset) not in gaps

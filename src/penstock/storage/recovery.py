@@ -64,7 +64,8 @@ def open_log(
     vouches that its files, and their names, are durable.
 
     There are other replicas where it `has_laggards`: then it is noted where it may lack what they have
-    (`storage.incomplete`). So it is where there is nothing, of a log that is `expected` to be here.
+    (`storage.incomplete`). So it is where there is nothing, of a log that is `expected` to be here. An only copy that
+    lost what its recovery point names is not noted: it knows where it ended, and where what was deleted ends.
     """
     if (begun := _begun_anew(files, directory, settings, owner)) is not None:
         return begun
@@ -115,7 +116,8 @@ def _open(
     segments = _needed(files, directory, names.bases, min(start, point.segment) if point else start)
     may_skip = names.has_cleaned or settings.compacts
     damaged = damaged_segments(point, start, names.merged, segments)
-    if has_laggards and (damaged or may_have_holes(point, start, None if may_skip else names.gaps, segments)):
+    is_one_of_many = has_laggards and not only_copy
+    if is_one_of_many and (damaged or may_have_holes(point, None if may_skip else names.gaps, segments)):
         names.note_incomplete()
     if segments and (point is None or point.sealed is None):
         start = max(start, segments[0].base_offset)  # retention did not say so in any other way
@@ -123,7 +125,7 @@ def _open(
     if aside:
         files.sync_dir(directory)  # before a recovery point in front of them, by which they would be deleted
     if not segments:
-        lost = _noted_loss(files, directory, names, point, 0, replicated=has_laggards)
+        lost = _noted_loss(files, directory, names, point, 0, marked=is_one_of_many)
         # Others know offsets up to where it ended, and nobody else would keep from giving them anew.
         begin = max(start, first_offset, point.offset if point is not None and only_copy else 0)
         starts_at = start if only_copy and has_laggards else begin
@@ -136,7 +138,7 @@ def _open(
     )
     scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
-    lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, replicated=has_laggards)
+    lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, marked=is_one_of_many)
     if start > scan.end_offset:
         # Readers were told that all of this is gone; offsets must not be given out a second time.
         # Producers may have written more than is known of them, and would be refused for ever.
@@ -186,12 +188,12 @@ def _noted_loss(
     end_offset: int,
     holes: Lost | None = None,
     *,
-    replicated: bool,
+    marked: bool,
 ) -> Lost | None:
     """What is lost of a log that ends there, with what a start before this one has found, and not told."""
     behind = lost_below(point, names.starts, end_offset) if point is not None else None
     found = [lost for lost in (holes, behind) if lost is not None]
-    if found and replicated:
+    if found and marked:
         names.note_incomplete()
     for lost in found:
         if lost not in names.lost:

@@ -68,7 +68,6 @@ DAMAGES = {
     "front": lambda files: lose(files, FRONT),
     "middle": lambda files: lose(files, MIDDLE),
     "end": lambda files: lose(files, LAST),
-    "front of an old log": lambda files: (forget_segments(files), lose(files, FRONT)),
     "middle of an old log": lambda files: (forget_segments(files), lose(files, MIDDLE)),
 }
 
