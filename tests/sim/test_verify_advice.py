@@ -16,9 +16,12 @@ from tests.sim.test_cluster_lost_files import (
 )
 
 from penstock.cli.verify import _tell_wrong
+from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
+from penstock.client.raw.model import EARLIEST
 from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.diagnosis.replica_verify import DEBUGGING_READER, Verdict, Verifier, _Copy
+from penstock.storage.layout import LOG, segment_name
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
@@ -55,16 +58,30 @@ class SimCopy(_Copy):
         self._has_no_more = not len(self.view) and data.high_watermark >= end
 
 
+class SimVerifier(Verifier):
+    def __init__(self, scene: FilesScene) -> None:
+        super().__init__("nowhere:1")
+        self._scene = scene
+
+    def _copy(self, broker: BrokerInfo, at: TopicPartition) -> _Copy:
+        return SimCopy(self._scene, self._scene.machines[broker.id - 1], broker.id)
+
+    def _offset(self, at: TopicPartition, which: int) -> int:
+        log = replica_of(self._scene.leader(), 0).log
+        return log.start_offset if which == EARLIEST else log.end_offset
+
+
 def verified(scene: FilesScene) -> Verdict:
-    """As `Verifier.verify`: the leader first, then the others; all are in sync."""
-    verifier, leader = Verifier("nowhere:1"), scene.leader()
-    log = replica_of(leader, 0).log
-    verdict = Verdict(TopicPartition(TOPIC, 0), log.start_offset, log.end_offset)
-    machines = sorted(scene.machines, key=lambda machine: machine is not leader)
-    numbers = [scene.machines.index(machine) + 1 for machine in machines]
-    copies = {at: SimCopy(scene, machine, at) for at, machine in zip(numbers, machines, strict=True)}
-    verifier._compare_bytes(verdict, copies, lambda _: None)  # type: ignore[arg-type]
-    verdict.compared = verdict.whole = tuple(sorted(copies))
+    place, numbers = TopicPartition(TOPIC, 0), tuple(range(1, len(scene.machines) + 1))
+    replicas = Replicas(scene.machines.index(scene.leader()) + 1, numbers, tuple(scene._state(0).isr))
+    brokers = {
+        number: BrokerInfo(number, "", PORT, None, None, BrokerState.IN_SERVICE, False, 1, 0, None, None)
+        for number in numbers
+    }
+    verifier = SimVerifier(scene)
+    verdict = verifier.verify(
+        ClusterInfo("", brokers, {place: replicas}), place, lambda _: None, compacted=False
+    )
     verifier.close()
     return verdict
 
@@ -122,6 +139,30 @@ def test_the_only_whole_copy_is_not_thrown_away(
     _tell_wrong([verdict])
     do_as_advised(scene, capsys.readouterr().err, verdict)
     assert offsets_left(scene) == before
+
+
+def bit_is_flipped(machine: SimBroker) -> None:
+    """The last one of what it has."""
+    file = machine.files.open(machine.data / "topics" / TOPIC / "Partition-0" / segment_name(0, LOG))
+    last = file.size() - 1
+    file.pwrite(bytes([file.pread(1, last)[0] ^ 1]), last)
+    file.close()
+
+
+def test_a_damaged_copy_is_fetched_again(scene: FilesScene, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        assert scene.produce(-1) is ErrorCode.NONE
+    scene.let_pass(2)
+    bit_is_flipped(scene.followers()[0])
+    before, verdict = offsets_left(scene), verified(scene)
+    assert [what.is_damaged for what in verdict.differences] == [True]
+    assert len(verdict.whole) == len(scene.machines) - 1
+    _tell_wrong([verdict])
+    told = capsys.readouterr().err
+    assert ADVISED in told
+    do_as_advised(scene, told, verdict)
+    assert offsets_left(scene) == before
+    assert verified(scene).is_identical
 
 
 def test_a_damaged_data_dir_is_started_as_it_is(scene: FilesScene) -> None:

@@ -81,7 +81,9 @@ def _tell_wrong(wrong: "list[Verdict]") -> None:
     mended = [
         verdict for verdict in wrong if verdict.whole and all(what.is_damaged for what in verdict.differences)
     ]
-    kept = [verdict.place for verdict in wrong if verdict.compared and verdict not in mended]
+    unproven = [verdict for verdict in wrong if verdict.compared and verdict not in mended]
+    compacted = [verdict.place for verdict in unproven if verdict.is_compacted]
+    kept = [verdict.place for verdict in unproven if not verdict.is_compacted]
     if mended:
         say_error(
             f"{count_text(len(mended), 'partition')} with damaged copies, and others that are whole: stop the broker "
@@ -92,6 +94,13 @@ def _tell_wrong(wrong: "list[Verdict]") -> None:
             f"copies of {_named(kept)} are sound and not the same: each may have records that no other has, so move "
             "none of them away. Copy the partition folders of all its brokers to a safe place first; files that one "
             "lacks can be put back while it is stopped"
+        )
+    if compacted:
+        say_error(
+            f"copies of {_named(compacted)} are damaged or not the same, and no other copy is proven whole: every "
+            "broker compacts for itself, so what one lacks may have been compacted away, or lost. So keep the files of "
+            "all: copy the partition folders of all its brokers to a safe place before anything else, and move none "
+            "of them away"
         )
     if last:
         say_error(

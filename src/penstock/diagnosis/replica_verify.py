@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.client.admin.cluster_info import ClusterInfo
+from penstock.client.admin.cluster_info import BrokerInfo, ClusterInfo
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.errors import BrokerError, ConnectionLostError, RawError
 from penstock.client.raw.link import Address, Link
@@ -56,10 +56,12 @@ class Verdict:
     end: int = 0
     size_bytes: int = 0
     compared: tuple[int, ...] = ()  # brokers whose copies were read to the end
-    # Those of them that are in sync and lack nothing in between: whatever was acknowledged is there.
+    # Those of them that are in sync and lack nothing in between: whatever was acknowledged is there. Of compacted
+    # topics none is proven to be.
     whole: tuple[int, ...] = ()
     differences: list[Difference] = field(default_factory=list)
     unread: dict[int, str] = field(default_factory=dict)  # brokers that could not be asked, and why
+    is_compacted: bool = False
 
     @property
     def is_identical(self) -> bool:
@@ -105,7 +107,7 @@ class Verifier:
     def verify(self, found: ClusterInfo, place: TopicPartition, told: Told, *, compacted: bool) -> Verdict:
         """Compare all replicas of a partition; those that are still on their way are left out."""
         replicas = found.partitions[place]
-        verdict = Verdict(place)
+        verdict = Verdict(place, is_compacted=compacted)
         if replicas.is_offline:
             verdict.unread = dict.fromkeys(replicas.replicas, "nobody leads the partition")
             return verdict
@@ -117,16 +119,19 @@ class Verifier:
         for broker in sorted(replicas.replicas, key=lambda replica: replica != replicas.leader):
             if broker in replicas.adding and broker not in replicas.in_sync:
                 continue
-            broker_info = found.brokers[broker]
-            if broker_info.is_live:
-                copies[broker] = _Copy(self._cluster, broker, (broker_info.host, broker_info.port), at)
+            if found.brokers[broker].is_live:
+                copies[broker] = self._copy(found.brokers[broker], at)
             else:
                 verdict.unread[broker] = "it is dead"
         (self._compare_records if compacted else self._compare_bytes)(verdict, copies, told)
         verdict.compared = tuple(sorted(copies))
-        in_sync = set(replicas.in_sync) - self._with_gaps
-        verdict.whole = tuple(broker for broker in verdict.compared if broker in in_sync)
+        # Where every broker compacts for itself, files that went look as if they were compacted away.
+        proven = set() if compacted else set(replicas.in_sync) - self._with_gaps
+        verdict.whole = tuple(broker for broker in verdict.compared if broker in proven)
         return verdict
+
+    def _copy(self, broker: BrokerInfo, at: TopicPartition) -> "_Copy":
+        return _Copy(self._cluster, broker.id, (broker.host, broker.port), at)
 
     def _offset(self, at: TopicPartition, which: int) -> int:
         return list_offsets(self._cluster, {at: which}, committed=False)[at].offset

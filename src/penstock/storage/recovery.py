@@ -110,9 +110,7 @@ def _open(
     only_copy: bool,
     has_laggards: bool,
 ) -> Recovered:
-    start = max(names.starts, default=0)
-    if point is not None:
-        start = max(start, point.start_offset)
+    start = max((*names.starts, 0 if point is None else point.start_offset))
     segments = _needed(files, directory, names.bases, min(start, point.segment) if point else start)
     may_skip = names.has_cleaned or settings.compacts
     damaged = damaged_segments(point, start, names.merged, segments)

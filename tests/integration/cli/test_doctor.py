@@ -92,6 +92,7 @@ def test_a_log_that_was_set_aside_comes_back_as_advised(tmp_path: Path) -> None:
         finding = found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")
         assert finding["level"] == "fail"
         assert "keep them" in finding["advice"]
+        assert f"{place.parent.name}-0-unknown.0: if it is of this topic" in finding["advice"]
         broker.stop()
         (aside,) = (broker.data_dir / "quarantine").iterdir()
         assert aside.name in finding["found"]

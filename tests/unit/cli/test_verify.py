@@ -73,6 +73,17 @@ def test_nobody_is_told_to_throw_away_what_another_copy_may_lack(
     assert "move none of them away" in told
 
 
+def test_of_compacted_topics_all_files_are_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = verdict(0, 2, sound=(1, 3), whole=())
+    found.is_compacted = True
+    told = said(capsys, monkeypatch, found)
+    assert MOVE not in told
+    assert "keep the files of all" in told
+    assert "can be put back" not in told  # segments that were compacted apart do not fit together
+
+
 def test_both_are_told_of_where_both_are(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,11 +84,12 @@ def recover(
     # what is committed, and retention deletes by it, it is durable.
     lake.sync(entry_path(entry.number) for entry in manifest.entries)
     lake.sync(file.path for entry in manifest.entries for file in entry.added if file.path in there)
+    gone = {file.path for file in lost} | {file.path for entry in manifest.entries for file in entry.given_up}
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
     for entry in manifest.entries:
         # Of a compaction everything may have moved, and what it replaced be there still.
         if entry.round in names or not there.isdisjoint(entry.removed):
-            put_in_place(lake, entry, without={file.path for file in lost})
+            put_in_place(lake, entry, without=gone)
     orphans = names.keys() - {entry.round for entry in manifest.entries}
     if any(_number(name) > manifest.number for name in orphans):
         # Its owner may be alive somewhere and about to commit: take the number that it would commit under, so that

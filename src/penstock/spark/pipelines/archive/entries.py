@@ -6,6 +6,8 @@
  "added": [{"path": "topic=orders/date=…/…parquet", "staged": "_penstock/staging/…", "topic": "orders",
             "id": "u8Yw…", "rows": 1000, "bytes": 52044, "offsets": {"0": [1000, 1999]}}],
  "removed": ["topic=orders/date=…/…parquet"]}
+
+"given_up", where it is there, has files as "added" has them: they were lost, with what they held.
 """
 
 import json
@@ -27,7 +29,7 @@ Span = tuple[int, int]
 # (leader epoch, the offset behind the last of it)
 Mark = tuple[int, int]
 UNKNOWN_EPOCH = -1
-Kind = Literal["round", "compaction", "fence"]
+Kind = Literal["round", "compaction", "fence", "loss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class Entry:
     topics: tuple[TopicRound, ...] = ()
     added: tuple[ArchivedFile, ...] = ()
     removed: tuple[str, ...] = ()
+    given_up: tuple[ArchivedFile, ...] = ()
 
     def encode(self) -> bytes:
         parted = any(topic.parted for topic in self.topics)
@@ -206,6 +209,8 @@ class Entry:
             "added": [file.as_json() for file in self.added],
             "removed": list(self.removed),
         }
+        if self.given_up:
+            tree["given_up"] = [file.as_json() for file in self.given_up]
         return json.dumps(tree, ensure_ascii=False, indent=1).encode()
 
     @classmethod
@@ -220,6 +225,7 @@ class Entry:
                 topics=tuple(map(TopicRound.from_json, tree["topics"])),
                 added=tuple(map(ArchivedFile.from_json, tree["added"])),
                 removed=tuple(map(str, tree["removed"])),
+                given_up=tuple(map(ArchivedFile.from_json, tree.get("given_up", ()))),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(where, f"{type(error).__name__}: {error}") from error

@@ -98,11 +98,15 @@ class HadoopLake:
         context.rename(self._qualified(old), self._qualified(new), options)
 
     def _write_part(self, path: str, content: bytes) -> Any:
-        folder, _, name = path.rpartition("/")
-        part = self._path(f"{folder}/.{name}.{uuid.uuid4().hex}")
+        part = self._beside(path)
         with self._errors(path):
             self._write(part, content, overwrite=False)
         return part
+
+    def _beside(self, path: str) -> Any:
+        """A name of its own, which Spark passes over."""
+        folder, _, name = path.rpartition("/")
+        return self._path(f"{folder}/.{name}.{uuid.uuid4().hex}")
 
     def _write(self, path: Any, content: bytes, *, overwrite: bool) -> None:
         stream = self._fs.create(path, overwrite)
@@ -122,12 +126,12 @@ class HadoopLake:
             old, new = self._path(source), self._path(target)
             if self._fs.exists(old):
                 self._fs.mkdirs(new.getParent())
-                self._move(old, new)
+                self._move(old, new, self._beside(target))
         with self._errors(target):
             if not self._fs.exists(new):
                 raise FileNotFoundError(source)
 
-    def _move(self, old: Any, new: Any) -> None:
+    def _move(self, old: Any, new: Any, aside: Any) -> None:
         """What is to be moved is right: what is there may be of a round that a restored manifest does not know."""
         if self._fs.getScheme() != "s3a":
             self._rename_over(old, new)
@@ -137,8 +141,19 @@ class HadoopLake:
             if self._is_same(old, new):
                 self._fs.delete(old, False)
                 return
-            self._fs.delete(new, False)
+            if self._fs.exists(old):
+                self._make_room(old, new, aside)
+            return
         self._fs.rename(old, new)
+
+    def _make_room(self, old: Any, new: Any, aside: Any) -> None:
+        """Nothing is deleted: whoever slept since the last look has here what another one moved meanwhile."""
+        self._fs.rename(new, aside)
+        try:
+            self._fs.rename(old, new)
+        finally:
+            if not self._fs.exists(new):
+                self._fs.rename(aside, new)
 
     def _is_same(self, old: Any, new: Any) -> bool:
         """FileNotFoundError where another one has moved it since."""

@@ -52,6 +52,21 @@ class Line:
                 self.marks.pop()
             self.marks.append(mark)
 
+    def lose(self, span: Span) -> None:
+        """What it has of a span is lost."""
+        low, high = span
+        ranges, lost = [], list(self.lost)
+        for start, end in self.ranges:
+            first, behind = max(start, low), min(end, high)
+            if first >= behind:
+                ranges.append((start, end))
+                continue
+            lost.append((first, behind))
+            ranges += [part for part in ((start, first), (behind, end)) if part[0] < part[1]]
+        self.ranges, self.lost = ranges, []
+        for part in sorted(lost):
+            add(self.lost, part)
+
     def cut(self, offset: int) -> "Line":
         """What lies below an offset, which is where it goes on."""
 

@@ -115,7 +115,7 @@ class Manifest:
 
     def tidy(self) -> None:
         """Write a checkpoint when it is time. Only when every file of every entry is in its place."""
-        if self.number - self.checkpoint < CHECKPOINT_ENTRIES or self.missing & self.files.keys():
+        if self.number - self.checkpoint < CHECKPOINT_ENTRIES or self._waits():
             return
         moved = [
             replace(archive, files={path: replace(file, staged=None) for path, file in archive.files.items()})
@@ -138,6 +138,11 @@ class Manifest:
             if number <= self.checkpoint - KEPT_ENTRIES:
                 self._lake.delete(entry_path(number))
 
+    def _waits(self) -> bool:
+        """Whether a file is looked for that a checkpoint would forget; none that has no rows which count."""
+        files = self.files
+        return any(files[path].offsets for path in self.missing & files.keys())
+
     def _start_from(self, number: int) -> None:
         where = f"{FOLDER}/checkpoint-{number:010}.json"
         tree = decode_tree(where, self._lake.read(where))
@@ -157,6 +162,8 @@ class Manifest:
         for archive in self._topics.values() if removed else ():
             for path in removed & archive.files.keys():
                 del archive.files[path]
+        for file in entry.given_up:
+            self._topics[file.topic, file.topic_id].give_up(file.path)
         self.entries.append(entry)
         self.number = entry.number
 

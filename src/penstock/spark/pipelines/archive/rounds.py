@@ -13,6 +13,7 @@ from penstock.spark.pipelines.archive.errors import ArchiveError, ConflictError,
 from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
+from penstock.spark.pipelines.archive.losses import kept_from, loss_entry
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.planning import (
     Bounds,
@@ -91,6 +92,23 @@ class Rounds:
         """Finish what was committed, remove what was not."""
         report = None if self.settings.fail_on_data_loss else self.warn
         recover(self.manifest, report=report, still_owner=self.still_owner)
+        if self.manifest.missing and not self.settings.fail_on_data_loss:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Note as lost what is neither in the lake nor at the broker: nothing is worth waiting for it."""
+        found, gone = self._source.find()
+        ids = {name: id_of(info) for name, info in found.items()}
+        entry = loss_entry(self.manifest, ids, gone, self._logs(found, self._held(ids)))
+        if entry is None:
+            return
+        self.still_owner()
+        self.manifest.commit(entry)
+        for file in entry.given_up:
+            self.warn(
+                f"{file.path} is noted as lost, with {file.rows} rows: the broker has none of them any more"
+            )
+        self.manifest.tidy()
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now, for a run that ends there."""
@@ -281,7 +299,7 @@ class Rounds:
         held = self._held(ids)
         logs = self._logs(found, held)
         parted = self._standing(logs, held).parted
-        missing = self._missing(ids)
+        missing = self._missing(ids, logs)
         for at, (line, _) in held.items():
             if at not in logs:
                 continue
@@ -296,16 +314,17 @@ class Rounds:
             self._warn_once(trouble)  # it is told again and again until it is heard
         self.told = not troubles and not self.unled
 
-    def _missing(self, ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """From where on rows are in files that are nowhere: the broker may have the records still."""
+    def _missing(
+        self, ids: Mapping[str, str], logs: Mapping[TopicPartition, Log]
+    ) -> dict[TopicPartition, int]:
+        """From where on rows are in files that are nowhere, and the broker has records of them still."""
         files = self.manifest.files
         found: dict[TopicPartition, int] = {}
         for path in self.manifest.missing & files.keys():
             file = files[path]
             if ids.get(file.topic) != file.topic_id:
                 continue
-            for partition, (first, _) in file.offsets.items():
-                at = TopicPartition(file.topic, partition)
+            for at, first in kept_from(file, logs).items():
                 found[at] = min(first, found.get(at, first))
         for at, offset in found.items():
             self._warn_once(

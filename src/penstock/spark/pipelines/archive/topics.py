@@ -103,6 +103,19 @@ class TopicArchive:
             limited = file.below(partition, None if of is None else limits[of])
             self.files[path] = limited if partition in limited.held else limited.on(partition, None)
 
+    def give_up(self, path: str) -> None:
+        """A file is lost: so is what it held, also of branches, which may count again."""
+        file = self.files.pop(path)
+        for partition in file.offsets.keys() | file.held.keys():
+            first, last = file.held.get(partition) or file.offsets[partition]
+            branches = self.branches.get(partition, [])
+            of = next((each for each in branches if each.number == file.branches.get(partition)), None)
+            if partition in file.offsets:
+                self.line(partition).lose((first, file.offsets[partition][1] + 1))
+            for branch in branches:
+                shared = branch.fork if of is None else last + 1 if branch is of else branch.common(of)
+                branch.line.lose((first, min(last + 1, shared)))
+
     def _move(self, partition: int, source: int | None, target: int | None, start: int) -> None:
         """Files with rows from `start` on are of another branch now (None: of what counts)."""
         for path, file in self.files.items():

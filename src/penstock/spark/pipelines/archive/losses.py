@@ -1,0 +1,60 @@
+"""Files of the lake that are gone for good: what was in them is noted as lost where the broker has none of it either.
+
+While the broker has a record of such a file, it is looked for: retention keeps the record, and checkpoints wait. Once
+it has none there is nothing to wait for, and an entry says what was lost. A file that comes back later is left where it
+is, and counts no more.
+"""
+
+import uuid
+from collections.abc import Collection, Mapping
+
+from penstock.client.raw import TopicPartition
+from penstock.spark.pipelines.archive.committing import now_text
+from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
+from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.standing import Log
+
+
+def loss_entry(
+    manifest: Manifest,
+    ids: Mapping[str, str],
+    gone: Collection[str],
+    logs: Mapping[TopicPartition, Log],
+) -> Entry | None:
+    """What gives up the missing files that are worth no waiting; `gone`: topics that the broker has no more."""
+    files = manifest.files
+    missing = [files[path] for path in sorted(manifest.missing & files.keys())]
+    lost = [file for file in missing if not _is_kept(file, ids, gone, logs) and _is_nowhere(manifest, file)]
+    if not lost:
+        return None
+    number = manifest.number + 1
+    return Entry(number, "loss", f"{number:010}-{uuid.uuid4().hex}", now_text(), given_up=tuple(lost))
+
+
+def kept_from(file: ArchivedFile, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, int]:
+    """The partitions whose logs have records still that count in a file, and its first offset of each."""
+    found = {TopicPartition(file.topic, at): span for at, span in file.offsets.items()}
+    return {at: first for at, (first, last) in found.items() if at in logs and last >= logs[at].earliest}
+
+
+def _is_kept(
+    file: ArchivedFile, ids: Mapping[str, str], gone: Collection[str], logs: Mapping[TopicPartition, Log]
+) -> bool:
+    """Or may be: of a topic that this run does not look at, or of a partition that nobody leads, nobody knows."""
+    if file.topic not in ids:
+        return file.topic not in gone
+    if ids[file.topic] != file.topic_id:
+        return False
+    unknown = any(TopicPartition(file.topic, at) not in logs for at in file.offsets)
+    return unknown or bool(kept_from(file, logs))
+
+
+def _is_nowhere(manifest: Manifest, file: ArchivedFile) -> bool:
+    """Not back by now; nor are those that a compaction put it in the place of, and that have its rows."""
+    there = {stored.path for stored in manifest.lake.list(file.folder)}
+    replaced = [path for entry in manifest.entries if file.path in _added(entry) for path in entry.removed]
+    return file.path not in there and there.isdisjoint(replaced)
+
+
+def _added(entry: Entry) -> list[str]:
+    return [file.path for file in entry.added]

@@ -1,0 +1,154 @@
+"""A file of the lake is gone for good: retention and checkpoints wait for it while the broker has its records."""
+
+from contextlib import suppress
+
+import pytest
+from tests.unit.spark.archive import test_archive_steps
+from tests.unit.spark.archive.faulty import TOPIC
+from tests.unit.spark.archive.faulty_lake import Steps
+from tests.unit.spark.archive.test_archive_steps import World
+
+from penstock.core.errors import PenstockError
+from penstock.spark.pipelines.archive import compaction, manifest, rounds
+from penstock.spark.pipelines.archive.errors import CorruptFileError
+from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.planning import Bounds
+from penstock.spark.pipelines.archive.topics import TopicArchive
+
+LOSSY = rounds.Settings(bounds=Bounds(rows_max=8), fail_on_data_loss=False)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Archived in files of a few rows each, which the broker has deleted; entries tell of all of them."""
+    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
+    world = World(monkeypatch)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 50)
+    world.run(Steps())
+    assert world.broker.starts == {0: 10, 1: 10}
+    return world
+
+
+def lose_first(world: World) -> str:
+    """Offsets 0 to 3 of partition 0."""
+    path = min(path for path in world.lake.files if path.startswith("topic="))
+    assert archive(world).files[path].offsets == {0: (0, 3)}
+    del world.lake.files[path]
+    return path
+
+
+def archive(world: World) -> TopicArchive:
+    found = Manifest.load(world.lake).topic(TOPIC)
+    assert found is not None
+    return found
+
+
+def run_without_it(world: World, patch: pytest.MonkeyPatch, grown: int = 20) -> None:
+    world.broker.grow(0, grown, world.broker.leading[0])
+    patch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    world.run(Steps())
+
+
+def test_what_nobody_has_any_more_is_noted_as_lost_and_all_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lose_first(world)
+    with pytest.raises(CorruptFileError, match=path):
+        world.run(Steps())
+    run_without_it(world, monkeypatch)
+    assert world.broker.told[0][0] == 20
+    assert archive(world).lost == {0: [(0, 4)]}
+    assert archive(world).ranges[0] == [(4, 20)]
+    assert path not in archive(world).files
+    # Once is enough, also for whoever takes nothing as lost.
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", rounds.Settings())
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 1)
+    world.run(Steps())
+    state = Manifest.load(world.lake)
+    assert state.checkpoint == state.number
+    assert archive(world).lost == {0: [(0, 4)]}
+
+
+def test_one_that_is_brought_back_later_is_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lose_first(world)
+    run_without_it(world, monkeypatch)
+    world.lake.files[path] = b"[]"
+    run_without_it(world, monkeypatch, 30)
+    assert path in world.lake.files
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_what_the_broker_has_is_kept_there(world: World, monkeypatch: pytest.MonkeyPatch, start: int) -> None:
+    path = lose_first(world)
+    world.broker.starts[0] = start
+    run_without_it(world, monkeypatch)
+    assert world.broker.told[0][0] == 0
+    assert path in archive(world).files
+    assert not archive(world).lost
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 1)
+    run_without_it(world, monkeypatch, 30)
+    assert not Manifest.load(world.lake).checkpoint
+
+
+def test_of_a_partition_without_a_leader_nobody_knows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lose_first(world)
+    world.broker.unled.add(0)
+    run_without_it(world, monkeypatch)
+    assert path in archive(world).files
+
+
+def test_it_may_fail_at_any_step(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 2)
+    lose_first(world)
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    files, synced = dict(world.lake.files), set(world.lake.synced)
+    world.run(steps := Steps())
+    for at in range(len(steps.names)):
+        world.lake.files, world.lake.synced = dict(files), set(synced)
+        world.run_and_fail(test_archive_steps.FAULTS["power cut"], at)
+        with suppress(PenstockError):
+            world.run(Steps())
+        world.lake.steps = Steps()
+        assert archive(world).lost == {0: [(0, 4)]}, steps.names[at]
+        assert archive(world).next_offsets == {0: 10, 1: 10}
+
+
+def test_a_log_that_goes_back_to_a_branch_has_lost_it_there_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = world.broker.replica(0)
+    world.broker.lose_end(0, 7, 12, epoch=4)
+    world.run(Steps())
+    world.broker.starts[0] = 12
+    lose_first(world)
+    run_without_it(world, monkeypatch)
+    assert archive(world).lost == {0: [(0, 4)]}
+    world.broker.elect(0, before, 5)
+    world.run(Steps())
+    assert archive(world).lost == {0: [(0, 4)]}
+
+
+def test_what_a_lost_file_was_made_of_is_not_forgotten(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compaction put it in the place of others, which are in the lake still."""
+    path = "topic=orders/date=2026-11-16/hour=10/merged.parquet"
+    state = Manifest.load(world.lake)
+    old = sorted(at for at in state.files if "hour=10" in at)
+    merged = manifest.replace(state.files[old[0]], path=path, staged=None, offsets={0: (0, 9)})
+    state.commit(manifest.Entry(state.number + 1, "compaction", "made", "", (), (merged,), tuple(old)))
+    run_without_it(world, monkeypatch)
+    assert path in archive(world).files
+    assert set(old) <= world.lake.files.keys()
+
+
+def test_a_file_none_of_whose_rows_count_holds_nothing_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.broker.lose_end(0, 0, 12, epoch=4)
+    world.run(Steps())
+    path = min(path for path in world.lake.files if path.startswith("topic="))
+    assert archive(world).files[path].offsets == {}
+    del world.lake.files[path]
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 1)
+    run_without_it(world, monkeypatch)
+    assert world.broker.told[0][0] == 20
+    assert Manifest.load(world.lake).checkpoint
