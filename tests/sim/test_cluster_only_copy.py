@@ -131,6 +131,32 @@ def test_it_leads_although_another_never_comes_back(scene: OnlyCopyScene, damage
     assert scene._state(0).leader != -1
 
 
+def test_whole_replicas_keep_what_it_lost_of_another_epoch(scene: OnlyCopyScene) -> None:
+    """It knows the epochs of what it lost: else they would part from it where those began."""
+    scene.set_topic("min.insync.replicas", "1")
+    scene.write(4)
+    first = scene.leader()
+    first.stop()
+    scene.let_pass(20)
+    first.start()
+    scene.let_pass(5)
+    scene.until_whole()
+    scene.write(4)  # under another leader
+    scene.let_pass(1)
+    whole = []
+    for _ in range(2):
+        whole.append(scene.leader())
+        whole[-1].stop()
+        scene.let_pass(20)
+    last = scene.leader()  # in a later epoch
+    last.stop()
+    take(last, slice(4, None))
+    last.start()
+    scene.let_pass(8)
+    scene.all_come_back()
+    assert all(set(range(8)) <= set(scene.kept(machine)[1]) for machine in whole)
+
+
 def test_what_retention_took_before_an_upgrade_is_no_loss(scene: OnlyCopyScene) -> None:
     """0.1.0 did not write down where a log starts before its next checkpoint, and was killed; one replica is away."""
     scene.write(RECORDS)

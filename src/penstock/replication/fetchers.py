@@ -93,15 +93,14 @@ class Fetchers:
 
     async def release(self, partition: Partition) -> None:
         """Follow nobody; returns once nothing works on the partition's log any more."""
-        leader = self._leader_of.get(partition)
-        if leader is None:
-            return
-        fetcher = self._by_leader[leader]
-        await fetcher.remove(partition)
+        leader = self._leader_of.get(partition, -1)
+        fetcher = self._by_leader.get(leader)
+        if fetcher is not None:  # or it is done with this one, too: whoever waited for that was cancelled
+            await fetcher.remove(partition)
         # Not before: who waits here may be cancelled, and a stop would not know for what to wait.
         self._leader_of.pop(partition, None)
         # Nor while it still works on one that another waits for.
-        if fetcher.is_idle and self._by_leader.get(leader) is fetcher:
+        if fetcher is not None and fetcher.is_idle and self._by_leader.get(leader) is fetcher:
             del self._by_leader[leader]
             fetcher.stop()
 

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.core.crc32c import crc32c
-from penstock.core.errors import DiskFailedError, DiskFullError, ShortageError, StorageError
+from penstock.core.errors import (
+    DiskError,
+    DiskFailedError,
+    DiskFullError,
+    ShortageError,
+    StorageError,
+)
 from penstock.core.files import Files
-from penstock.core.formats import check_version
+from penstock.core.formats import NewerFormatError, check_version
 from penstock.storage import index as index_files
 from penstock.storage.deletion import StartJob
 from penstock.storage.epochs import EpochHistory
@@ -89,6 +95,21 @@ def epochs_below(files: Files, directory: Path, point: RecoveryPoint) -> EpochHi
     epochs.forget_after(point.epoch)
     epochs.truncate_from(point.offset + 1)
     return epochs
+
+
+def known_epochs(files: Files, directory: Path, point: RecoveryPoint | None) -> EpochHistory | None:
+    """Those of a log that lost records: without them whole replicas would be told that they part where those began.
+
+    None: they are lost, too.
+    """
+    if point is None or point.epoch < 0:
+        return EpochHistory()
+    try:
+        return epochs_below(files, directory, point)
+    except (DiskError, NewerFormatError):
+        raise  # not now
+    except (FileNotFoundError, StorageError):
+        return None
 
 
 def owner_of(topic_id: bytes, partition: int) -> str:

@@ -23,11 +23,14 @@ def made_new(
     producers: ProducerState | None = None,
     *,
     start_offset: int | None = None,
+    epochs: EpochHistory | None = None,
 ) -> Recovered:
-    """`start_offset`: where it starts for readers, if that is before what it lost."""
+    """`start_offset`: where it starts for readers, if that is before what it lost; `epochs`: of that, as on disk."""
     segments = [Segment.create(files, directory, start)]
     producers = producers or ProducerState()
     point = _new_point(start, owner, producers=len(known := producers.copy()))
+    if epochs is not None:
+        point = point._replace(epoch=epochs.latest)
     if start_offset is not None:
         point = point._replace(start_offset=start_offset)
     if known:
@@ -41,7 +44,7 @@ def made_new(
         segments,
         start_offset=point.start_offset,
         end_offset=start,
-        epochs=EpochHistory(),
+        epochs=epochs or EpochHistory(),
         producers=producers,
         point=point,
         owner=owner,

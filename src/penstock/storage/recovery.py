@@ -12,12 +12,14 @@ A bit that flips below the recovery point is not found here; readers find it, by
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from penstock.core.files import Files
-from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.checkpoint import RecoveryPoint, known_epochs
 from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
 from penstock.storage.compaction.swap import finish_swaps
+from penstock.storage.epochs import EpochHistory
 from penstock.storage.holes import damaged_segments, may_have_holes, without_holes
 from penstock.storage.layout import (
     ANEW,
@@ -114,7 +116,8 @@ def _open(
     segments = _needed(files, directory, names.bases, min(start, point.segment) if point else start)
     may_skip = names.has_cleaned or settings.compacts
     damaged = damaged_segments(point, start, names.merged, segments)
-    is_one_of_many = has_laggards and not only_copy
+    known = partial(known_epochs, files, directory, point if only_copy else None)  # asked after a loss
+    is_one_of_many = has_laggards and not (only_copy and (not damaged or known() is not None))
     if is_one_of_many and (damaged or may_have_holes(point, None if may_skip else names.gaps, segments)):
         names.note_incomplete()
     if segments and (point is None or point.sealed is None):
@@ -127,7 +130,7 @@ def _open(
         # Others know offsets up to where it ended, and nobody else would keep from giving them anew.
         begin = max(start, first_offset, point.offset if point is not None and only_copy else 0)
         starts_at = start if only_copy and has_laggards else begin
-        made = made_new(files, directory, settings, begin, owner, start_offset=starts_at)
+        made = made_new(files, directory, settings, begin, owner, start_offset=starts_at, epochs=known())
         names.drop_snapshots()
         return made._replace(lost=lost, set_aside=aside)
     trusted, has_epochs, gaps = None if aside else point, not names.is_foreign, dict(names.gaps)
@@ -138,12 +141,12 @@ def _open(
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
     lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, marked=is_one_of_many)
     if start > scan.end_offset:
-        # Readers were told that all of this is gone; offsets must not be given out a second time.
-        # Producers may have written more than is known of them, and would be refused for ever.
+        # Readers were told that this is gone: no offset twice. Producers have written more than is known of them.
         scan.producers.forget_clients()
         begin = max(start, point.offset) if only_copy and point is not None else start
         starts_at = start if only_copy and has_laggards else begin
-        return _emptied(names, scan, begin, owner, starts_at)._replace(lost=lost)
+        return _emptied(names, scan, begin, owner, starts_at, known())._replace(lost=lost)
+    scan.know_epochs(known() if only_copy and lost else None)
     scan.epochs.advance_start(start)
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
@@ -167,10 +170,19 @@ def _open(
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
 
 
-def _emptied(names: DirectoryNames, scan: Scan, begin: int, owner: str, starts_at: int) -> Recovered:
+def _emptied(
+    names: DirectoryNames, scan: Scan, begin: int, owner: str, starts_at: int, known: EpochHistory | None
+) -> Recovered:
     """Nothing that the scan found lies behind the log's start."""
     made = made_new(
-        scan.files, scan.directory, scan.settings, begin, owner, scan.producers, start_offset=starts_at
+        scan.files,
+        scan.directory,
+        scan.settings,
+        begin,
+        owner,
+        scan.producers,
+        start_offset=starts_at,
+        epochs=known,
     )
     for segment in scan.segments:
         remove(scan.files, segment)

@@ -181,6 +181,13 @@ class Scan:
         """In a follower's log, gaps that compaction made at its leader; anywhere, when nothing can be trusted."""
         return offset > self.end_offset and (self.point is None or self._may_skip)
 
+    def know_epochs(self, known: EpochHistory | None) -> None:
+        """Also those of records that are lost; None: nothing is."""
+        if known is not None:
+            for epoch, start in self.epochs.entries():
+                known.assign(epoch, start)
+            self.epochs = known
+
     def leave_out(self, offset: int) -> None:
         """What would come below it is gone, and others know its offsets: archives, groups, relays, clients."""
         if self.end_offset < offset:  # else a start before this one came so far

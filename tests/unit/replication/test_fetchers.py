@@ -8,6 +8,7 @@ import pytest
 from tests.unit.replication.test_begun_anew import PARTED, Nobody, follower_of
 from tests.unit.replication.test_cut_short import parted
 from tests.unit.services.maintenance.test_cleaner import Bench, run
+from tests.unit.waiting import until
 
 from penstock.core.jobs import Jobs
 from penstock.replication.fetchers import Fetcher, Fetchers
@@ -37,9 +38,10 @@ async def answered(fetcher: Fetcher) -> list[Any]:
     return [(partition, followed, answer) for partition, followed in fetcher.partitions.items()]
 
 
+@pytest.mark.parametrize("is_done", [False, True])  # when the stop comes to the fetchers
 @pytest.mark.parametrize("others", [[], ["before"], ["behind"]])
 async def test_a_stop_waits_for_an_answer_that_somebody_waited_for_who_was_cancelled(
-    others: list[str], monkeypatch: pytest.MonkeyPatch
+    others: list[str], is_done: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata names another leader in the midst of a cut; a stop then cancels who lets go of the old one."""
     monkeypatch.setattr(Fetcher, "_ask", answered)
@@ -57,10 +59,13 @@ async def test_a_stop_waits_for_an_answer_that_somebody_waited_for_who_was_cance
     await asyncio.sleep(0)
     hosting.cancel()
     await asyncio.wait([hosting])
+    if is_done:
+        follower.done.set()
+        await until(lambda: follower.taken)
     stop = loop.create_task(fetchers.close())
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not stop.done()
+    assert is_done or not stop.done()
     follower.done.set()
     await stop
     assert follower.taken

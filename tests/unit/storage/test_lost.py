@@ -17,6 +17,7 @@ from penstock.storage.recovery import open_log
 from penstock.testing.mem_files import MemFiles
 
 END = 10
+SECOND_EPOCH = 7  # the offset at which it begins
 PRODUCER = 7
 SMALL = Settings(segment_bytes=3 * len(a_batch()))
 
@@ -55,7 +56,7 @@ def robbed(taken: Callable[[MemFiles], None]) -> MemFiles:
     files = MemFiles(1)
     log = opened(files, SMALL).log
     for number in range(END):
-        append(log, a_batch(producer=(PRODUCER, 0, number)))
+        append(log, a_batch(producer=(PRODUCER, 0, number)), epoch=int(number >= SECOND_EPOCH))
     save_cleaned(files, DIRECTORY, Cleaned(END, 0, END))
     sync(log, checkpoint=True)
     log.close()
@@ -63,8 +64,10 @@ def robbed(taken: Callable[[MemFiles], None]) -> MemFiles:
     return files.kill()
 
 
-def start(files: MemFiles, *, only_copy: bool = True) -> Recovered:
-    return open_log(files, DIRECTORY, SMALL, only_copy=only_copy, rewrite_tail=True)
+def start(files: MemFiles, *, only_copy: bool = True, has_laggards: bool = False) -> Recovered:
+    return open_log(
+        files, DIRECTORY, SMALL, only_copy=only_copy, has_laggards=has_laggards, rewrite_tail=True
+    )
 
 
 @pytest.mark.parametrize("only_copy", [True, False])
@@ -106,10 +109,32 @@ def test_producers_go_on_behind_a_loss_wherever_a_start_was_stopped(
         operations += 1
 
 
+@pytest.mark.parametrize("how", ["kill", "cut"])
+@pytest.mark.parametrize("taken", TAKEN)
+def test_the_epochs_of_what_is_lost_are_known_wherever_a_start_was_stopped(
+    taken: Callable[[MemFiles], None], how: str
+) -> None:
+    """Whole replicas, and archives, would seem to part from the log where they began. So it is after the next start."""
+    epochs, operations, stopped = [(0, 0), (1, SECOND_EPOCH)], 0, True
+    while stopped:
+        files = robbed(taken)
+        interrupt(files, operations)
+        try:
+            found = start(files, has_laggards=True)
+            stopped = False
+        except PowerCut:
+            files = STOPS[how](files)
+            found = start(files, has_laggards=True)
+        assert found.log.epochs.entries() == epochs, operations
+        found.log.close()
+        assert start(files.kill(), has_laggards=True).log.epochs.entries() == epochs, operations
+        operations += 1
+
+
 def goes_on(found: Recovered) -> None:
     batch = a_batch(producer=(PRODUCER, 0, END))
     assert found.log.find_repeat(read_header(batch)) is None
-    assert append(found.log, batch) == END
+    assert append(found.log, batch, epoch=1) == END
 
 
 @pytest.mark.parametrize("taken", TAKEN)
