@@ -140,5 +140,5 @@ def test_frames_of_ninety_megabytes_beside_the_default_budget(tmp_path: Path) ->
     with broker() as process, scene(process, tmp_path) as made:
         for _ in range(3):
             send_at_once(made.port, 20, 90 * MEGABYTE)
-        # 5 GB over loopback: who sends them takes the other core.
-        unhurt(made, replace(STRICT, p99_ms=150.0))
+        # 5 GB over loopback: who sends them takes the other core. Past the budget of 128 MB one of them may finish.
+        unhurt(made, replace(STRICT, p99_ms=150.0, memory_peak_bytes=(128 + 96) * MEGABYTE))
