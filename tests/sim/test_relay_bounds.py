@@ -21,16 +21,6 @@ class BoundedStory(CommitStory):
     def configs(self) -> dict[str, str]:
         return {"min.insync.replicas": "2", "retention.ms": "-1"}
 
-    def retire(self) -> None:
-        for machine in self.machines:
-            machine.start()
-        self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
-        self.loop.run_until_complete(self.loop.spawn("admin", self._create()))
-        self.let_pass(1)
-        self.begin_to_retire()
-        self.loop.run_until(self.is_retired)
-        self.let_pass(1)
-
     def produce_behind_a_stalled_way(self) -> None:
         source, target = self.leader(RETIRED), self.leader(INTO)
         assert source is not target
@@ -48,6 +38,7 @@ def test_a_backlog_larger_than_any_request_of_a_client_is_moved(request_bytes_ma
     with SimLoop(1) as loop:
         story = BoundedStory(loop, request_bytes_max)
         story.retire()
+        story.let_pass(1)
         story.produce_behind_a_stalled_way()
         story.let_pass(60)
         assert is_drained(story.source())

@@ -46,8 +46,7 @@ class CommitStory(RetiringStory):
     def __init__(self, loop: SimLoop) -> None:
         Story.__init__(self, loop, SETTINGS, synced=False, brokers=4)
 
-    def begin(self) -> None:
-        """Until readers have nothing left in the retired partition: from then on what is moved goes at once."""
+    def retire(self) -> None:
         for machine in self.machines:
             machine.start()
         self.loop.run_until(lambda: all(machine.ready for machine in self.machines))
@@ -55,6 +54,10 @@ class CommitStory(RetiringStory):
         self.let_pass(1)
         self.begin_to_retire()
         self.loop.run_until(self.is_retired)
+
+    def begin(self) -> None:
+        """Until readers have nothing left in the retired partition: from then on what is moved goes at once."""
+        self.retire()
         client = self.client("producer")
         self.spawn("producer", write(self.history, client, WRITER, self.loop.random("producer")))
         self.loop.run_until(lambda: self.source().log.start_offset > self.limit)

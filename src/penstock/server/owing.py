@@ -89,12 +89,11 @@ class Reply:
         return self._connection.session
 
     def send(self, parts: list[Part]) -> None:
-        self.abandoned = None  # it knows who answers, which knows us: neither would go without a collection
         self.parts = parts
         self._connection.reply_ready(self, self._api_key, self._began)
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """The client is gone. Who was to answer knows us: as a cycle, neither would go without a collection."""
         abandoned, self.abandoned = self.abandoned, None
         if abandoned is not None:
             abandoned()
