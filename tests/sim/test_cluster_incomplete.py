@@ -1,6 +1,8 @@
 """Files of all that were in sync are gone: the one that stopped before leads, whatever happens between the starts."""
 
+import asyncio
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.sim.messages import TOPIC, create_request
@@ -21,6 +23,7 @@ from tests.sim.test_cluster_lost_files import (
 
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.replication import following
 from penstock.storage.layout import PARTITION_FILE
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
@@ -126,6 +129,39 @@ def test_where_all_stopped_one_that_is_complete_leads(rows: IncompleteScene, dam
         machine.start()
     rows.until_whole()
     assert all(rows.kept(machine) == (0, list(range(RECORDS))) for machine in rows.machines)
+
+
+def test_one_that_was_to_begin_anew_and_is_elected_first_keeps_what_it_has(
+    rows: IncompleteScene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its leader sent it back; then everybody else is gone, and the topic goes on with what is left."""
+    rows.set_topic("unclean.leader.election.enable", "true")
+    rows.written()
+    robbed = rows.followers()[0]
+    robbed.stop()
+    rows.let_pass(20)
+    take(robbed, slice(1, None))
+    honest, waiting, gate = following._may_cut, [], asyncio.Event()
+
+    async def late(*asked: Any) -> Any:
+        waiting.append(asked)
+        await gate.wait()
+        return await honest(*asked)
+
+    monkeypatch.setattr(following, "_may_cut", late)
+    robbed.start()
+    while not waiting:
+        rows.let_pass(1)
+    left = rows.kept(robbed)
+    assert left[1]
+    for machine in rows.machines:
+        if machine is not robbed:
+            machine.kill()
+    while rows._state(0).leader != rows.machines.index(robbed) + 1:
+        rows.let_pass(1)
+    gate.set()
+    rows.let_pass(5)
+    assert rows.kept(robbed) == left
 
 
 def all_but_the_first_are_gone(machine: SimBroker) -> None:

@@ -190,7 +190,7 @@ class Follower:
             first = check_batch(memoryview(records))
             if not first.base_offset < log.end_offset <= first.last_offset:
                 return
-            hold = await _may_cut(partition)
+            hold = await _may_cut(partition, leader)
             if hold is None:
                 return
             try:
@@ -204,7 +204,9 @@ class Follower:
         self, partition: Partition, epoch: int, end_offset: int, start: int, leader: Questions
     ) -> bool:
         """The leader's largest epoch at or below our last one, and where it ended there: cut to where we part."""
-        hold = await _may_cut(partition)  # a compaction under way goes by more records when it is done
+        hold = await _may_cut(
+            partition, leader
+        )  # a compaction under way goes by more records when it is done
         if hold is None:
             return False
         with hold:
@@ -272,7 +274,7 @@ class Follower:
         except (PeerError, StorageError) as error:
             logger.warning("%s-%d cannot begin anew: %s", partition.topic, partition.index, error)
             return False
-        hold = await _may_cut(partition)
+        hold = await _may_cut(partition, leader)
         if hold is None:
             return False
         with hold:
@@ -309,14 +311,17 @@ async def _got(partition: Partition, work: Work) -> Hold:
     return hold
 
 
-async def _may_cut(partition: Partition) -> Hold | None:
+async def _may_cut(partition: Partition, leader: Questions) -> Hold | None:
     """Whether the log may be changed, once nobody else changes its files.
+
+    Not by what a leader of before said: this replica may have been elected meanwhile, for what it has.
 
     Not one that failed: what its files are, only opening it again can tell, and an exchange of compaction that was
     broken off is finished then. Whoever does that waits for us.
     """
     hold = await partition.lease.get(Work.CUT)
-    if hold is not None and partition.log.failed:
+    is_past = partition.leader_epoch != leader.leader_epoch
+    if hold is not None and (is_past or partition.log.failed):
         hold.release()
         return None
     return hold

@@ -37,6 +37,8 @@ Ask = Callable[[int, int, Any], Awaitable[Any]]
 class Questions(Protocol):
     """Of one partition, under one leader epoch. PeerError: the leader does not tell."""
 
+    @property
+    def leader_epoch(self) -> int: ...
     async def end_of(self, epoch: int) -> tuple[int, int]: ...
     async def producers_below(self, offset: int) -> ProducerState: ...
 
@@ -46,12 +48,12 @@ class LeaderQuestions:
         self._ask = ask
         self._node = node
         self._partition = partition
-        self._leader_epoch = leader_epoch
+        self.leader_epoch = leader_epoch
 
     async def end_of(self, epoch: int) -> tuple[int, int]:
         """The leader's largest epoch at or below `epoch`, and where that ended."""
         wanted = OffsetForLeaderPartition(
-            partition=self._partition.index, current_leader_epoch=self._leader_epoch, leader_epoch=epoch
+            partition=self._partition.index, current_leader_epoch=self.leader_epoch, leader_epoch=epoch
         )
         request = OffsetForLeaderEpochRequest(
             replica_id=self._node,
@@ -69,8 +71,8 @@ class LeaderQuestions:
         while next_id >= 0:
             wanted = RequestPartitionSnapshot(
                 partition=self._partition.index,
-                current_leader_epoch=self._leader_epoch,
-                snapshot_id=SnapshotId(end_offset=offset, epoch=self._leader_epoch),
+                current_leader_epoch=self.leader_epoch,
+                snapshot_id=SnapshotId(end_offset=offset, epoch=self.leader_epoch),
                 position=next_id,
             )
             request = FetchSnapshotRequest(

@@ -33,7 +33,7 @@ from penstock.server.seams import Seams
 from penstock.services.fetching.follower import FollowerReads
 from penstock.services.hosting.roles import Roles
 from penstock.services.list_offsets import log_end_of
-from penstock.services.peers.broker_client import BrokerClient
+from penstock.services.peers.broker_client import AskedEnd, BrokerClient
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
@@ -142,13 +142,17 @@ class ClusterMember:
 
     async def _log_ends(self, broker: BrokerRegistration, wanted: Sequence[PartitionKey]) -> LogEnds:
         topics = self._metadata.image.topics_by_id
-        named = [(topics[topic_id].name, topic_id, index) for topic_id, index in wanted if topic_id in topics]
+        asked = [
+            AskedEnd(topics[topic_id].name, topic_id, index, topics[topic_id].partitions[index].leader_epoch)
+            for topic_id, index in wanted
+            if topic_id in topics and index < len(topics[topic_id].partitions)
+        ]
         if broker.id != self._node:
-            return await self.others.ask_log_ends(broker.id, named)
+            return await self.others.ask_log_ends(broker.id, asked)
         told = {}
-        for name, topic_id, index in named:
+        for name, topic_id, index, epoch in asked:
             try:
-                told[topic_id, index] = log_end_of(self._table, name, index)
+                told[topic_id, index] = log_end_of(self._table, name, index, epoch)
             except ApiError as error:
                 logger.info("%s-%d cannot tell how long it is: %s", name, index, error)
         return told

@@ -22,6 +22,10 @@ PARTED = PartitionData(
 
 
 class Nobody:
+    """A leader of epoch 3 whom nobody asks."""
+
+    leader_epoch = 3
+
     async def end_of(self, epoch: int) -> tuple[int, int]:
         raise AssertionError(f"asked for epoch {epoch}")
 

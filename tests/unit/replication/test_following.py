@@ -1,10 +1,13 @@
 """What a follower makes of its leader's answers: takes over, cuts off, begins anew, or leaves alone."""
 
+import asyncio
+
 import pytest
 from tests.unit.replication.test_begun_anew import Nobody, follower_of
 from tests.unit.services.maintenance.test_cleaner import Bench, run
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.lease import Work
 from penstock.records.builder import BatchOptions, build_batch
 from penstock.records.reader import Record
 from penstock.replication.partition import Partition
@@ -226,5 +229,29 @@ def test_an_incomplete_log_takes_nothing_but_a_new_beginning_once_nobody_may_ask
         log = partition.log
         assert log.is_incomplete is may_be_asked
         assert (log.start_offset, log.end_offset) == ((0, 3) if may_be_asked else (1, 1))
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        an_answer(parted=(1, 1)),
+        an_answer(parted=(-1, 1), start=1),
+        an_answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, start=9),
+    ],
+    ids=["to be cut", "of another history", "overtaken"],
+)
+def test_what_a_leader_said_is_past_when_another_was_elected_meanwhile(answer: PartitionData) -> None:
+    async def story(bench: Bench) -> None:
+        partition = await a_follower(bench, epochs=(1, 1, 2))
+        compaction = await partition.lease.get(Work.CLEAN)
+        assert compaction is not None
+        taking = bench.loop.create_task(follower_of(bench).take(partition, EPOCH, answer, Knows()))
+        await asyncio.sleep(0)
+        partition.leader_epoch = EPOCH + 1
+        compaction.release()
+        assert not await taking
+        assert (partition.log.start_offset, partition.log.end_offset) == (0, 3)
 
     run(story)

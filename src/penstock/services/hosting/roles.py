@@ -67,6 +67,10 @@ class Roles:
                 if self._leads_already(partition, state):
                     self._learn(topic, partition, state)
                     return
+                if not partition.is_leader:
+                    partition.leader_epoch = (
+                        state.leader_epoch
+                    )  # nothing is cut any more by what the last one said
                 await self._let_go(partition)
                 if self._state(partition) == state and self._may_lead(partition, state):
                     if may_begin():

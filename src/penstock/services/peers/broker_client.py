@@ -1,7 +1,7 @@
 """What a controller, or a leader, asks of any other broker."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.controller.election import ReplicaEnd
 from penstock.core.error_codes import ErrorCode
@@ -36,28 +36,33 @@ _INCOMPLETE_FROM = -2
 _ANSWER_SECONDS = 5.0
 
 
+class AskedEnd(NamedTuple):
+    """The end of which log, and the leader epoch under which it is asked: who has not heard of that does not tell."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+
+
 class BrokerClient:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def ask_log_ends(
-        self, broker: int, wanted: list[tuple[str, bytes, int]]
-    ) -> dict[tuple[bytes, int], ReplicaEnd]:
+    async def ask_log_ends(self, broker: int, wanted: list[AskedEnd]) -> dict[tuple[bytes, int], ReplicaEnd]:
         """The ends of another broker's replicas; what it cannot tell is left out."""
         ends: dict[tuple[bytes, int], ReplicaEnd] = {}
         for at in range(0, len(wanted), PEER_ENTRIES_MAX):
             ends |= await self._ask_log_ends(broker, wanted[at : at + PEER_ENTRIES_MAX])
         return ends
 
-    async def _ask_log_ends(
-        self, broker: int, wanted: list[tuple[str, bytes, int]]
-    ) -> dict[tuple[bytes, int], ReplicaEnd]:
+    async def _ask_log_ends(self, broker: int, wanted: list[AskedEnd]) -> dict[tuple[bytes, int], ReplicaEnd]:
         topics: dict[str, list[OffsetForLeaderPartition]] = {}
         ids: dict[str, bytes] = {}
-        for name, topic_id, index in wanted:
+        for name, topic_id, index, epoch in wanted:
             ids[name] = topic_id
             topics.setdefault(name, []).append(
-                OffsetForLeaderPartition(partition=index, leader_epoch=LAST_EPOCH)
+                OffsetForLeaderPartition(partition=index, current_leader_epoch=epoch, leader_epoch=LAST_EPOCH)
             )
         request = OffsetForLeaderEpochRequest(
             replica_id=self._peers.node,

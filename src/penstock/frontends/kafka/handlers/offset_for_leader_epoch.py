@@ -68,7 +68,7 @@ def _answer(
     answer = EpochEndOffset(partition=wanted.partition)
     try:
         if is_broker and wanted.leader_epoch == LAST_EPOCH:
-            end = services.offsets.log_end(topic, wanted.partition)
+            end = services.offsets.log_end(topic, wanted.partition, wanted.current_leader_epoch)
             answer.leader_epoch, answer.end_offset = end_to_tell(end)
             return answer
         offsets = services.offsets
