@@ -200,17 +200,17 @@ class Disk:
             if inode.unsynced:
                 inode.fail_sync(drops)
 
-    def inodes(self) -> list[Inode]:
-        """Files that have a name, each once, in the order of the tree."""
+    def inodes(self, top: Directory | None = None) -> list[Inode]:
+        """Files that have a name, each once, in the order of the tree; all, or those below a directory."""
         found: dict[Inode, None] = {}
-        for directory in self._directories():
+        for directory in self._directories(top or self.root):
             for node in directory.entries.values():
                 if isinstance(node, Inode):
                     found[node] = None
         return list(found)
 
-    def _directories(self) -> Iterator[Directory]:
-        todo = [self.root]
+    def _directories(self, top: Directory) -> Iterator[Directory]:
+        todo = [top]
         while todo:
             directory = todo.pop()
             yield directory

@@ -347,12 +347,12 @@ class MemFiles:
         self._disk.sync_directory(node)
 
     def sync_all(self, path: Path) -> None:
-        if self._disk.find(path) is None:
+        if not isinstance(top := self._disk.find(path), Directory):
             raise FileNotFoundError(str(path))
         try:
             self.enter("sync", path)
         except DiskFailedError:
-            for inode in self._disk.inodes():
+            for inode in self._disk.inodes(top):  # others may lie in another file system
                 inode.fail_sync(self.drops)
             raise
         self._disk.sync_all()
