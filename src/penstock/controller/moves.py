@@ -11,8 +11,8 @@
 Nobody whose copy may count (in sync, eligible, suspect) is ever dropped by the controller alone: those that stay are
 only registered, and may have lost their power already, or have what was acknowledged in their page caches only. A copy
 goes when the leader that is left, under the state of the move, has asked for its in-sync replicas without it. So a
-newcomer that was let in, and that nobody wants any more because the move was cancelled or changed, is both adding and
-removing until then.
+newcomer that was let in (or any, while nobody leads), and that nobody wants any more because the move was cancelled or
+changed, is both adding and removing until then.
 
 Whoever leaves the set takes a new leader epoch with it. A broker that is a replica again later begins with an empty
 log, and what it had before must not count for it: under another epoch the leader remembers nothing of it.
@@ -39,7 +39,8 @@ def begin(state: PartitionState, target: Sequence[int]) -> PartitionState:
     """On the way to these replicas, in this order; also from the middle of another move."""
     before = tuple(replica for replica in state.replicas if replica not in state.adding)
     wanted = tuple(target)
-    counting = (*state.isr, *state.eligible, *state.suspects)
+    # While nobody leads, all may be asked what they have, and any of them may have the most (`lead_by_log_end`).
+    counting = state.replicas if state.leader == NOBODY else (*state.isr, *state.eligible, *state.suspects)
     passing = tuple(replica for replica in state.adding if replica not in wanted and replica in counting)
     adding = (*(broker for broker in wanted if broker not in before), *passing)
     removing = (*(broker_info for broker_info in before if broker_info not in wanted), *passing)
