@@ -1,4 +1,4 @@
-# make soak PART=sim|groups|members|cluster|planted|faults|nearest|model|compaction|crash|zookeeper|starts|overload|abuse|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
+# make soak PART=sim|groups|members|cluster|planted|faults|nearest|model|compaction|crash|zookeeper|starts|overload|abuse|fair|spark|kills|roundtrip|sparkmem    the long forms; each part under an hour, output kept under docs/evidence/
 .PHONY: soak
 PART ?= sim
 SOAK_SEEDS ?= 5000
@@ -48,11 +48,12 @@ soak: $(VENV)/.dev
 		--ignore=tests/unit/coordination --ignore=tests/abuse \
 		--ignore=tests/sim/test_start_durable.py ;; \
 	abuse) $(BIN)/python -m pytest --timeout=3000 -s -vv -p no:randomly tests/abuse ;; \
+	fair) $(BIN)/python -m tests.abuse.beside_kafka ;; \
 	spark) $(BIN)/python -m pytest --timeout=3000 -m soak tests/integration/spark \
 		--ignore=tests/integration/spark/test_archive_kills.py ;; \
 	kills) $(BIN)/python -m pytest --timeout=3500 -s -m soak tests/integration/spark/test_archive_kills.py 2>/dev/null ;; \
 	roundtrip) PENSTOCK_ROUND_TRIP_RECORDS=$(SOAK_RECORDS) $(BIN)/python -m pytest --timeout=3500 -s \
 		tests/integration/spark/test_round_trip.py 2>/dev/null ;; \
 	sparkmem) $(BIN)/python -m benchmarks.sparkmem ;; \
-	*) echo "no such part: $(PART); there are sim, groups, members, cluster, planted, faults, nearest, model, compaction, crash, zookeeper, starts, overload, abuse, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
+	*) echo "no such part: $(PART); there are sim, groups, members, cluster, planted, faults, nearest, model, compaction, crash, zookeeper, starts, overload, abuse, fair, spark, kills, roundtrip, sparkmem"; exit 2 ;; \
 	esac | tee docs/evidence/$$(date +%F)-$(PART).txt

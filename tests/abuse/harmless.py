@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from struct import pack
 
-from tests.abuse.scene import Scene
+from tests.abuse.scene import Attacked, Scene
 from tests.integration.raw import (
     FETCH_VERSION,
     RawClient,
@@ -43,7 +43,7 @@ TOPIC_RESOURCE = 2
 SET = 0
 
 
-def silent_connections(scene: Scene, number: int) -> None:
+def silent_connections(scene: Attacked, number: int) -> None:
     """A quarter each says nothing, a size and no more, a byte now and then, or goodbye and stays."""
     with ExitStack() as stack:
         clients = [stack.enter_context(RawClient(scene.port)) for _ in range(number)]
@@ -57,7 +57,7 @@ def silent_connections(scene: Scene, number: int) -> None:
             scene.wait_for_rounds(1)
 
 
-def slow_readers(scene: Scene, number: int) -> None:
+def slow_readers(scene: Attacked, number: int) -> None:
     """Each asks for 100 MB, and reads a little of it now and then."""
     with ExitStack() as stack:
         owner = stack.enter_context(RawClient(scene.port))

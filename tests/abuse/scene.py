@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from statistics import median
 from urllib.request import urlopen
 
 from tests.integration.raw import (
@@ -79,7 +80,7 @@ class Figures:
         )
 
 
-class _Samples(threading.Thread):
+class Samples(threading.Thread):
     """The most memory and descriptors that the broker had, looked at twenty times a second."""
 
     def __init__(self, pid: int) -> None:
@@ -103,44 +104,63 @@ class _Samples(threading.Thread):
 
 
 @dataclass
-class Scene:
-    process: BrokerProcess
+class Attacked:
+    """Any broker, and a good client beside those that are hostile to it."""
+
+    port: int
     topic: str  # the good client's
     notes: Path
-    good: "subprocess.Popen[bytes]"
-    samples: _Samples
-    memory_before_bytes: int
-    descriptors_before: int
-    log_lines_before: int
-    occupied_before: dict[str, float]
-    stored: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
-
-    @property
-    def port(self) -> int:
-        return self.process.port
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
+    stored: dict[tuple[str, int], dict[int, bytes]] = field(
+        default_factory=lambda: defaultdict(dict), kw_only=True
+    )
 
     def note(self, topic: str, partition: int, offset: int, value: bytes) -> None:
         """Acknowledged: it must be there when all is over."""
         self.stored[topic, partition][offset] = value
 
-    def watch_anew(self) -> None:
-        """The case has started the broker again: what it takes, and how late its loop is, counts from here."""
-        self.samples.stop()
-        self.samples = _Samples(self.pid)
-        self.samples.start()
-        self.occupied_before = dict.fromkeys(self.occupied_before, 0.0)
-
-    def rounds(self) -> int:
-        return self.notes.read_bytes().count(b"\n") if self.notes.exists() else 0
+    def lines(self) -> list[str]:
+        """One for each round of the good client."""
+        return self.notes.read_text().splitlines() if self.notes.exists() else []
 
     def wait_for_rounds(self, number: int) -> None:
         """Let the good client go on for a while: 20 rounds are a second."""
-        goal = self.rounds() + number
-        wait_until(lambda: self.rounds() >= goal, "the good client is served")
+        goal = len(self.lines()) + number
+        wait_until(lambda: len(self.lines()) >= goal, "the good client is served")
+
+    def latencies_ms(self) -> list[float]:
+        """Of the rounds that went well, the shortest first."""
+        lines = self.lines()
+        latencies = sorted(float(line.split()[3]) for line in lines if line.startswith("ok "))
+        assert latencies, f"the good client was never served: {lines[-3:]}"
+        return latencies
+
+    def errors(self) -> list[str]:
+        return [line for line in self.lines() if not line.startswith("ok ")]
+
+
+@dataclass
+class Scene(Attacked):
+    """One of ours, which tells more of itself, and is started again when all is over."""
+
+    process: BrokerProcess
+    good: "subprocess.Popen[bytes]"
+    samples: Samples
+    memory_before_bytes: int
+    descriptors_before: int
+    log_lines_before: int
+    occupied_before: dict[str, float]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def watch_anew(self) -> None:
+        """The case has started the broker again: what it takes, and how late its loop is, counts from here."""
+        self.port = self.process.port
+        self.samples.stop()
+        self.samples = Samples(self.pid)
+        self.samples.start()
+        self.occupied_before = dict.fromkeys(self.occupied_before, 0.0)
 
     def stall_s(self) -> float:
         """The longest row of callbacks since the scene began: the bound of the highest bucket that grew."""
@@ -152,15 +172,12 @@ class Scene:
         return min(bound for bound, number in grown if number == every)
 
     def figures(self) -> Figures:
-        lines = self.notes.read_text().splitlines()
-        latencies = sorted(float(line.split()[3]) for line in lines if line.startswith("ok "))
-        assert latencies, f"the good client was never served: {lines[-3:]}"
+        latencies = self.latencies_ms()
         return Figures(
-            len(lines),
-            [line for line in lines if not line.startswith("ok ")],
-            latencies[len(latencies) // 2],
-            # Of fewer than a hundred rounds one may be late: the machine has other things to do, too.
-            latencies[min(len(latencies) * 99 // 100, max(len(latencies) - 2, 0))],
+            len(self.lines()),
+            self.errors(),
+            median(latencies),
+            nearly_all(latencies),
             self.memory_before_bytes,
             self.samples.memory_peak_bytes,
             self.descriptors_before,
@@ -168,6 +185,11 @@ class Scene:
             log_lines(self.process) - self.log_lines_before,
             self.stall_s(),
         )
+
+
+def nearly_all(latencies: list[float]) -> float:
+    """p99. Of fewer than a hundred rounds one may be late: the machine has other things to do, too."""
+    return latencies[min(len(latencies) * 99 // 100, max(len(latencies) - 2, 0))]
 
 
 def occupied(process: BrokerProcess) -> dict[str, float]:
@@ -180,34 +202,43 @@ def log_lines(process: BrokerProcess) -> int:
 
 
 @contextmanager
+def good_client(port: int, topic: str, notes: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """Makes its topic, and is served until this ends."""
+    with RawClient(port) as client:
+        assert create_topic(client, topic).error_code == 0
+    command = [sys.executable, "-m", "tests.abuse.good_client", str(port), topic, str(notes)]
+    good = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
+    try:
+        yield good
+    finally:
+        _stop(good)
+
+
+@contextmanager
 def scene(process: BrokerProcess, directory: Path) -> Iterator[Scene]:
     """A good client beside a running broker; `directory` is for its notes."""
     topic = f"good-{next(_TOPICS)}"
-    with RawClient(process.port) as client:
-        assert create_topic(client, topic).error_code == 0
     notes = directory / f"{topic}.txt"
-    command = [sys.executable, "-m", "tests.abuse.good_client", str(process.port), topic, str(notes)]
     occupied_before = occupied(process)
-    good = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
-    samples = _Samples(process.pid)
-    made = Scene(
-        process,
-        topic,
-        notes,
-        good,
-        samples,
-        anonymous_bytes(process.pid),
-        open_descriptors(process.pid),
-        log_lines(process),
-        occupied_before,
-    )
-    samples.start()
-    try:
-        made.wait_for_rounds(3)
-        yield made
-    finally:
-        made.samples.stop()
-        _stop(good)
+    with good_client(process.port, topic, notes) as good:
+        made = Scene(
+            process.port,
+            topic,
+            notes,
+            process,
+            good,
+            Samples(process.pid),
+            anonymous_bytes(process.pid),
+            open_descriptors(process.pid),
+            log_lines(process),
+            occupied_before,
+        )
+        made.samples.start()
+        try:
+            made.wait_for_rounds(3)
+            yield made
+        finally:
+            made.samples.stop()
 
 
 def _stop(good: "subprocess.Popen[bytes]") -> None:
@@ -241,7 +272,7 @@ def unhurt(made: Scene, bounds: Bounds = STRICT, *, kill: bool = False) -> Figur
     wait_until(lambda: open_descriptors(made.pid) <= descriptors_max, "descriptors are closed", _BACK_SECONDS)
     made.samples.stop()
     _stop(made.good)
-    for line in made.notes.read_text().splitlines():
+    for line in made.lines():
         if line.startswith("ok "):
             _, number, offset, _ = line.split()
             made.note(made.topic, 0, int(offset), b"good %d" % int(number))

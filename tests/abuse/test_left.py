@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
-from tests.abuse.scene import MEGABYTE, STRICT, Bounds, Scene, unhurt
+from tests.abuse.scene import MEGABYTE, STRICT, Attacked, Bounds, Scene, unhurt
 from tests.integration.raw import FETCH_VERSION, RawClient, create_topic, fetch_request
 
 from penstock.core.limits import FETCH_HELD_BYTES_MIN, REQUESTS_HELD_BYTES_MAX
@@ -30,7 +30,7 @@ def test_clients_that_left_while_they_waited_for_much_are_gone(scene: Scene) -> 
     unhurt(scene, Bounds())
 
 
-def crowd(scene: Scene, clients: int) -> None:
+def crowd(scene: Attacked, clients: int) -> None:
     """Fetches of the good client's topic, as many as are taken, that never have enough: each record looks at them."""
     request = fetch_request(scene.topic, 0, max_wait_ms=FOR_EVER_MS, min_bytes=FOR_EVER_MS)
     with ExitStack() as links:

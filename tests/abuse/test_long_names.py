@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.abuse.scene import MEGABYTE, STRICT, Bounds, Scene, unhurt
+from tests.abuse.scene import MEGABYTE, STRICT, Attacked, Bounds, Scene, unhurt
 from tests.integration.raw import RawClient, wait_until
 
 from penstock.testing import BrokerProcess, broker
@@ -29,7 +29,7 @@ def process() -> Iterator[BrokerProcess]:
         yield running
 
 
-def long_group_ids(scene: Scene, clients: int, requests: int) -> None:
+def long_group_ids(scene: Attacked, clients: int, requests: int) -> None:
     def ask(client: RawClient) -> None:
         frame = client.frame(ApiKey.HEARTBEAT, 3, heartbeat.HeartbeatRequest(group_id=LONG, member_id=LONG))
         for _ in range(requests):
@@ -56,7 +56,7 @@ def join(group_id: str, metadata: bytes) -> Any:
     )
 
 
-def large_members(scene: Scene, groups: int, members: int) -> None:
+def large_members(scene: Attacked, groups: int, members: int) -> None:
     """Each a member at once (version 3 asks for no id first), with a megabyte of metadata."""
     with ExitStack() as stack:
         for number in range(groups):

@@ -9,7 +9,7 @@ from itertools import count
 from urllib.request import urlopen
 
 import pytest
-from tests.abuse.scene import MEGABYTE, STRICT, Bounds, Scene, unhurt
+from tests.abuse.scene import MEGABYTE, STRICT, Attacked, Bounds, Scene, unhurt
 from tests.integration.raw import (
     FETCH_VERSION,
     RawClient,
@@ -31,12 +31,12 @@ CONNECTIONS = 50
 _NUMBERS = count()
 
 
-def create_at_once(scene: Scene, partitions: int) -> None:
+def create_at_once(scene: Attacked, partitions: int) -> None:
     with RawClient(scene.port) as client:
         assert create_topic(client, f"large-{partitions}", partitions).error_code == 0
 
 
-def ask_for_names(scene: Scene, number: int) -> None:
+def ask_for_names(scene: Attacked, number: int) -> None:
     asked = [metadata.MetadataRequestTopic(name=f"there-is-no-topic-{i}") for i in range(number)]
     request = metadata.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
     with RawClient(scene.port) as client:
