@@ -1,7 +1,10 @@
 """A log whose files are closed and opened again between uses: nobody sees a difference, nor another file's bytes."""
 
 import random
+import sys
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from tests.unit.storage.compacting import clean_job, compact, contents, run_round, write
@@ -9,6 +12,7 @@ from tests.unit.storage.logs import Settings, a_batch, append, opened, read, rea
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFailedError, StorageError, TooManyFilesError
+from penstock.core.files import OsFiles
 from penstock.storage.compaction.swap import prepare_swap
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate
@@ -67,6 +71,38 @@ def test_the_loop_does_not_open_a_file_to_read_from() -> None:
         log.read(0, 1000, log.end(), at_least_one=True)
     cold.value.warm()
     assert log.read(0, 1000, log.end(), at_least_one=True)
+
+
+def test_opening_on_demand_takes_one_more_system_call(tmp_path: Path) -> None:
+    files = OsFiles()
+    log = opened(files, ONE_EACH, tmp_path / "Partition-0").log
+    for _ in range(3):
+        append(log, a_batch())
+        sync(log, checkpoint=True)
+
+    def read_cold() -> list[str]:
+        calls: list[str] = []
+
+        def called(_: FrameType, event: str, function: Any) -> None:
+            if event == "c_call" and function.__module__ == "posix" and function.__name__ != "fspath":
+                calls.append(function.__name__)
+
+        sys.setprofile(called)
+        try:
+            found = read(log, 1)
+        finally:
+            sys.setprofile(None)
+        assert found
+        return sorted(calls)
+
+    read_cold()  # its index is in memory from now on
+    with_file = read_cold()
+    while files.descriptors.close_some():
+        pass
+    without = read_cold()
+    without.remove("open")
+    assert without == with_file
+    assert with_file
 
 
 def test_what_is_not_synced_stays_open() -> None:
