@@ -187,10 +187,10 @@ def stamp_name(batch: memoryview, name: int) -> BatchHeader:
     return read_header(batch)
 
 
-def filler_batch(count: int) -> bytearray:
-    """A control batch that takes so many offsets, up to 2^31, and says nothing; of 1970, so that it keeps nothing."""
+def filler_batch(count: int, time_ms: int = 0) -> bytearray:
+    """A control batch that takes so many offsets, up to 2^31, and says nothing; of 1970 it keeps nothing."""
     builder = BatchBuilder(BatchOptions(control=True))
-    builder.append(b"", key=_CONTROL_KEY, timestamp=0)
+    builder.append(b"", key=_CONTROL_KEY, timestamp=time_ms)
     batch = builder.build()
     _INT32.pack_into(batch, LAST_OFFSET_DELTA_POSITION, count - 1)
     stamp_crc(memoryview(batch), 0, len(batch))

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LONG_AGO_MS = 0  # as the batch says itself: it keeps nothing from being deleted
 
+def close_end_gap(partition: "Partition", now_ms: int) -> None:
+    """For one that has just begun to lead others. One that is retired does so by itself: its relay marks epochs.
 
-def close_end_gap(partition: "Partition") -> None:
-    """For one that has just begun to lead others. One that is retired does so by itself: its relay marks epochs."""
+    The record is of now: others may have what lies in the gap, and retention must not take that for old.
+    """
     log = partition.log
     if partition.leading is None or partition.retirement is not None or log.failed:
         return
@@ -31,7 +32,7 @@ def close_end_gap(partition: "Partition") -> None:
         return
     try:
         if batches_end(log) < log.end_offset:
-            batch = filler_batch(1)
-            partition.append(memoryview(batch), read_header(batch), _LONG_AGO_MS)
+            batch = filler_batch(1, now_ms)
+            partition.append(memoryview(batch), read_header(batch), now_ms)
     except (ApiError, StorageError) as error:  # a full disk, say: the next batch closes it, too
         logger.warning("%s-%d ends behind a gap: %s", partition.topic, partition.index, error)

@@ -78,7 +78,7 @@ class Follower:
         went_well = True
         try:
             if answer.records:
-                await self._expect_gaps(partition, answer.high_watermark)
+                await self._expect_gaps(partition, answer.high_watermark, leader)
                 await self._begin_with(partition, answer.records, leader)
                 await self._append(partition, epoch, memoryview(answer.records), leader.end_of)
             partition.told_committed(answer.high_watermark)
@@ -139,11 +139,12 @@ class Follower:
                 await self._jobs.run(job, hold=hold)
         return starts
 
-    async def _expect_gaps(self, partition: Partition, committed: int) -> None:
+    async def _expect_gaps(self, partition: Partition, committed: int, leader: Questions) -> None:
         """Before the first gap is taken over: recovery must know that it is by right, whatever the policy is then.
 
-        And a leader that compacts, or did once, may lack tombstones anywhere below what is committed: then a copy that
-        begins does, too, and one that is on its way, which knows of more of them than it has got to.
+        And a leader that compacts may lack tombstones anywhere below what is committed: then a copy that begins does,
+        too, and one that is on its way, which knows of more of them than it has got to. One that does not may have
+        compacted once, or files of it are gone: it is asked.
         """
         log = partition.log
         may_compact = log.settings.compacts or log.may_have_gaps
@@ -151,6 +152,8 @@ class Follower:
             return
         is_copy = log.start_offset == log.end_offset or log.cleaned.tombstones >= log.end_offset
         tombstones = committed if committed > log.end_offset and (is_copy or not log.may_have_gaps) else 0
+        if tombstones > log.cleaned.tombstones and not log.settings.compacts:
+            tombstones = await leader.tombstones()
         if not log.may_have_gaps or log.cleaned_in_doubt or tombstones > log.cleaned.tombstones:
             await self._lack_tombstones(partition, tombstones)
 

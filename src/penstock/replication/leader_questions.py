@@ -1,6 +1,7 @@
-"""What a follower asks its leader besides records: where epochs ended, and what producers had done by an offset.
+"""What a follower asks its leader besides records: where epochs ended, what producers had done by an offset, and which
+tombstones went.
 
-The latter with FetchSnapshot, when a log begins anew where its leader's begins: what producers wrote before that is in
+The second with FetchSnapshot, when a log begins anew where its leader's begins: what producers wrote before that is in
 no log any more, and whoever is elected next must know a repeat of it.
 """
 
@@ -26,9 +27,12 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.tombstones import TombstonesRequest, TombstonesResponse
 
 _END_OF_EPOCH_VERSION = 4
 _SNAPSHOT_VERSION = 0
+_TOMBSTONES_VERSION = 0
 
 # (API, version, request) -> answer; PeerError when there is none.
 Ask = Callable[[int, int, Any], Awaitable[Any]]
@@ -41,6 +45,7 @@ class Questions(Protocol):
     def leader_epoch(self) -> int: ...
     async def end_of(self, epoch: int) -> tuple[int, int]: ...
     async def producers_below(self, offset: int) -> ProducerState: ...
+    async def tombstones(self) -> int: ...
 
 
 class LeaderQuestions:
@@ -86,6 +91,14 @@ class LeaderQuestions:
             known.add(decode_producers(bytes(found.unaligned_records)))
             next_id = found.position
         return known
+
+    async def tombstones(self) -> int:
+        """Below which offset its log may lack some that once were there."""
+        request = TombstonesRequest(self._partition.topic_id, self._partition.index, self.leader_epoch)
+        response: TombstonesResponse = await self._ask(PeerApi.TOMBSTONES, _TOMBSTONES_VERSION, request)
+        if response.error_code != ErrorCode.NONE:
+            raise PeerError("the leader does not tell which tombstones went")
+        return response.offset
 
 
 def _told(response: Any, what: str) -> Any:

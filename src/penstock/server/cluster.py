@@ -88,6 +88,7 @@ class ClusterMember:
         self.fetchers = Fetchers(loop, node, image, config, follower, self._identity)
         self.roles = Roles(
             loop,
+            seams.clock,
             node,
             image,
             self.fetchers,

@@ -65,27 +65,50 @@ def may_have_holes(
 
 
 def without_holes(
-    segments: list[Segment], damaged: Sequence[int], start: int, *, only_copy: bool
+    segments: list[Segment],
+    damaged: Sequence[int],
+    start: int,
+    point: RecoveryPoint | None,
+    *,
+    only_copy: bool,
 ) -> tuple[list[Segment], Lost | None, list[str]]:
     """The segments that stay; from where to where something is missing between them; names of what was set aside."""
-    if not damaged:
+    if not damaged or point is None:
         return segments, None, []
     if only_copy:
-        return segments, _left_holes(segments, damaged, start), []
+        left, holes = _with_holes(segments, damaged, start, point)
+        return left, holes, []
     left = [segment for segment in segments if segment.base_offset <= damaged[0]]
     # Not deleted: all other replicas might have less.
     return left, None, [segment.set_aside() for segment in segments[len(left) :]]
 
 
-def _left_holes(segments: Sequence[Segment], damaged: Sequence[int], start: int) -> Lost | None:
-    """From where to where something is missing before the last segment; what is torn is cut off."""
-    holes = []
+def _with_holes(
+    segments: Sequence[Segment], damaged: Sequence[int], start: int, point: RecoveryPoint
+) -> tuple[list[Segment], Lost | None]:
+    """With an empty segment for each hole; and from where to where something is missing before the last segment.
+
+    What is torn is cut off. The empty ones are there for retention: what lies before a hole takes the log's start to
+    it, and not beyond, or whole replicas would delete records for their neighbours' age.
+    """
+    holes: list[Lost] = []
+    empty: list[Segment] = []
+    # Others are those that a start before this one put into holes, and came to nothing.
+    named = [
+        s.base_offset
+        for s in segments
+        if s.size or s.base_offset in (*dict(point.sealed or ()), point.segment)
+    ]
     for base in damaged:
-        behind = min((s.base_offset for s in segments if s.base_offset > base), default=None)
+        behind = min((other for other in named if other > base), default=None)
         if behind is not None:  # else it is the end, which a scan finds
             torn = next((s for s in segments if s.base_offset == base), None)
-            holes.append((max(start, base if torn is None else _cut(torn)), behind))
-    return (holes[0][0], holes[-1][1]) if holes else None
+            begin = max(start, base if torn is None else _cut(torn))
+            holes.append((begin, behind))
+            if begin < behind and not any(s.base_offset == begin for s in (*segments, *empty)):
+                empty.append(segments[0].beside(begin))
+    row = sorted((*segments, *empty), key=lambda segment: segment.base_offset)
+    return row, (holes[0][0], holes[-1][1]) if holes else None
 
 
 def _cut(segment: Segment) -> int:

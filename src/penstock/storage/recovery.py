@@ -117,12 +117,14 @@ def _open(
     may_skip = names.has_cleaned or settings.compacts
     damaged = damaged_segments(point, start, names.merged, segments)
     known = partial(known_epochs, files, directory, point if only_copy else None)  # asked after a loss
-    is_one_of_many = has_laggards and not (only_copy and (not damaged or known() is not None))
+    has_lost = bool(damaged) or (point is not None and not segments and start < point.offset)
+    is_one_of_many = has_laggards and not (only_copy and (not has_lost or known() is not None))
     if is_one_of_many and (damaged or may_have_holes(point, None if may_skip else names.gaps, segments)):
         names.note_incomplete()
-    if segments and (point is None or point.sealed is None):
-        start = max(start, segments[0].base_offset)  # retention did not say so in any other way
-    segments, holes, aside = without_holes(segments, damaged, start, only_copy=only_copy)
+    if segments and (not names.starts if point is None else point.sealed is None):
+        # An earlier version's retention did not say so in any other way.
+        start = max(start, segments[0].base_offset)
+    segments, holes, aside = without_holes(segments, damaged, start, point, only_copy=only_copy)
     if aside:
         files.sync_dir(directory)  # before a recovery point in front of them, by which they would be deleted
     if not segments:
@@ -137,6 +139,8 @@ def _open(
     scan = Scan(
         files, directory, settings, segments, trusted, may_skip=may_skip, has_epochs=has_epochs, gaps=gaps
     )
+    if scan.lacks_state and has_laggards:
+        names.note_incomplete()
     scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
     names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
     lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, marked=is_one_of_many)

@@ -53,7 +53,7 @@ def expired_segments(
             count += 1
     if limits.retention_ms >= 0:
         oldest_ms = now_ms - limits.retention_ms
-        count += _leading(segments[count:allowed], lambda _, s: _is_older(s, oldest_ms))
+        count += _aged(segments[count:allowed], oldest_ms)
     return count
 
 
@@ -71,6 +71,17 @@ def held_bytes(
     free = limits._replace(archived_offset=None)
     would_go = expired_segments(segments, free, start_offset, limit_offset, now_ms)
     return sum(s.size_bytes for s in segments[goes:would_go])
+
+
+def _aged(segments: Sequence[SegmentSummary], oldest_ms: int) -> int:
+    """An empty one (compaction left nothing, or files are gone) is as old as what lies behind it."""
+    count = 0
+    for at, segment in enumerate(segments):
+        if segment.size_bytes:
+            if not _is_older(segment, oldest_ms):
+                break
+            count = at + 1
+    return count
 
 
 def _is_older(segment: SegmentSummary, oldest_ms: int) -> bool:

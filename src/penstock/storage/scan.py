@@ -1,5 +1,6 @@
 """The walk over a log that is opened, from the recovery point to its end: see `storage.recovery`."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ from penstock.storage.producer_snapshot import load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import Segment
 from penstock.storage.settings import LogSettings
+
+logger = logging.getLogger(__name__)
 
 _SCAN_BYTES = 4 * 1024 * 1024
 
@@ -51,21 +54,27 @@ class Scan:
         self.point = point
         self.epochs = EpochHistory()
         self.producers = ProducerState()
-        if point is not None:
+        self.lacks_state = False  # which no scan brings back: of records that went, nothing else tells
+        if point is not None and not self._reaches(point):
+            self.point = None  # what it vouches for is not there: look at everything
+        elif point is not None:
             try:
                 self._trust(point)
             except (DiskError, NewerFormatError):
-                raise  # not now: what producers did in records that are deleted, nothing else tells
-            except (FileNotFoundError, StorageError):
-                self.point = None  # what it vouches for is not there: look at everything
+                raise  # not now
+            except (FileNotFoundError, StorageError) as error:
+                gone = "%s: what producers did, or where leader epochs began, is gone: %s"
+                logger.error(gone, self.directory, error)  # noqa: TRY400 - no trace is needed
+                self.point, self.lacks_state = None, True
                 self.epochs = EpochHistory()
         self.end_offset = self.point.offset if self.point else segments[0].base_offset
         self.batches_end = self.end_offset  # gaps behind the last batch left out
         self._starts: list[tuple[int, int]] | None = None if has_epochs else []  # None: not read yet
 
+    def _reaches(self, point: RecoveryPoint) -> bool:
+        return any(s.base_offset == point.segment and s.size >= point.position for s in self.segments)
+
     def _trust(self, point: RecoveryPoint) -> None:
-        if not any(s.base_offset == point.segment and s.size >= point.position for s in self.segments):
-            raise StorageError("the log is shorter than its recovery point")
         if point.epoch >= 0:
             # What lies behind the point, the scan finds out by itself.
             self.epochs = epochs_below(self.files, self.directory, point)
@@ -191,7 +200,9 @@ class Scan:
     def leave_out(self, offset: int) -> None:
         """What would come below it is gone, and others know its offsets: archives, groups, relays, clients."""
         if self.end_offset < offset:  # else a start before this one came so far
-            self.segments.append(Segment.create(self.files, self.directory, offset))
+            if self.segments[-1].size:
+                # From where it is lost: retention of what lies before moves the log's start to here, and no further.
+                self.segments.append(Segment.create(self.files, self.directory, self.end_offset))
             self.end_offset = offset
         # As where nothing is left: producers have written more than is known of them.
         self.producers.forget_clients()

@@ -132,6 +132,10 @@ class Segment:
             self._files.unlink(self.paths()[0])  # a restart removes its indexes
         return segment
 
+    def beside(self, base_offset: int) -> "Segment":
+        """An empty one of the same log."""
+        return Segment.create(self._files, self.directory, base_offset)
+
     def emptied(self) -> "Segment":
         """An empty one under its name, in another file: whoever still reads from this one does not see it grow."""
         self.shut()

@@ -32,6 +32,9 @@ class Nobody:
     async def producers_below(self, offset: int) -> ProducerState:
         raise AssertionError(f"asked for producers below {offset}")
 
+    async def tombstones(self) -> int:
+        raise AssertionError("asked for tombstones")
+
 
 async def compacted(bench: Bench) -> Partition:
     """It has let the first value of K go for the sake of a record that its leader does not have."""

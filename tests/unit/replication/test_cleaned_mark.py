@@ -1,6 +1,7 @@
 """A follower takes nothing over that lacks tombstones before it is written down, durably, that it may lack them."""
 
 import pytest
+from tests.unit.replication.test_begun_anew import Nobody
 from tests.unit.services.maintenance.test_cleaner import DATA, Bench, run
 
 from penstock.core.errors import DiskFailedError
@@ -27,9 +28,9 @@ def test_a_mark_that_may_not_be_durable_is_written_before_more_is_taken_over(
         bench.files.fail_next(operation, pattern, count=2)
         for _ in range(2):
             with pytest.raises(DiskFailedError):
-                await follower._expect_gaps(partition, COMMITTED)
+                await follower._expect_gaps(partition, COMMITTED, Nobody())
             assert log.cleaned_in_doubt
-        await follower._expect_gaps(partition, COMMITTED)
+        await follower._expect_gaps(partition, COMMITTED, Nobody())
         assert not log.cleaned_in_doubt
         known = load_cleaned(bench.files, log.directory, log.end_offset)
         assert (known, known.tombstones) == (log.cleaned, COMMITTED)

@@ -11,7 +11,15 @@ from penstock.core.errors import StorageError
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.data_dir import DataDir
 from penstock.storage.incomplete import forget_incomplete
-from penstock.storage.layout import INCOMPLETE_FILE, LOG, PARTITION_FILE, RECOVERY_POINT_FILE, segment_name
+from penstock.storage.layout import (
+    EPOCHS_FILE,
+    INCOMPLETE_FILE,
+    LOG,
+    PARTITION_FILE,
+    RECOVERY_POINT_FILE,
+    SNAPSHOT,
+    segment_name,
+)
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
 from penstock.storage.recovery import start_over
@@ -38,8 +46,8 @@ def opened(
 def filled() -> MemFiles:
     files = MemFiles(1)
     log = opened(files, expected=False)
-    for _ in range(END):
-        append(log, a_batch())
+    for number in range(END):
+        append(log, a_batch(producer=(7, 0, number)), epoch=3)
     sync(log, checkpoint=True)
     log.close()
     return files
@@ -68,6 +76,8 @@ DAMAGES = {
     "front": lambda files: lose(files, FRONT),
     "middle": lambda files: lose(files, MIDDLE),
     "end": lambda files: lose(files, LAST),
+    "producers": lambda files: lose(files, segment_name(END, SNAPSHOT)),
+    "epochs": lambda files: lose(files, EPOCHS_FILE),
     "middle of an old log": lambda files: (forget_segments(files), lose(files, MIDDLE)),
 }
 

@@ -10,7 +10,7 @@ from tests.unit.storage.logs import DIRECTORY, Settings, a_batch, append, opened
 from penstock.core.errors import StorageError
 from penstock.records.batch import read_header
 from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
-from penstock.storage.layout import LOG, LOST, segment_name
+from penstock.storage.layout import EPOCHS_FILE, LOG, LOST, segment_name
 from penstock.storage.lost import forget_lost
 from penstock.storage.recovered import Recovered
 from penstock.storage.recovery import open_log
@@ -161,3 +161,16 @@ def test_what_was_told_is_not_told_again_and_producers_stay_known() -> None:
     after = found.log.files.crash(random.Random(2))  # type: ignore[attr-defined]
     assert start(after).lost is None
     assert not [name for name in after.list_dir(DIRECTORY) if name.endswith(LOST)]
+
+
+@pytest.mark.parametrize("taken", [the_last_files, all_files])
+def test_one_that_lost_its_epochs_with_what_they_are_of_does_not_lead_unasked(
+    taken: Callable[[MemFiles], None],
+) -> None:
+    def with_epochs(files: MemFiles) -> None:
+        taken(files)
+        files.unlink(DIRECTORY / EPOCHS_FILE)
+        files.sync_dir(DIRECTORY)
+
+    assert start(robbed(with_epochs), has_laggards=True).log.is_incomplete
+    assert not start(robbed(taken), has_laggards=True).log.is_incomplete

@@ -26,6 +26,13 @@ def test_by_time_the_newest_record_decides(retention_ms: int, count: int) -> Non
     assert expired(RetentionLimits(retention_ms=retention_ms)) == count
 
 
+@pytest.mark.parametrize(("retention_ms", "count"), [(3999, 1), (2500, 1), (1999, 3), (999, 4)])
+def test_an_empty_segment_is_as_old_as_what_lies_behind_it(retention_ms: int, count: int) -> None:
+    """Compaction left nothing of it, or its files are gone: then others may have what lay there."""
+    segments = [*SEGMENTS[:1], SegmentSummary(10, 20, 0, -1), *SEGMENTS[2:]]
+    assert expired(RetentionLimits(retention_ms=retention_ms), segments=segments) == count
+
+
 @pytest.mark.parametrize(
     ("retention_bytes", "count"), [(-1, 0), (400, 0), (301, 0), (300, 1), (101, 2), (0, 4)]
 )

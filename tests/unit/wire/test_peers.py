@@ -26,6 +26,7 @@ from penstock.wire.peers.retirement import (
     Seen,
 )
 from penstock.wire.peers.routes import WireRoute
+from penstock.wire.peers.tombstones import TombstonesRequest, TombstonesResponse
 
 ROUTE = WireRoute(0, b"s" * 16, 5, b"t" * 16, 2)
 REQUESTS: dict[PeerApi, Any] = {
@@ -35,6 +36,7 @@ REQUESTS: dict[PeerApi, Any] = {
     PeerApi.RELAY_DELIVER: RelayDeliverRequest(ROUTE, 5000, b"batches"),
     PeerApi.RELAY_POSITIONS: RelayPositionsRequest(ROUTE),
     PeerApi.RETIREMENT: RetirementRequest(Question.CLOSE, b"t" * 16, [(7, 3), (8, 4)]),
+    PeerApi.TOMBSTONES: TombstonesRequest(b"t" * 16, 7, 3),
 }
 RESPONSES: dict[PeerApi, Any] = {
     PeerApi.BROKER_CHALLENGE: ChallengeResponse(31, b"nonce"),
@@ -45,6 +47,7 @@ RESPONSES: dict[PeerApi, Any] = {
     PeerApi.RETIREMENT: RetirementResponse(
         0, [(1, 0, Frozen(2**40)), (2, 0, Seen(5, 6)), (3, 0, Closed(7)), (4, 78, None)]
     ),
+    PeerApi.TOMBSTONES: TombstonesResponse(0, 2**40),
 }
 every_api = pytest.mark.parametrize("key", PeerApi, ids=lambda key: key.name)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.image import Topic as TopicImage
 from penstock.coordination.nodes import PartitionState
+from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import StorageError
 from penstock.replication.end_gap import close_end_gap
@@ -30,6 +31,7 @@ class Roles:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         node: int,
         image: ClusterImage,
         fetchers: Fetchers,
@@ -43,6 +45,7 @@ class Roles:
         """`may_play`: whether replicas may have any role yet. `changed` hears of each that began or ceased to lead;
         the last is for `Leading`."""
         self._loop = loop
+        self._clock = clock
         self._node = node
         self._image = image
         self._fetchers = fetchers
@@ -184,7 +187,7 @@ class Roles:
         if partition.retirement is not None:
             lead_anew(partition)
             seal(partition)
-        close_end_gap(partition)
+        close_end_gap(partition, self._clock.now_ms())
         topic.role_changed(partition)
         partition.wake_readers()  # they came to a follower, or under another epoch
         self._changed(partition)

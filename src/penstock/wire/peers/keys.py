@@ -10,6 +10,7 @@ class PeerApi(IntEnum):
     RELAY_DELIVER = 30003
     RELAY_POSITIONS = 30004
     RETIREMENT = 30005
+    TOMBSTONES = 30006
 
 
 # The module in this package that has its codec.
