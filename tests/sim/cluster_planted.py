@@ -8,7 +8,7 @@ from tests.sim.cluster_clients import Violation
 
 from penstock.controller import controller, election
 from penstock.coordination.nodes import PartitionState
-from penstock.replication.fetchers import Fetcher
+from penstock.replication.fetcher import Fetcher
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
