@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from penstock.core.clock import Clock
 from penstock.core.files import Files
 from penstock.services.maintenance.cleaner import Round
-from penstock.storage.compaction.cleaning import CleanJob, CleanRound
+from penstock.storage.compaction.clean_job import CleanJob
+from penstock.storage.compaction.cleaning import CleanRound
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import retire, seal
 from penstock.services.maintenance import cleaner
-from penstock.storage.compaction.cleaning import CleanRound, Learned
+from penstock.storage.compaction.clean_job import Learned
+from penstock.storage.compaction.cleaning import CleanRound
 from penstock.storage.compaction.swap import SegmentSwap
 from penstock.storage.segment import ColdRead
 

@@ -30,8 +30,9 @@ from penstock.replication.retirement import find_limit
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.maintenance.archive_progress import archived_end
 from penstock.storage.compaction.checkpoint import Cleaned
+from penstock.storage.compaction.clean_job import CleanedSegment, CleanJob, Learned
 from penstock.storage.compaction.cleanable import Cleanable, CleanLimits, cleanable, is_due
-from penstock.storage.compaction.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
+from penstock.storage.compaction.cleaning import CleanRound
 from penstock.storage.compaction.swap import SegmentSwap, discard_cleaned, prepare_swap
 from penstock.storage.deletion import Deletion
 from penstock.storage.log import Log
