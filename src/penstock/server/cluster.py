@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from penstock.config.live import LiveConfig
-from penstock.controller.controller import Controller, LogEnds
+from penstock.controller.controller import Controller
+from penstock.controller.log_end_election import LogEnds
 from penstock.coordination.ids import id_text
 from penstock.coordination.metadata import MetadataStore, PartitionKey
 from penstock.coordination.nodes import BrokerRegistration
