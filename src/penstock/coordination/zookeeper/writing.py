@@ -12,8 +12,9 @@ All of it happens or nothing, in this order:
 from collections.abc import Sequence
 
 from penstock.coordination.tree import CHANGES_KEPT_MAX, Change, Check, Create, Delete, Operation, Set
+from penstock.coordination.zookeeper.kazoo_errors import Refused
 from penstock.coordination.zookeeper.layout import Head, Layout, encode_change, encode_node
-from penstock.coordination.zookeeper.link import Link, Refused
+from penstock.coordination.zookeeper.link import Link
 
 # ZooKeeper keeps everything in memory: entries of large changes go before there are many.
 FEED_BYTES_MAX = 16 * 1024 * 1024
