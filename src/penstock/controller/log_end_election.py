@@ -13,7 +13,8 @@ from penstock.controller.election import NOBODY, ReplicaEnd, Rules, lead_by_log_
 from penstock.controller.image_queries import Rewrite, checks_of, states_of, world_of
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import Check
 from penstock.core.errors import PenstockError
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.coordination.image import Topic
 from penstock.coordination.metadata import Alter, MetadataStore, NewTopic
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 
 
 class TopicWriter(Protocol):

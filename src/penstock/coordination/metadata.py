@@ -15,7 +15,8 @@ from random import Random
 from penstock.coordination import nodes, writes
 from penstock.coordination.ids import id_text
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
-from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, Removed, TopicRecord
+from penstock.coordination.nodes import PartitionState, Removed, TopicRecord
+from penstock.coordination.registration import BrokerRegistration, Life, encode_broker, encode_life
 from penstock.coordination.tree import (
     Change,
     Check,
@@ -279,7 +280,7 @@ class MetadataStore:
         async with self._turn:
             registered = self.image.brokers.get(broker)
             if registered is not None:
-                data = nodes.encode_broker(replace(registered, stopping=True))
+                data = encode_broker(replace(registered, stopping=True))
                 await self._write([Set(nodes.broker_path(broker), data)])
 
     async def expel(self, broker: BrokerRegistration) -> bool:
@@ -295,7 +296,7 @@ class MetadataStore:
     async def settle(self, broker: int, life: Life) -> None:
         """For the controller: what this life may have lost is dealt with."""
         async with self._turn:
-            data = nodes.encode_life(Life(life.incarnation, settled=True))
+            data = encode_life(Life(life.incarnation, settled=True))
             await self._write([*self.guard(), Set(nodes.life_path(broker), data, life.version)])
 
     async def forget_broker(self, broker: int, life: Life) -> None:

@@ -6,7 +6,15 @@ from contextlib import suppress
 from penstock.coordination import nodes
 from penstock.coordination.ids import id_text
 from penstock.coordination.image import ClusterImage, Topic
-from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
+from penstock.coordination.nodes import PartitionState, TopicRecord
+from penstock.coordination.registration import (
+    BrokerRegistration,
+    Life,
+    decode_broker,
+    decode_life,
+    encode_broker,
+    encode_life,
+)
 from penstock.coordination.tree import (
     MULTI_BYTES_MAX,
     Check,
@@ -53,21 +61,21 @@ async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -
     """A broker and the life it leads, in place of what an earlier session or process of it left."""
     path = nodes.broker_path(broker.id)
     stale = await tree.get(path)
-    if stale is not None and nodes.decode_broker(path, stale).identity != broker.identity:
+    if stale is not None and decode_broker(path, stale).identity != broker.identity:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {broker.id} is registered with another data directory: give this one another node.id",
         )
     operations: list[Operation] = [] if stale is None else [Delete(path, stale.version)]
-    operations.append(Create(path, nodes.encode_broker(broker), ephemeral=True))
+    operations.append(Create(path, encode_broker(broker), ephemeral=True))
     life_path = nodes.life_path(broker.id)
     node = await tree.get(life_path)
     if node is None:
-        operations.append(Create(life_path, nodes.encode_life(Life(broker.incarnation, clean))))
+        operations.append(Create(life_path, encode_life(Life(broker.incarnation, clean))))
     else:
-        last = nodes.decode_life(life_path, node)
+        last = decode_life(life_path, node)
         settled = last.settled and (clean or last.incarnation == broker.incarnation)
-        operations.append(Set(life_path, nodes.encode_life(Life(broker.incarnation, settled)), node.version))
+        operations.append(Set(life_path, encode_life(Life(broker.incarnation, settled)), node.version))
     return operations
 
 

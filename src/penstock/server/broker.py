@@ -15,7 +15,7 @@ from penstock.config.broker import BrokerConfig
 from penstock.config.live import LiveConfig
 from penstock.coordination.catching_up import catch_up
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.endpoints import find_endpoint
 from penstock.core.errors import StorageError

@@ -13,7 +13,8 @@ from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore
 from penstock.coordination.metadata import PRODUCER_ID_BLOCK, MetadataStore, NewTopic
 from penstock.coordination.node_format import MetadataError
-from penstock.coordination.nodes import BrokerRegistration, PartitionState, TopicRecord
+from penstock.coordination.nodes import PartitionState, TopicRecord
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import (
     CHANGES_KEPT_MAX,
     Change,

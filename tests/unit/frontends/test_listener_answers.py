@@ -8,7 +8,8 @@ import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.coordination.metadata import NewTopic
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.endpoints import Endpoint
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import OFFSETS_TOPIC

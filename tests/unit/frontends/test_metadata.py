@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
 
-from penstock.coordination.nodes import BrokerRegistration, PartitionState, RetirementState
+from penstock.coordination.nodes import PartitionState, RetirementState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
