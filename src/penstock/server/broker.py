@@ -299,7 +299,7 @@ class Broker:
         self._tasks.start(self.services.coordinator.run, name="groups")
         self._tasks.start(self.services.group_offsets.run, name="group offsets")
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
-        self.hosting.empty_trash()
+        self.hosting.removal.empty_trash()
         await self.listeners.serve()
         self._warm_up.start()
 
