@@ -65,7 +65,7 @@ OWNED: dict[tuple[str, str], str] = {
     ("services/fetching/service.py", "FetchService.warm_then"): "its fetch goes on with what it did",
     ("services/fetching/service.py", "FetchService.in_thread"): "`done` takes what it made",
     ("coordination/zookeeper/session.py", "ZooKeeperTree.begin"): "an error ends the session",
-    ("replication/fetchers.py", "Fetcher._told"): "waited for right there",
+    ("replication/fetcher.py", "Fetcher._told"): "waited for right there",
     ("server/connections.py", "Connections.run"): "`_ended` says what went wrong; answers its client itself",
     ("server/run.py", "_session"): "waited for right there",
     ("server/run.py", "_first_of"): "waited for right there",

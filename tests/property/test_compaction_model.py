@@ -23,7 +23,7 @@ from tests.unit.storage.logs import NOW_MS, Settings, append, opened
 
 from penstock.core.errors import ApiError
 from penstock.records.batch import BatchHeader, read_header
-from penstock.storage.compaction.cleaning import CleanJob
+from penstock.storage.compaction.clean_job import CleanJob
 from penstock.storage.layout import RECOVERY_POINT_FILE, SNAPSHOT
 from penstock.storage.log import Log
 from penstock.storage.retention import RetentionLimits

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.errors import StorageError
 from penstock.replication.table import Topic
-from penstock.services.hosting.hosting import Hosting
+from penstock.services.hosting.removal import Removal
 from penstock.services.maintenance.upkeep import Upkeep
 from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.names import DirectoryNames
@@ -13,11 +13,11 @@ from penstock.storage.names import DirectoryNames
 def deletes_under_running_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted topic's directory goes while syncs, start marks and retention still work on it."""
 
-    async def hasty(hosting: Hosting, topic: Topic) -> None:
+    async def hasty(removal: Removal, topic: Topic) -> None:
         for partition in topic.partitions.values():
             partition.topic_deleted()
 
-    monkeypatch.setattr(Hosting, "_end_all", hasty)
+    monkeypatch.setattr(Removal, "_end_all", hasty)
 
 
 def trusts_any_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,7 +131,7 @@ class HostileStory(Story):
 
     def _raise_in_a_fetcher(self, machine: SimBroker) -> None:
         assert machine.broker is not None
-        follower = machine.broker.cluster.fetchers.follower
+        follower = machine.broker.cluster.fetchers.context.follower
 
         async def fails(*_: Any) -> bool:
             raise RuntimeError("a bug that nobody foresaw")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from tests.sim.cluster_clients import Violation
 
-from penstock.controller import controller, election
+from penstock.controller import controller, election, log_end_election
 from penstock.coordination.nodes import PartitionState
-from penstock.replication.fetchers import Fetcher
+from penstock.replication.fetcher import Fetcher
 from penstock.replication.leading import Leading, Proposal
 from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
@@ -67,7 +67,8 @@ def leader_writes_the_isr_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def unclean_replica_stays_eligible(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that lost the end of its log in a crash may lead as if nothing had been."""
     honest = controller.world_of
-    monkeypatch.setattr(controller, "world_of", lambda image: replace(honest(image), unsettled=()))
+    for module in (controller, log_end_election):
+        monkeypatch.setattr(module, "world_of", lambda image: replace(honest(image), unsettled=()))
 
 
 def stands_back_with_an_unsynced_end(monkeypatch: pytest.MonkeyPatch) -> None:

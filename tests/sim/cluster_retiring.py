@@ -169,7 +169,7 @@ class RetiringStory(Story):
 def takes_nothing(machine: SimBroker, index: int) -> Iterator[None]:
     """As a follower whose log takes nothing for a while: it asks again and again."""
     assert machine.broker is not None
-    follower = machine.broker.cluster.fetchers.follower
+    follower = machine.broker.cluster.fetchers.context.follower
 
     async def take(partition: Partition, *answered: Any) -> bool:
         return partition.index != index and await Follower.take(follower, partition, *answered)

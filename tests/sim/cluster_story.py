@@ -25,7 +25,7 @@ from tests.sim.messages import PARTITIONS, PRODUCERS, TOPIC
 from penstock.coordination import nodes
 from penstock.coordination.memory import MemoryStore
 from penstock.coordination.nodes import PartitionState
-from penstock.replication.fetchers import Fetcher
+from penstock.replication.fetcher import Fetcher
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker

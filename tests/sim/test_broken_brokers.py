@@ -4,7 +4,7 @@ import pytest
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.coordination.image import ImageDelta
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.server.broker import Broker
 from penstock.server.failure_detector import FailureDetector

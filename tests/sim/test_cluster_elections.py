@@ -10,9 +10,9 @@ from tests.sim.cluster_story import replica_of, watched
 from tests.sim.messages import TOPIC
 from tests.sim.test_cluster_scenes import Scene
 
-from penstock.controller.controller import LogEnds
+from penstock.controller.log_end_election import LogEnds
 from penstock.coordination.metadata import PartitionKey
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.server.cluster import ClusterMember
 from penstock.storage.layout import segment_name

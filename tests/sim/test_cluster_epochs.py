@@ -12,7 +12,7 @@ from penstock.records.builder import build_batch
 from penstock.records.reader import Record
 from penstock.replication import following
 from penstock.replication.epoch_starts import EndOfEpoch, starts_within
-from penstock.replication.fetchers import _ANSWER_SECONDS as ANSWER_SECONDS
+from penstock.replication.fetcher import _ANSWER_SECONDS as ANSWER_SECONDS
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS, SimBroker
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop

@@ -10,7 +10,8 @@ from tests.sim.test_cluster_scenes import Scene
 
 from penstock.coordination.memory import MemoryStore, MemoryTree
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration, broker_path
+from penstock.coordination.nodes import broker_path
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import Change, ConnectionLostError, Operation
 from penstock.server.failure_detector import FailureDetector
 from penstock.testing.sim_broker import SESSION_SECONDS, SimBroker

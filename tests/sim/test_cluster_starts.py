@@ -10,7 +10,8 @@ from tests.sim.test_cluster_scenes import Scene
 from penstock.coordination.memory import Fault
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import DiskFailedError
-from penstock.replication.fetchers import Fetcher, Fetchers
+from penstock.replication.fetcher import Fetcher, FetcherContext
+from penstock.replication.fetchers import Fetchers
 from penstock.services.hosting import hosting
 from penstock.storage.checkpoint import LogEnd
 from penstock.storage.log import Log
@@ -27,24 +28,24 @@ def test_a_start_that_fails_leaves_nothing_that_writes(step: int, fault: Fault) 
         scene.begin()
         victim = scene.followers()[0]
         victim.kill()
-        owners: list[Fetchers] = []
+        contexts: list[FetcherContext] = []
         honest = Fetcher.run
 
         async def run(fetcher: Fetcher) -> None:
-            owners.append(fetcher._owner)
+            contexts.append(fetcher._context)
             try:
                 await honest(fetcher)
             finally:
-                owners.remove(fetcher._owner)
+                contexts.remove(fetcher._context)
 
         stack.enter_context(patch.object(Fetcher, "run", run))
         victim.store_fault = (step, fault)
         victim.start()
         scene.until_whole()
         assert victim.broker is not None
-        ours = [owner for owner in owners if owner.node == victim.broker.services.node.id]
+        ours = [context for context in contexts if context.node == victim.broker.services.node.id]
         assert ours
-        assert all(owner is victim.broker.cluster.fetchers for owner in ours)
+        assert all(context is victim.broker.cluster.fetchers.context for context in ours)
 
 
 def test_nothing_fetches_before_the_broker_is_registered() -> None:
@@ -57,7 +58,7 @@ def test_nothing_fetches_before_the_broker_is_registered() -> None:
         honest = Fetchers.follow
 
         def follow(fetchers: Fetchers, *place: object) -> None:
-            epochs.append(fetchers.identity.broker_epoch())
+            epochs.append(fetchers.context.identity.broker_epoch())
             honest(fetchers, *place)  # type: ignore[arg-type]
 
         with patch.object(Fetchers, "follow", follow):

@@ -8,16 +8,16 @@ crashed and came back between the look and the write makes the write fail, and t
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
-from penstock.controller.election import NOBODY, ReplicaEnd, Rules, lead_by_log_end, needs_log_ends, react
+from penstock.controller.election import NOBODY, Rules, react
 from penstock.controller.healer import AskDisk, Healer
-from penstock.controller.image_queries import Rewrite, checks_of, moves_on, states_of, world_of
+from penstock.controller.image_queries import Rewrite, checks_of, moves_on, world_of
 from penstock.controller.in_sync import WantedIsr, decide
+from penstock.controller.log_end_election import AskLogEnds, LogEndElection
 from penstock.controller.moves import is_moving
 from penstock.controller.retirer import AskLeader, Retirer
 from penstock.controller.retiring import RETIRE_TO
@@ -25,7 +25,7 @@ from penstock.coordination import nodes
 from penstock.coordination.election import stand
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
 from penstock.coordination.tree import Check, ConflictError, CoordinationError, Operation, SessionExpiredError
 from penstock.core.clock import Clock
 from penstock.core.error_codes import ErrorCode
@@ -34,16 +34,8 @@ from penstock.core.tasks import endless
 
 logger = logging.getLogger(__name__)
 
-# How long a controller that was turned down by the store, or that waits for the ends of logs, rests.
+# How long a controller that was turned down by the store rests.
 _RETRY_SECONDS = 0.1
-# Between two looks at partitions that wait for replicas which are away.
-_COMPARED_SECONDS_MAX = 1.6
-# How long a replica that is there may keep to itself how long its log is, before an unclean election does without it.
-_LOG_END_SECONDS = 10.0
-
-# Of one broker's logs.
-LogEnds = Mapping[PartitionKey, ReplicaEnd]
-AskLogEnds = Callable[[BrokerRegistration, Sequence[PartitionKey]], Awaitable[LogEnds]]
 
 
 class Controller:
@@ -60,12 +52,12 @@ class Controller:
         self._metadata = metadata
         self._broker = broker
         self._config = config
-        self._ask_log_ends = ask_log_ends
         self._mandate: Check | None = None
         self._work = asyncio.Event()
         self._rules: dict[tuple[tuple[str, str], ...], Rules] = {}
-        self._comparing = asyncio.Event()
-        self._compared_since: dict[PartitionKey, float] = {}  # partitions whose suspects' logs decide
+        self.log_ends = LogEndElection(
+            metadata, lambda: self.is_active, self.rules, ask_log_ends, self._try_to_write
+        )
         self.care = Healer(metadata, config, lambda: self.is_active, ask_disk)
         self.retirer = Retirer(metadata, config, lambda: self.is_active, clock, ask_retiring)
         metadata.guard = self._guard
@@ -110,7 +102,7 @@ class Controller:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(endless(self._decide), name="elections")
-            tasks.create_task(endless(self._compare), name="suspects")
+            tasks.create_task(endless(self.log_ends.run), name="suspects")
             tasks.create_task(endless(self.care.run), name="care")
             tasks.create_task(endless(self.retirer.run), name="retiring")
 
@@ -153,6 +145,9 @@ class Controller:
             return False
         return True
 
+    async def _try_to_write(self, change: Rewrite) -> bool:
+        return await self._tried(lambda: self._metadata.rewrite_partitions(change))
+
     async def _stand(self) -> None:
         self._mandate = await stand(self._metadata.tree, self._broker)
         if self._mandate is not None:
@@ -176,7 +171,7 @@ class Controller:
         for broker, life in lives.items():
             # Whoever began anew meanwhile has another version, and is dealt with in the next look.
             await self._metadata.settle(broker, life)
-        self._comparing.set()
+        self.log_ends.wake()
 
     def _moved(self, count: int) -> None:
         if count:
@@ -213,106 +208,6 @@ class Controller:
             known = Rules(config.min_insync_replicas, config.unclean_leader_election_enable)
             self._rules[key] = known
         return known
-
-    # -- the ends of suspects' logs --------------------------------------------------------------------------
-
-    async def _compare(self) -> None:
-        """Beside the elections: a suspect that does not answer holds up nobody else."""
-        rest_s: float | None = None
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(rest_s):
-                    await self._comparing.wait()
-            self._comparing.clear()
-            waiting = self._waiting_for_ends() if self.is_active else {}
-            now = asyncio.get_running_loop().time()
-            before = self._compared_since
-            self._compared_since = {key: before.get(key, now) for key in waiting}
-            if not waiting:
-                rest_s = None
-                continue
-            await self._compare_suspects(waiting)
-            await asyncio.sleep(_RETRY_SECONDS)
-            # Look again whether all are led now; not so often where they wait for a broker that is away for long.
-            is_new = rest_s is None or before.keys() != waiting.keys()
-            rest_s = _RETRY_SECONDS if is_new else min(2 * (rest_s or 0), _COMPARED_SECONDS_MAX)
-
-    def _waiting_for_ends(self) -> dict[PartitionKey, PartitionState]:
-        image = self._metadata.image
-        world = world_of(image)
-        return {
-            (topic.id, number): state
-            for topic in image.stored_topics()
-            for number, state in enumerate(topic.partitions)
-            if state.leader == NOBODY and needs_log_ends(state, world, self.rules(topic))
-        }
-
-    async def _compare_suspects(self, waiting: Mapping[PartitionKey, PartitionState]) -> None:
-        """Not the suspects alone: where none of them is complete, the others count as well."""
-        image = self._metadata.image
-        asked = _asked(image, waiting)
-        checks = checks_of(image, asked)
-        ends: dict[int, LogEnds] = {}
-
-        def choose(current: ClusterImage) -> tuple[dict[PartitionKey, PartitionState], list[Check]]:
-            states = states_of(current)
-            chosen = {}
-            for key, state in waiting.items():
-                if states.get(key) == state:
-                    known = _told_of(key, state, ends)
-                    unclean = self._gives_up(current, key, known, all_told=len(ends) == len(asked))
-                    if (after := lead_by_log_end(state, known, unclean=unclean)) is not None:
-                        chosen[key] = after
-            return chosen, checks
-
-        told: asyncio.Queue[tuple[int, LogEnds]] = asyncio.Queue()
-        async with asyncio.TaskGroup() as tasks:
-            for broker, wanted in asked.items():
-                tasks.create_task(self._ask_replicas(image.brokers[broker], wanted, told))
-            for _ in asked:
-                broker, ends[broker] = await told.get()
-                await self._tried(lambda: self._metadata.rewrite_partitions(choose))
-
-    def _gives_up(
-        self, image: ClusterImage, key: PartitionKey, known: Collection[int], *, all_told: bool
-    ) -> bool:
-        """Whether an election does without a replica that is away, or was asked for long, and once more just now."""
-        topic = image.topics_by_id[key[0]]
-        if not self.rules(topic).unclean:
-            return False
-        waited_s = asyncio.get_running_loop().time() - self._compared_since[key]
-        silent = [
-            broker
-            for broker in topic.partitions[key[1]].replicas
-            if broker in image.brokers and broker not in known
-        ]
-        return not silent or (waited_s > _LOG_END_SECONDS and all_told)
-
-    async def ask_replicas(
-        self, states: Mapping[PartitionKey, PartitionState]
-    ) -> dict[PartitionKey, dict[int, ReplicaEnd]]:
-        """What those have of these partitions that are there and can tell."""
-        image = self._metadata.image
-        asked = _asked(image, states)
-        told: asyncio.Queue[tuple[int, LogEnds]] = asyncio.Queue()
-        async with asyncio.TaskGroup() as tasks:
-            for broker, wanted in asked.items():
-                tasks.create_task(self._ask_replicas(image.brokers[broker], wanted, told))
-        ends = dict(told.get_nowait() for _ in asked)
-        return {key: _told_of(key, state, ends) for key, state in states.items()}
-
-    async def _ask_replicas(
-        self,
-        broker: BrokerRegistration,
-        wanted: Sequence[PartitionKey],
-        told: "asyncio.Queue[tuple[int, LogEnds]]",
-    ) -> None:
-        ends: LogEnds = {}
-        try:
-            ends = await self._ask_log_ends(broker, wanted)
-        except (OSError, TimeoutError, KeyError, PenstockError) as error:
-            logger.info("broker %d does not tell how long its logs are: %s", broker.id, error)
-        await told.put((broker.id, ends))
 
     # -- what leaders ask for --------------------------------------------------------------------------------
 
@@ -362,23 +257,6 @@ class Controller:
             raise ApiError(ErrorCode.INVALID_UPDATE_VERSION) from error
         except CoordinationError as error:
             raise ApiError(ErrorCode.NOT_CONTROLLER, str(error)) from error
-
-
-def _asked(
-    image: ClusterImage, states: Mapping[PartitionKey, PartitionState]
-) -> dict[int, list[PartitionKey]]:
-    """Of which of these partitions each broker that is there, and settled, has a replica."""
-    unsettled = world_of(image).unsettled
-    asked: dict[int, list[PartitionKey]] = {}
-    for key, state in states.items():
-        for replica in state.replicas:
-            if replica in image.brokers and replica not in unsettled:
-                asked.setdefault(replica, []).append(key)
-    return asked
-
-
-def _told_of(key: PartitionKey, state: PartitionState, ends: Mapping[int, LogEnds]) -> dict[int, ReplicaEnd]:
-    return {replica: ends[replica][key] for replica in state.replicas if key in ends.get(replica, {})}
 
 
 def _is_undecided(states: Sequence[PartitionState], live: Collection[int]) -> bool:

@@ -36,7 +36,8 @@ from penstock.controller.image_queries import checks_of, draining_in, places_of,
 from penstock.controller.moves import begin, is_moving, prefer
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.coordination.metadata import MetadataStore, PartitionKey
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import Check
 from penstock.core.errors import PenstockError
 

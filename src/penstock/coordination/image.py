@@ -18,20 +18,17 @@ from penstock.coordination.nodes import (
     PARTITIONS,
     SECRET,
     TOPICS,
-    BrokerRegistration,
-    Life,
     PartitionState,
     Removed,
     TopicRecord,
-    decode_broker,
     decode_cluster,
     decode_configs,
     decode_controller,
-    decode_life,
     decode_partition,
     decode_secret,
     decode_topic,
 )
+from penstock.coordination.registration import BrokerRegistration, Life, decode_broker, decode_life
 from penstock.coordination.tree import Change, FeedGapError, Node, Snapshot
 
 NOBODY = -1

@@ -15,7 +15,9 @@ from random import Random
 from penstock.coordination import nodes, writes
 from penstock.coordination.ids import id_text
 from penstock.coordination.image import ClusterImage, ImageDelta, Topic
-from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, Removed, TopicRecord
+from penstock.coordination.nodes import PartitionState, Removed, TopicRecord
+from penstock.coordination.producer_id_blocks import take_producer_id_block
+from penstock.coordination.registration import BrokerRegistration, Life, encode_broker, encode_life
 from penstock.coordination.tree import (
     Change,
     Check,
@@ -32,7 +34,6 @@ from penstock.coordination.tree import (
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 
-PRODUCER_ID_BLOCK = 1000
 SECRET_BYTES = 32
 # Ids Kafka keeps for itself: "no id" and its metadata log.
 _RESERVED_IDS = {bytes(16), bytes(15) + b"\x01"}
@@ -149,16 +150,7 @@ class MetadataStore:
             count = len(topic.partitions)
             # Left over from an attempt that never got as far as the count.
             stale = [number for number in self.image.partition_numbers(topic.id) if number >= count]
-            record = replace(_record(topic), partitions=count + len(added))
-            added = [replace(state, leader_epoch=topic.first_epoch) for state in added]
-            await self._write_in_parts(
-                [
-                    *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
-                    *writes.partition_creations(topic.id, count, added),
-                    Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version),
-                ],
-                [writes.is_alive(topic.id)],
-            )
+            await self._write_in_parts(writes.topic_growth(topic, stale, added), [writes.is_alive(topic.id)])
             return self._topic(name)
 
     async def drop_partitions(
@@ -166,63 +158,19 @@ class MetadataStore:
     ) -> None:
         """Let these, the last partitions, go. ConflictError when any of them is not as planned."""
         async with self._turn:
-            states = {number: planned.partitions[number] for number in gone}
-            count = len(planned.partitions) - len(gone)
-            first_epoch = max([planned.first_epoch, *(state.leader_epoch + 1 for state in states.values())])
-            record = replace(_record(planned), partitions=count, configs=configs, first_epoch=first_epoch)
-            record = replace(record, removed={**planned.removed, **gone})
-            await self._write(
-                [
-                    *self.guard(),
-                    *checks,
-                    writes.is_alive(planned.id),
-                    Set(nodes.topic_path(planned.name), nodes.encode_topic(record), planned.version),
-                    *(
-                        Delete(nodes.partition_path(planned.id, number), state.partition_epoch)
-                        for number, state in states.items()
-                    ),
-                ]
-            )
+            shrunk = writes.topic_shrinkage(planned, gone, configs)
+            await self._write([*self.guard(), *checks, writes.is_alive(planned.id), *shrunk])
 
     async def alter_topic_configs(self, name: str, alter: Alter, topic_id: bytes | None = None) -> Topic:
         """`alter` is given the overrides in force and returns those to be; what it raises ends the matter."""
         async with self._turn:
             topic = self._topic(name, topic_id)
-            record = replace(_record(topic), configs=alter(topic.configs))
-            write = Set(nodes.topic_path(name), nodes.encode_topic(record), topic.version)
+            write = writes.topic_configs(topic, alter(topic.configs))
             await self._write([writes.is_alive(topic.id), write])
             return self._topic(name)
 
     async def set_topic_configs(self, name: str, configs: Mapping[str, str]) -> Topic:
         return await self.alter_topic_configs(name, lambda _: configs)
-
-    async def bump_leader_epochs(self, broker: int) -> None:
-        """Begin a new leader epoch for every partition this broker leads: its log may have lost an unsynced tail."""
-        await self.update_partitions(
-            {
-                (topic.name, number): state.with_leader(broker)
-                for topic in self.image.stored_topics()
-                for number, state in enumerate(topic.partitions)
-                if state.leader == broker
-            }
-        )
-
-    async def update_partitions(
-        self, states: Mapping[tuple[str, int], PartitionState], checks: Sequence[Check] = ()
-    ) -> None:
-        """Write partition states, each on top of the partition epoch it carries; `checks` must hold with every part."""
-        async with self._turn:
-            await self._write_in_parts(
-                [
-                    Set(
-                        nodes.partition_path(self._topic(name).id, number),
-                        nodes.encode_partition(state),
-                        state.partition_epoch,
-                    )
-                    for (name, number), state in states.items()
-                ],
-                checks,
-            )
 
     async def rewrite_partitions(
         self,
@@ -231,17 +179,7 @@ class MetadataStore:
         """Write what `change` makes of the image as it is when the turn has come, with the checks it asks for."""
         async with self._turn:
             states, checks = change(self.image)
-            await self._write_in_parts(
-                [
-                    Set(
-                        nodes.partition_path(topic_id, number),
-                        nodes.encode_partition(state),
-                        state.partition_epoch,
-                    )
-                    for (topic_id, number), state in states.items()
-                ],
-                checks,
-            )
+            await self._write_in_parts(writes.partition_updates(states), checks)
 
     async def sweep_orphans(self) -> int:
         """Remove partitions no topic owns. For the one process that writes topics, when it begins to."""
@@ -279,7 +217,7 @@ class MetadataStore:
         async with self._turn:
             registered = self.image.brokers.get(broker)
             if registered is not None:
-                data = nodes.encode_broker(replace(registered, stopping=True))
+                data = encode_broker(replace(registered, stopping=True))
                 await self._write([Set(nodes.broker_path(broker), data)])
 
     async def expel(self, broker: BrokerRegistration) -> bool:
@@ -295,7 +233,7 @@ class MetadataStore:
     async def settle(self, broker: int, life: Life) -> None:
         """For the controller: what this life may have lost is dealt with."""
         async with self._turn:
-            data = nodes.encode_life(Life(life.incarnation, settled=True))
+            data = encode_life(Life(life.incarnation, settled=True))
             await self._write([*self.guard(), Set(nodes.life_path(broker), data, life.version)])
 
     async def forget_broker(self, broker: int, life: Life) -> None:
@@ -321,18 +259,9 @@ class MetadataStore:
 
     async def next_producer_id_block(self) -> range:
         """A block of producer ids that nobody else was given or will be."""
-        path = nodes.PRODUCER_IDS
-        while True:
-            node = await self._tree.get(path)
-            first = 0 if node is None else nodes.decode_producer_ids(path, node)
-            following = nodes.encode_producer_ids(first + PRODUCER_ID_BLOCK)
-            write = Create(path, following) if node is None else Set(path, following, node.version)
-            try:
-                change = await self._tree.multi([write])
-            except ConflictError:
-                continue  # Another broker took this block; every such loss is somebody's progress.
-            await self._absorb(change)
-            return range(first, first + PRODUCER_ID_BLOCK)
+        block, change = await take_producer_id_block(self._tree)
+        await self._absorb(change)
+        return block
 
     # -- writing --
 
@@ -381,10 +310,3 @@ class MetadataStore:
                     return
         except FeedGapError:
             await self._reload()
-
-
-def _record(topic: Topic) -> TopicRecord:
-    count = len(topic.partitions)
-    return TopicRecord(
-        topic.id, count, topic.configs, topic.version, topic.first_epoch, topic.removed, topic.unknown
-    )

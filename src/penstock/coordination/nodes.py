@@ -1,4 +1,4 @@
-"""Where things live in the tree, and how each is written: one small codec per kind of node.
+"""Where things live in the tree, and how each is written: one small codec per kind of node (brokers: `registration`).
 
     /cluster                      the cluster's id
     /topics/<name>                topic id, number of partitions, config overrides, ends of removed partitions
@@ -29,7 +29,6 @@ from typing import Any
 from penstock.coordination.ids import id_bytes, id_text
 from penstock.coordination.node_format import VERSION_MEMBER, dump, fields_of, naming
 from penstock.coordination.tree import Node
-from penstock.core.endpoints import Address, Endpoint, find_endpoint
 
 CLUSTER = "/cluster"
 TOPICS = "/topics"
@@ -140,43 +139,6 @@ class TopicRecord:
     unknown: Mapping[str, Any] = field(default_factory=lambda: NOTHING_UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
-    id: int
-    # The data directory's identity: the same broker come back, or another with its number?
-    identity: str
-    # Where other brokers reach it, and brokers of an older version send clients.
-    host: str
-    port: int
-    rack: str | None = None
-    epoch: int = -1
-    # Which process of this broker it is: a new session of the same process has lost nothing.
-    incarnation: str = ""
-    # The machine it runs on, where several brokers share one.
-    machine: str | None = None
-    # It is about to leave: leaders go elsewhere, and it joins no set of in-sync replicas.
-    stopping: bool = False
-    # Where clients of each listener reach it. An older version has none of that: `host` and `port` are for all.
-    endpoints: tuple[Endpoint, ...] = ()
-    # How many partitions its descriptors can serve; None: an older version, which does not say.
-    partitions_max: int | None = None
-
-    def address_for(self, listener: str) -> Address | None:
-        """Where clients of a listener reach it; None: it has no such listener."""
-        if not self.endpoints:
-            return Address(self.host, self.port)
-        found = find_endpoint(self.endpoints, listener)
-        return None if found is None else Address(found.host, found.port)
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    incarnation: str
-    # False: it began without a clean shutdown, and the controller has not yet taken it out of those that may lead.
-    settled: bool
-    version: int = 0
-
-
 def topic_path(name: str) -> str:
     return f"{TOPICS}/{name}"
 
@@ -276,60 +238,8 @@ def broker_path(broker: int) -> str:
     return f"{BROKERS}/{broker}"
 
 
-def encode_broker(broker: BrokerRegistration) -> bytes:
-    return dump(
-        {
-            "identity": broker.identity,
-            "host": broker.host,
-            "port": broker.port,
-            "rack": broker.rack,
-            "incarnation": broker.incarnation,
-            "machine": broker.machine,
-            "stopping": broker.stopping,
-            "endpoints": [endpoint._asdict() for endpoint in broker.endpoints],
-            "partitions_max": broker.partitions_max,
-        }
-    )
-
-
-def decode_broker(path: str, node: Node) -> BrokerRegistration:
-    with naming(path):
-        fields = fields_of(node.data)
-        return BrokerRegistration(
-            id=int(path.rpartition("/")[2]),
-            identity=str(fields["identity"]),
-            host=str(fields["host"]),
-            port=int(fields["port"]),
-            rack=fields["rack"],
-            epoch=node.created,
-            incarnation=str(fields.get("incarnation", "")),
-            machine=fields.get("machine"),
-            stopping=bool(fields.get("stopping", False)),
-            endpoints=tuple(
-                Endpoint(
-                    str(endpoint["listener"]),
-                    str(endpoint["protocol"]),
-                    str(endpoint["host"]),
-                    int(endpoint["port"]),
-                )
-                for endpoint in fields.get("endpoints", ())
-            ),
-            partitions_max=fields.get("partitions_max"),
-        )
-
-
 def life_path(broker: int) -> str:
     return f"{LIVES}/{broker}"
-
-
-def encode_life(life: Life) -> bytes:
-    return dump({"incarnation": life.incarnation, "settled": life.settled})
-
-
-def decode_life(path: str, node: Node) -> Life:
-    with naming(path):
-        fields = fields_of(node.data)
-        return Life(str(fields["incarnation"]), bool(fields["settled"]), node.version)
 
 
 def encode_controller(broker: int) -> bytes:

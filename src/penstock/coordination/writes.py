@@ -1,12 +1,21 @@
 """What is written to the tree together, as operations: pure, but for what must be looked up first."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from penstock.coordination import nodes
 from penstock.coordination.ids import id_text
 from penstock.coordination.image import ClusterImage, Topic
-from penstock.coordination.nodes import BrokerRegistration, Life, PartitionState, TopicRecord
+from penstock.coordination.nodes import PartitionState, Removed, TopicRecord
+from penstock.coordination.registration import (
+    BrokerRegistration,
+    Life,
+    decode_broker,
+    decode_life,
+    encode_broker,
+    encode_life,
+)
 from penstock.coordination.tree import (
     MULTI_BYTES_MAX,
     Check,
@@ -53,21 +62,21 @@ async def registration(tree: Tree, broker: BrokerRegistration, *, clean: bool) -
     """A broker and the life it leads, in place of what an earlier session or process of it left."""
     path = nodes.broker_path(broker.id)
     stale = await tree.get(path)
-    if stale is not None and nodes.decode_broker(path, stale).identity != broker.identity:
+    if stale is not None and decode_broker(path, stale).identity != broker.identity:
         raise ApiError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             f"broker {broker.id} is registered with another data directory: give this one another node.id",
         )
     operations: list[Operation] = [] if stale is None else [Delete(path, stale.version)]
-    operations.append(Create(path, nodes.encode_broker(broker), ephemeral=True))
+    operations.append(Create(path, encode_broker(broker), ephemeral=True))
     life_path = nodes.life_path(broker.id)
     node = await tree.get(life_path)
     if node is None:
-        operations.append(Create(life_path, nodes.encode_life(Life(broker.incarnation, clean))))
+        operations.append(Create(life_path, encode_life(Life(broker.incarnation, clean))))
     else:
-        last = nodes.decode_life(life_path, node)
+        last = decode_life(life_path, node)
         settled = last.settled and (clean or last.incarnation == broker.incarnation)
-        operations.append(Set(life_path, nodes.encode_life(Life(broker.incarnation, settled)), node.version))
+        operations.append(Set(life_path, encode_life(Life(broker.incarnation, settled)), node.version))
     return operations
 
 
@@ -105,6 +114,57 @@ def topic_creations(
         yield from partition_creations(record.id, 0, states)
     for name, record, _ in topics:
         yield Create(nodes.topic_path(name), nodes.encode_topic(record))
+
+
+def topic_growth(topic: Topic, stale: Iterable[int], added: Sequence[PartitionState]) -> list[Operation]:
+    """More partitions, in place of `stale` nodes. The topic's count goes last, so that they are seen all at once."""
+    count = len(topic.partitions)
+    added = [replace(state, leader_epoch=topic.first_epoch) for state in added]
+    record = replace(_record(topic), partitions=count + len(added))
+    return [
+        *(Delete(nodes.partition_path(topic.id, number)) for number in stale),
+        *partition_creations(topic.id, count, added),
+        Set(nodes.topic_path(topic.name), nodes.encode_topic(record), topic.version),
+    ]
+
+
+def topic_shrinkage(topic: Topic, gone: Mapping[int, Removed], configs: Mapping[str, str]) -> list[Operation]:
+    """Its last partitions go, as they are in `topic`; what is left of each is kept with the topic."""
+    states = {number: topic.partitions[number] for number in gone}
+    record = replace(
+        _record(topic),
+        partitions=len(topic.partitions) - len(gone),
+        configs=configs,
+        first_epoch=max([topic.first_epoch, *(state.leader_epoch + 1 for state in states.values())]),
+        removed={**topic.removed, **gone},
+    )
+    return [
+        Set(nodes.topic_path(topic.name), nodes.encode_topic(record), topic.version),
+        *(
+            Delete(nodes.partition_path(topic.id, number), state.partition_epoch)
+            for number, state in states.items()
+        ),
+    ]
+
+
+def topic_configs(topic: Topic, configs: Mapping[str, str]) -> Operation:
+    record = replace(_record(topic), configs=configs)
+    return Set(nodes.topic_path(topic.name), nodes.encode_topic(record), topic.version)
+
+
+def _record(topic: Topic) -> TopicRecord:
+    count = len(topic.partitions)
+    return TopicRecord(
+        topic.id, count, topic.configs, topic.version, topic.first_epoch, topic.removed, topic.unknown
+    )
+
+
+def partition_updates(states: Mapping[tuple[bytes, int], PartitionState]) -> list[Operation]:
+    """By topic id and number, each on top of the partition epoch it carries."""
+    return [
+        Set(nodes.partition_path(topic_id, number), nodes.encode_partition(state), state.partition_epoch)
+        for (topic_id, number), state in states.items()
+    ]
 
 
 def partition_creations(topic_id: bytes, first: int, states: Iterable[PartitionState]) -> Iterator[Operation]:

@@ -1,7 +1,8 @@
 """The composition root: one broker, put together from its parts, started and stopped in the right order.
 
-Nothing below knows every class; this does. Loop, files, clock, randomness and the coordination session come from
-outside, so the same broker runs on uvloop with real files and on the simulated loop with files in memory.
+Nothing below knows every class; this does, together with `service_assembly`. Loop, files, clock, randomness and the
+coordination session come from outside, so the same broker runs on uvloop with real files and on the simulated loop with
+files in memory.
 """
 
 import asyncio
@@ -13,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from penstock.config.broker import BrokerConfig
 from penstock.config.live import LiveConfig
-from penstock.coordination.catching_up import catch_up
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.endpoints import find_endpoint
 from penstock.core.errors import StorageError
@@ -39,33 +39,16 @@ from penstock.server.membership import Connect
 from penstock.server.registrations import hear_of_images, hear_of_roles, hear_of_settings
 from penstock.server.seams import Seams
 from penstock.server.sending import SendBudget
-from penstock.services.batch_opening import Openings
-from penstock.services.configs import ConfigService
-from penstock.services.coordinator.group_admin import GroupAdminService
-from penstock.services.coordinator.group_kind import GroupKind
-from penstock.services.coordinator.group_offsets import GroupOffsetService
-from penstock.services.coordinator.memberships import MembershipService
-from penstock.services.coordinator.runtime import CoordinatorRuntime
-from penstock.services.delete_records import DeletionService
-from penstock.services.fetching.certainty import Certainty
-from penstock.services.fetching.replica_selector import selector
-from penstock.services.fetching.service import FetchService
+from penstock.server.service_assembly import assemble_services
 from penstock.services.hosting.following import HostingLoop
 from penstock.services.hosting.hosting import Hosting
 from penstock.services.hosting.log_opening import all_are_open
-from penstock.services.list_offsets import OffsetService
 from penstock.services.maintenance.archive_progress import ArchiveProgressStore
 from penstock.services.maintenance.cleaner import Cleaner
-from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.services.maintenance.disk_watch import DiskWatch
 from penstock.services.maintenance.upkeep import Upkeep
-from penstock.services.producer_ids import ProducerIds
-from penstock.services.reassignments import Reassignments
-from penstock.services.refusals import Refusals
-from penstock.services.services import Node, Services
-from penstock.services.topics.headroom import Headroom, partitions_max
-from penstock.services.topics.service import TopicService
-from penstock.services.writer import Writer
+from penstock.services.services import Services
+from penstock.services.topics.headroom import partitions_max
 from penstock.storage.clean_stop import make_durable
 from penstock.storage.data_dir import DataDir
 
@@ -98,7 +81,6 @@ class Broker:
         self.table = PartitionTable()
         self._jobs = Jobs(self._loop, seams.executor)
         self.in_thread = partial(self._loop.run_in_executor, seams.executor)
-        self._openings = Openings(self._loop, seams.executor)
         self._group_commit = GroupCommit(self._loop, seams.executor, self._disk_failed)
         self._send_budget = SendBudget(self._loop)
         self.cluster = ClusterMember(
@@ -114,7 +96,7 @@ class Broker:
         )
         self.hosting = self._hosting()
         self._hosting_loop = HostingLoop(self.hosting, self._config)
-        self.services = self._assemble()
+        self.services = self._services()
         self.connections = self._connections()
         self.listeners = self._listeners()
         self.upkeep = Upkeep(
@@ -167,67 +149,19 @@ class Broker:
             self.cluster.roles,
         )
 
-    def _assemble(self) -> Services:
-        config, seams, loop, cluster = self._config, self._seams, self._loop, self.cluster
-        node, image = config.now.node_id, self.metadata.image
-        headroom = Headroom(self._jobs, self.data_dir, self.table, node, image, cluster.others.ask_disk)
-        controller = cluster.controller_client
-        topics = TopicService(self.metadata, self.hosting.reconcile, node, controller, headroom.check)
-        writer = Writer(seams.clock, self._openings)
-        coordinator = CoordinatorRuntime(
-            GroupKind(),
-            loop,
-            seams.executor,
-            seams.clock,
-            seams.rng,
-            self.table,
-            writer,
-            topics,
-            image,
-            partial(catch_up, self.metadata),
-            config,
-        )
-        return Services(
-            node=Node(node, config.now.broker_rack),
-            config=config,
-            clock=seams.clock,
-            image=image,
-            table=self.table,
-            writer=writer,
-            fetch=self._fetch_service(),
-            topics=topics,
-            offsets=OffsetService(self._openings, self.table),
-            producer_ids=ProducerIds(self.metadata),
-            configs=ConfigService(
-                config, self.metadata, self.hosting, self.table, cluster.others.ask_readable_ends
-            ),
-            deletions=DeletionService(loop, self._jobs, seams.clock, self.table, self._group_commit),
-            disk_usage=DiskUsage(loop, seams.executor, self.data_dir, self.table),
-            coordinator=coordinator,
-            memberships=MembershipService(coordinator),
-            group_offsets=GroupOffsetService(coordinator),
-            group_admin=GroupAdminService(coordinator),
-            controller=cluster.controller,
-            controller_client=cluster.controller_client,
-            reassignments=Reassignments(cluster.controller, self.metadata),
-            retiring=cluster.retiring,
-            relays=cluster.relays,
-            authenticator=cluster.authenticator,
-            refusals=Refusals(),
-        )
-
-    def _fetch_service(self) -> FetchService:
-        config, image = self._config.now, self.metadata.image
-        return FetchService(
+    def _services(self) -> Services:
+        return assemble_services(
             self._loop,
-            self._seams.executor,
+            self._seams,
+            self._config,
+            self.metadata,
+            self.data_dir,
             self.table,
-            config.fetch_max_bytes,
-            self._seams.files.descriptors,
+            self._jobs,
+            self._group_commit,
             self._send_budget,
-            self.cluster.follower_reads,
-            Certainty(config.node_id, image, partial(catch_up, self.metadata)),
-            selector(config.replica_selector_class, config.node_id, image),
+            self.cluster,
+            self.hosting,
         )
 
     def _connections(self) -> Connections:
@@ -299,7 +233,7 @@ class Broker:
         self._tasks.start(self.services.coordinator.run, name="groups")
         self._tasks.start(self.services.group_offsets.run, name="group offsets")
         self._tasks.start(self.services.fetch.certainty.run, name="certainty")
-        self.hosting.empty_trash()
+        self.hosting.removal.empty_trash()
         await self.listeners.serve()
         self._warm_up.start()
 

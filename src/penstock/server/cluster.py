@@ -10,10 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from penstock.config.live import LiveConfig
-from penstock.controller.controller import Controller, LogEnds
+from penstock.controller.controller import Controller
+from penstock.controller.log_end_election import LogEnds
 from penstock.coordination.ids import id_text
 from penstock.coordination.metadata import MetadataStore, PartitionKey
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.errors import ApiError
 from penstock.core.jobs import Jobs
 from penstock.core.tasks import endless

@@ -10,7 +10,7 @@ import logging
 
 from penstock.coordination.image import ImageDelta
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import CoordinationError
 
 logger = logging.getLogger(__name__)

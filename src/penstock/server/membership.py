@@ -13,7 +13,7 @@ from dataclasses import replace
 from penstock.controller.controller import Controller
 from penstock.coordination.ids import id_text
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import CoordinationError, Tree
 from penstock.core.errors import PenstockError
 

@@ -114,7 +114,7 @@ class BrokerCollector:
             "The share of what may be compacted of a log that is not compacted yet.",
             labels=["topic", "partition"],
         )
-        for (topic, index), value in stats.dirty_ratios.items():
+        for (topic, index), value in cleaner.dirty_ratios.items():
             ratio.add_metric([topic, str(index)], value)
         yield ratio
         yield _counter("penstock_cleaner_rounds", "Finished rounds of compaction.", stats.rounds)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from penstock.core.clock import Clock
 from penstock.core.files import Files
-from penstock.services.maintenance.cleaner import Round
-from penstock.storage.compaction.cleaning import CleanJob, CleanRound
+from penstock.services.maintenance.log_compaction import Round
+from penstock.storage.compaction.clean_job import CleanJob
+from penstock.storage.compaction.cleaning import CleanRound
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 from penstock.core.errors import WorkerDiedError
-from penstock.storage.compaction.cleaning import CleanedSegment, CleanJob, CleanRound, Learned
+from penstock.storage.compaction.clean_job import CleanedSegment, CleanJob, Learned
+from penstock.storage.compaction.cleaning import CleanRound
 
 _NICENESS = 10
 _ROUNDS_AT_ONCE_MAX = 8

@@ -121,7 +121,7 @@ class Reassignments:
     async def _ends_of(self, wanted: Sequence[Name]) -> dict[PartitionKey, dict[int, ReplicaEnd]]:
         """What the replicas of those that nobody leads have: files of some of them may be gone."""
         topics = self._metadata.image.topics
-        return await self._controller.ask_replicas(
+        return await self._controller.log_ends.ask_replicas(
             {
                 (topics[name].id, number): state
                 for name, number in wanted

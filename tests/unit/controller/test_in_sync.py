@@ -5,7 +5,8 @@ from typing import Any
 
 from penstock.controller.election import Rules
 from penstock.controller.in_sync import WantedIsr, decide
-from penstock.coordination.nodes import Life, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import Life
 from penstock.core.error_codes import ErrorCode
 
 TOPIC = bytes(16)

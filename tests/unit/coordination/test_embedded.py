@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from penstock.coordination import embedded
-from penstock.coordination.embedded import RESERVE_BYTES, EmbeddedStore
+from penstock.coordination import embedded_database
+from penstock.coordination.embedded import EmbeddedStore
+from penstock.coordination.embedded_database import RESERVE_BYTES
 from penstock.coordination.tree import Create, NodeExistsError, Set
 from penstock.core.errors import DiskFailedError, DiskFullError
 from penstock.core.files import LockedError
@@ -287,10 +288,12 @@ async def test_a_clean_close_leaves_room_for_the_next_open_on_a_full_disk(tmp_pa
     path = tmp_path / "coordination.db"
     ballast = tmp_path / "coordination.db.ballast"
     await (await EmbeddedStore.open(path)).close()
-    assert ballast.stat().st_size == embedded.BALLAST_BYTES
-    reserve = embedded._reserve
+    assert ballast.stat().st_size == embedded_database.BALLAST_BYTES
+    reserve = embedded_database._reserve
     # As on a disk that has just this much room left.
-    monkeypatch.setattr(embedded, "_reserve", lambda connection: not ballast.exists() and reserve(connection))
+    monkeypatch.setattr(
+        embedded_database, "_reserve", lambda connection: not ballast.exists() and reserve(connection)
+    )
     store = await EmbeddedStore.open(path)
     assert not ballast.exists()
     await (await store.connect()).multi([Create("/a", b"1")])

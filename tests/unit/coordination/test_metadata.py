@@ -6,14 +6,17 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.unit.partition_states import write_states
 
 from penstock.controller.image_queries import checks_of
 from penstock.coordination import nodes
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.memory import Fault, MemoryStore
-from penstock.coordination.metadata import PRODUCER_ID_BLOCK, MetadataStore, NewTopic
+from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.node_format import MetadataError
-from penstock.coordination.nodes import BrokerRegistration, PartitionState, TopicRecord
+from penstock.coordination.nodes import PartitionState, TopicRecord
+from penstock.coordination.producer_id_blocks import PRODUCER_ID_BLOCK
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import (
     CHANGES_KEPT_MAX,
     Change,
@@ -205,25 +208,14 @@ async def test_broker_configs_for_one_and_for_all(stores):
         await _same_after_reload(store, metadata)
 
 
-async def test_epochs_are_bumped_only_where_the_broker_leads(stores):
-    async with opened(stores) as (store, metadata):
-        elsewhere = PartitionState(replicas=(2, 1), isr=(2, 1), leader=2)
-        await metadata.create_topics([_new("a", 2), NewTopic("b", [elsewhere, ALONE])])
-        await metadata.bump_leader_epochs(1)
-        await metadata.bump_leader_epochs(1)
-        bumped = PartitionState((1,), (1,), leader=1, leader_epoch=2, partition_epoch=2)
-        assert metadata.image.topics["a"].partitions == (bumped, bumped)
-        assert metadata.image.topics["b"].partitions == (elsewhere, bumped)
-        await _same_after_reload(store, metadata)
-
-
 async def test_a_partition_state_on_a_stale_epoch_is_a_conflict(stores):
-    async with opened(stores) as (_, metadata):
+    async with opened(stores) as (store, metadata):
         await metadata.create_topics([_new("a")])
-        await metadata.bump_leader_epochs(1)
+        await write_states(metadata, {("a", 0): ALONE.with_leader(1)})
         with pytest.raises(ConflictError):
-            await metadata.update_partitions({("a", 0): ALONE.with_leader(1)})
+            await write_states(metadata, {("a", 0): ALONE.with_leader(1)})
         assert metadata.image.topics["a"].partitions[0].leader_epoch == 1
+        await _same_after_reload(store, metadata)
 
 
 async def test_a_broker_registers_and_its_epoch_grows_with_every_incarnation(stores):

@@ -6,7 +6,8 @@ import pytest
 
 from penstock.coordination.memory import Fault, MemoryStore
 from penstock.coordination.metadata import MetadataStore, NewTopic
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import ConflictError, ConnectionLostError
 from penstock.testing.sim_loop import SimLoop
 

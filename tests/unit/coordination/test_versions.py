@@ -14,7 +14,8 @@ from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.memory import MemoryStore
 from penstock.coordination.metadata import MetadataStore, NewTopic
 from penstock.coordination.node_format import MetadataError
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration, decode_life, encode_life
 from penstock.coordination.tree import Create, Node, Set
 from penstock.coordination.zookeeper.layout import LayoutError
 from penstock.core.formats import NewerFormatError
@@ -145,6 +146,6 @@ async def test_a_place_in_zookeeper_that_a_newer_release_made_is_refused(zookeep
 def test_a_life_that_the_last_release_wrote_is_read() -> None:
     """It told there that files were lost; now each log does (`storage.incomplete`)."""
     data = json.dumps({"incarnation": "a", "settled": False, "lost_files": True}).encode()
-    life = nodes.decode_life("/lives/1", Node(data, version=3, created=0, modified=0))
+    life = decode_life("/lives/1", Node(data, version=3, created=0, modified=0))
     assert (life.incarnation, life.settled, life.version) == ("a", False, 3)
-    assert b"lost" not in nodes.encode_life(life)
+    assert b"lost" not in encode_life(life)

@@ -24,8 +24,8 @@ from penstock.coordination.zookeeper import (
     ZooKeeperStore,
     layout,
     link,
+    writing,
 )
-from penstock.coordination.zookeeper import session as session_module
 
 SESSION_TIMEOUT_S = 30.0
 WRITERS = 4
@@ -117,8 +117,8 @@ async def test_many_writers_lose_nothing_and_every_watcher_sees_the_same(zookeep
 
 
 async def test_the_feed_stays_within_its_bounds(zookeeper_stores, monkeypatch):
-    monkeypatch.setattr(session_module, "CHANGES_KEPT_MAX", 20)
-    monkeypatch.setattr(session_module, "FEED_BYTES_MAX", 50_000)
+    monkeypatch.setattr(writing, "CHANGES_KEPT_MAX", 20)
+    monkeypatch.setattr(writing, "FEED_BYTES_MAX", 50_000)
     address = zookeeper_stores.address
     async with connected(address, 2) as (tree, other), bare(address) as client:
 

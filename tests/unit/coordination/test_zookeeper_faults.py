@@ -16,8 +16,7 @@ from penstock.coordination.tree import (
     SessionExpiredError,
     Set,
 )
-from penstock.coordination.zookeeper import Address, ZooKeeperStore
-from penstock.coordination.zookeeper import session as session_module
+from penstock.coordination.zookeeper import Address, ZooKeeperStore, writing
 from penstock.coordination.zookeeper.server_process import zookeeper as running_zookeeper
 
 # One that tests wait for, and one that must not end however busy the machine is.
@@ -179,7 +178,7 @@ async def test_a_session_cut_off_for_too_long_is_over_for_good(zookeeper_stores)
 
 
 async def test_a_watcher_that_fell_behind_the_feed_is_told_and_has_the_tree(zookeeper_stores, monkeypatch):
-    monkeypatch.setattr(session_module, "CHANGES_KEPT_MAX", 8)
+    monkeypatch.setattr(writing, "CHANGES_KEPT_MAX", 8)
     async with (
         connected(zookeeper_stores) as (writer,),
         behind_a_gate(zookeeper_stores) as (tree, doors),

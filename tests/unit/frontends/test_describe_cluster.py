@@ -6,7 +6,7 @@ import pytest
 from tests.unit.frontends.in_memory import Machine
 
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_cluster import DescribeClusterRequest
 

@@ -6,6 +6,7 @@ import pytest
 from tests.integration.raw import make_batch
 from tests.unit.frontends.connected import Connected
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.partition_states import write_states
 
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
@@ -103,7 +104,7 @@ async def test_what_another_broker_leads_is_read_and_hinted_at_by_version(
     async with Machine().broker() as asked:
         client = await connected(asked)
         state = PartitionState((1, 2), (1, 2), leader=2, leader_epoch=7)
-        await asked.broker.metadata.update_partitions({("t", 0): state})
+        await write_states(asked.broker.metadata, {("t", 0): state})
         await asked.broker.hosting.reconcile()
         topic_id = asked.services.image.topics["t"].id
         request = a_request(0)

@@ -17,7 +17,7 @@ from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.groups.decision import CoordinatorRecord
 from penstock.groups.partitioning import partition_of
 from penstock.groups.state import CoordinatorState
-from penstock.server import broker
+from penstock.server import service_assembly
 from penstock.services.coordinator import runtime
 from penstock.services.coordinator.shard import Status
 
@@ -107,7 +107,7 @@ async def test_a_shard_that_waits_for_the_latest_metadata_holds_up_no_other(
         return await reachable.wait()
 
     monkeypatch.setattr(CoordinatorState, "hear_of_topics", unsure)
-    monkeypatch.setattr(broker, "catch_up", away)
+    monkeypatch.setattr(service_assembly, "catch_up", away)
     async with computer.broker() as asked:
         await reached(asked, second, Status.ACTIVE)
         assert shard_status(asked, first) is Status.LOADING

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.partition_states import write_states
 
 from penstock.coordination.metadata import NewTopic
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.endpoints import Endpoint
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import OFFSETS_TOPIC
@@ -165,7 +167,7 @@ async def test_leader_hints(number: int, listener: str, api_key: ApiKey) -> None
         states = {
             (f"of-{leader}", 0): PartitionState((1, leader), (1, leader), leader, 1) for leader in (2, 4)
         }
-        await asked.broker.metadata.update_partitions(states)
+        await write_states(asked.broker.metadata, states)
         await asked.broker.hosting.reconcile()
         batch = bytes(build_batch([Record(offset=0, timestamp=1, key=None, value=b"v")]))
         ids = [asked.services.image.topics[f"of-{leader}"].id for leader in (2, 4)]

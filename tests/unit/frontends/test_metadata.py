@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.partition_states import write_states
 
-from penstock.coordination.nodes import BrokerRegistration, PartitionState, RetirementState
+from penstock.coordination.nodes import PartitionState, RetirementState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.session import Session
 from penstock.frontends.kafka.registry import REGISTRY, Call
@@ -190,7 +192,8 @@ async def test_the_next_answer_shows_every_change() -> None:
         ]
         (_, second) = answer.topics[0].partitions
         assert (second.error_code, second.leader_id, second.offline_replicas) == (0, 2, [])
-        await store.bump_leader_epochs(2)
+        state = store.image.topics["t"].partitions[1]
+        await write_states(store, {("t", 1): state.with_leader(2)})
         assert (await metadata(asked, "t")).topics[0].partitions[1].leader_epoch == 1
         await store.delete_topic("t")
         assert (await metadata(asked, "t")).topics[0].error_code == UNKNOWN
@@ -300,7 +303,7 @@ async def test_a_hidden_partition_is_shown_only_to_who_has_produced_over_the_con
         states = asked.services.image.topics["t"].partitions
         gone = RetirementState(offset=0, into=0, written_ms=0, epoch=states[2].leader_epoch, hidden=True)
         hidden = replace(states[2], retirement=gone)
-        await asked.broker.metadata.update_partitions({("t", 2): hidden})
+        await write_states(asked.broker.metadata, {("t", 2): hidden})
         request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False)
         shown = []
         for produces in (False, True, False):

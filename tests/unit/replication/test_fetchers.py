@@ -11,7 +11,8 @@ from tests.unit.services.maintenance.test_cleaner import Bench, run
 from tests.unit.waiting import until
 
 from penstock.core.jobs import Jobs
-from penstock.replication.fetchers import Fetcher, Fetchers
+from penstock.replication.fetcher import Fetcher
+from penstock.replication.fetchers import Fetchers
 
 
 class Slow:

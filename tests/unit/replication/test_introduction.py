@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.coordination.image import ClusterImage
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.session import NO_BROKER, Session
 from penstock.replication.introduction import BrokerAuthenticator, Identity, is_registered, prove

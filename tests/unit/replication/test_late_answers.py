@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 from tests.unit.storage.logs import opened
 
-from penstock.replication.fetchers import Fetcher
+from penstock.replication.fetcher import Fetcher
 from penstock.replication.partition import Partition
 from penstock.testing.mem_files import MemFiles
 from penstock.wire.kafka.generated.fetch import PartitionData

@@ -9,7 +9,7 @@ from tests.unit.frontends.in_memory import Machine
 from tests.unit.server.unlistened import connections
 
 from penstock.config.broker import BrokerConfig
-from penstock.coordination.nodes import decode_broker
+from penstock.coordination.registration import decode_broker
 from penstock.coordination.tree import Node
 from penstock.core.endpoints import Address, Endpoint
 from penstock.server.listener import Listeners

@@ -15,7 +15,7 @@ from tests.unit.storage.logs import opened
 from penstock.core.errors import WorkerDiedError
 from penstock.core.files import OsFiles
 from penstock.server.worker import Pacer, Workers
-from penstock.storage.compaction.cleaning import CleanJob
+from penstock.storage.compaction.clean_job import CleanJob
 from penstock.storage.layout import LOG, segment_name
 from penstock.storage.segment import DamagedSegmentError
 

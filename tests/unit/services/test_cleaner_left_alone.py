@@ -10,8 +10,9 @@ from penstock.core.errors import TooManyFilesError, WorkerDiedError
 from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import retire, seal
-from penstock.services.maintenance import cleaner
-from penstock.storage.compaction.cleaning import CleanRound, Learned
+from penstock.services.maintenance import log_compaction
+from penstock.storage.compaction.clean_job import Learned
+from penstock.storage.compaction.cleaning import CleanRound
 from penstock.storage.compaction.swap import SegmentSwap
 from penstock.storage.segment import ColdRead
 
@@ -100,7 +101,7 @@ def test_a_log_whose_worker_died_is_tried_again_later(monkeypatch: pytest.Monkey
         partition = bench.topic("t")
         await bench.write(partition)
         with monkeypatch.context() as planted:
-            planted.setattr(cleaner, "CleanRound", Dies)
+            planted.setattr(log_compaction, "CleanRound", Dies)
             assert not await bench.cleaner.clean_next()
         assert not await bench.cleaner.clean_next()
         assert not bench.cleaner.parked
@@ -139,7 +140,7 @@ def test_a_log_that_found_no_descriptor_is_tried_again(monkeypatch: pytest.Monke
         partition = bench.topic("t")
         await bench.write(partition)
         with monkeypatch.context() as planted:
-            planted.setattr(cleaner, "CleanRound", Refused)
+            planted.setattr(log_compaction, "CleanRound", Refused)
             assert not await bench.cleaner.clean_next()
         assert await bench.cleaner.clean_next()
 

@@ -114,13 +114,13 @@ def test_a_mark_that_another_set_meanwhile_stays() -> None:
     async def story(bench: Bench) -> None:
         partition = bench.topic("t")
         await bench.write(partition)
-        log, honest = partition.log, bench.cleaner._may_change
+        log, honest = partition.log, bench.cleaner._compaction._may_change
 
         async def waits(read: object) -> bool:
             log.cleaned = log.cleaned.without_tombstones(50)
             return await honest(read)  # type: ignore[arg-type]
 
-        bench.cleaner._may_change = waits  # type: ignore[method-assign]
+        bench.cleaner._compaction._may_change = waits  # type: ignore[method-assign]
         await bench.cleaner.clean_next()
         assert log.cleaned.tombstones == 50
 

@@ -6,7 +6,8 @@ import random
 import pytest
 
 from penstock.coordination.memory import Fault, MemoryStore
-from penstock.coordination.metadata import PRODUCER_ID_BLOCK, MetadataStore
+from penstock.coordination.metadata import MetadataStore
+from penstock.coordination.producer_id_blocks import PRODUCER_ID_BLOCK
 from penstock.coordination.tree import CoordinationError
 from penstock.services.producer_ids import ProducerIds
 

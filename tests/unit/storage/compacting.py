@@ -8,8 +8,9 @@ from tests.unit.storage.logs import NOW_MS, append, read, sync
 from penstock.records.batch import check_batch
 from penstock.records.builder import BatchBuilder, BatchOptions
 from penstock.records.reader import Record, read_all
+from penstock.storage.compaction.clean_job import CleanedSegment, CleanJob
 from penstock.storage.compaction.cleanable import CleanLimits, cleanable
-from penstock.storage.compaction.cleaning import CleanedSegment, CleanJob, CleanRound
+from penstock.storage.compaction.cleaning import CleanRound
 from penstock.storage.compaction.offset_map import SLOT_BYTES
 from penstock.storage.compaction.swap import prepare_swap
 from penstock.storage.log import Log

@@ -1,7 +1,7 @@
 """Coordination by Apache ZooKeeper, through kazoo: the extra cluster."""
 
 from penstock.coordination.zookeeper.address import Address, AddressError
-from penstock.coordination.zookeeper.link import AccessDeniedError
+from penstock.coordination.zookeeper.kazoo_errors import AccessDeniedError
 from penstock.coordination.zookeeper.session import ZooKeeperTree
 from penstock.coordination.zookeeper.store import ZooKeeperStore
 

@@ -1,4 +1,4 @@
-"""The bridge to kazoo, and the only importer of it: one client, one session, everything awaited on the event loop.
+"""The bridge to kazoo, which nobody else talks to: one client, one session, everything awaited on the event loop.
 
 kazoo has threads of its own and swallows what its callbacks raise. So a callback does one thing, hand over to the
 loop, and all decisions are made there.
@@ -11,25 +11,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient, TransactionRequest
-from kazoo.exceptions import (
-    AuthFailedError,
-    BadVersionError,
-    ConnectionLoss,
-    InvalidACLError,
-    KazooException,
-    NoAuthError,
-    OperationTimeoutError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionMovedError,
-    ThrottledOpError,
-    WriterNotClosedException,
-)
+from kazoo.exceptions import ConnectionLoss, KazooException, WriterNotClosedException
 from kazoo.exceptions import NodeExistsError as KazooNodeExistsError
 from kazoo.exceptions import NoNodeError as KazooNoNodeError
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpiredError
@@ -41,7 +27,6 @@ from penstock.coordination.tree import (
     BadRequestError,
     Check,
     ConnectionLostError,
-    CoordinationError,
     Create,
     Delete,
     Operation,
@@ -49,6 +34,7 @@ from penstock.coordination.tree import (
     Set,
 )
 from penstock.coordination.zookeeper.address import Address
+from penstock.coordination.zookeeper.kazoo_errors import Refused, mapped, refused
 from penstock.coordination.zookeeper.layout import REQUEST_BYTES_MAX, request_bytes, unsigned
 
 logger = logging.getLogger(__name__)
@@ -63,24 +49,6 @@ _KAZOO_LOG.setLevel(logging.ERROR)
 _AT_ONCE = 256
 
 Watch = Callable[[], None]
-
-
-class AccessDeniedError(CoordinationError):
-    """ZooKeeper knows us as somebody who may not do this."""
-
-
-class Refusal(Enum):
-    NO_NODE = "no node"
-    EXISTS = "exists"
-    VERSION = "version"
-    OTHER = "other"
-
-
-class Refused(NamedTuple):
-    """A multi that did not happen, because of the operation at this place in it."""
-
-    at: int
-    why: Refusal
 
 
 class Stored(NamedTuple):
@@ -205,14 +173,7 @@ class Link:
         for operation in operations:
             self._add(request, operation)
         outcomes = await self._call(request.commit_async)
-        for at, outcome in enumerate(outcomes):
-            if isinstance(outcome, NoAuthError):
-                raise self._denied(outcome)
-            if isinstance(outcome, Exception) and not isinstance(
-                outcome, RolledBackError | RuntimeInconsistency
-            ):
-                return Refused(at, _WHY.get(type(outcome), Refusal.OTHER))
-        return None
+        return refused(outcomes, self._address, self._credential)
 
     def _add(self, request: TransactionRequest, operation: Operation) -> None:
         match operation:
@@ -238,7 +199,7 @@ class Link:
                 return instead["missing"]
             if isinstance(error, KazooNodeExistsError) and "exists" in instead:
                 return instead["exists"]
-            raise self._mapped(error) from error
+            raise mapped(error, self._address, self.session, self._credential) from error
         finally:
             self._waiting.pop(future, None)
 
@@ -247,7 +208,7 @@ class Link:
         try:
             return await self._loop.run_in_executor(None, self._wait_for_each, calls)
         except KazooException as error:
-            raise self._mapped(error) from error
+            raise mapped(error, self._address, self.session, self._credential) from error
 
     def _wait_for_each(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
         """In a thread. None stands for a node that is not there."""
@@ -267,23 +228,6 @@ class Link:
             raise SessionExpiredError(f"session {self.session:016x} is over")
         if not self._connected.is_set():
             raise ConnectionLostError(f"ZooKeeper at {self._address.hosts} cannot be reached")
-
-    def _mapped(self, error: KazooException) -> CoordinationError:
-        if isinstance(error, KazooSessionExpiredError):
-            return SessionExpiredError(f"session {self.session:016x} is over")
-        if isinstance(error, _NO_ANSWER):
-            return ConnectionLostError(f"ZooKeeper at {self._address.hosts} did not answer")
-        if isinstance(error, NoAuthError | AuthFailedError | InvalidACLError):
-            return self._denied(error)
-        return CoordinationError(f"ZooKeeper at {self._address.hosts}: {type(error).__name__} {error}")
-
-    def _denied(self, error: KazooException) -> AccessDeniedError:
-        if self._credential is None:
-            advice = "give user:password with penstock.zookeeper.digest"
-        else:
-            user = self._credential.partition(":")[0]
-            advice = f"the password of {user!r} (penstock.zookeeper.digest) is not the one it was set up with"
-        return AccessDeniedError(f"ZooKeeper at {self._address} does not let us in: {advice}")
 
     # -- from kazoo's threads --
 
@@ -349,11 +293,3 @@ def _answered(future: "asyncio.Future[Any]", result: Any) -> None:
         future.set_result(result.value)
     else:
         future.set_exception(result.exception)
-
-
-_NO_ANSWER = (ConnectionLoss, OperationTimeoutError, SessionMovedError, ThrottledOpError)
-_WHY = {
-    KazooNoNodeError: Refusal.NO_NODE,
-    KazooNodeExistsError: Refusal.EXISTS,
-    BadVersionError: Refusal.VERSION,
-}

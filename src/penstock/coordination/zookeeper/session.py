@@ -1,13 +1,7 @@
 """One session with ZooKeeper: a replica of the tree in memory that follows the feed, and multis planned against it.
 
 A multi is planned here, by the same code as in the other stores, so it is refused with the same errors and its change
-carries whole nodes. Then it is sent as one ZooKeeper multi:
-
-    check   the session's own node: one whose session ended can write nothing, whatever it believes
-    set     the feed's head, on the version the plan was made from: a plan from an older state is refused
-    create  the feed's next entry
-    delete  the feed's oldest entries, so that it stays within its bounds: whoever writes trims
-    ...     the operations themselves
+carries whole nodes. Then it is sent as one ZooKeeper multi, guarded by the feed's head (`writing`).
 
 When somebody else was faster, the head is not as expected; nothing happened, and the multi is planned anew from the
 newer state. When the connection is lost before the answer, whether it happened is open, and the caller is told so: it
@@ -28,40 +22,25 @@ from typing import TYPE_CHECKING
 from penstock.coordination.feed import ChangeFeed
 from penstock.coordination.state import TreeState
 from penstock.coordination.tree import (
-    CHANGES_KEPT_MAX,
     Change,
-    Check,
     ConnectionLostError,
     CoordinationError,
-    Create,
-    Delete,
     Event,
     FeedGapError,
     Node,
     Operation,
     SessionExpiredError,
-    Set,
     Snapshot,
     Tree,
     check_path,
 )
-from penstock.coordination.zookeeper.layout import (
-    EMPTY_HEAD,
-    Head,
-    Layout,
-    LayoutError,
-    encode_change,
-    encode_node,
-)
-from penstock.coordination.zookeeper.link import Link, Refused
+from penstock.coordination.zookeeper.layout import EMPTY_HEAD, Head, Layout, LayoutError
+from penstock.coordination.zookeeper.link import Link
 from penstock.coordination.zookeeper.loading import Reader
+from penstock.coordination.zookeeper.writing import AT_HEAD, AT_SESSION, Writer
 
 logger = logging.getLogger(__name__)
 
-# ZooKeeper keeps everything in memory: entries of large changes go before there are many.
-FEED_BYTES_MAX = 16 * 1024 * 1024
-# Entries that one multi may delete; two per change are enough to come back within the bounds.
-_TRIMMED_AT_ONCE = 8
 # Reads of the whole tree within one multi: more than one means that somebody writes past the feed.
 _RELOADS_MAX = 3
 # Before the feed is looked at again after an answer that did not come while the connection stands.
@@ -69,9 +48,6 @@ _AGAIN_S = 0.2
 
 # How long a session that is closed waits for ZooKeeper to hear of it.
 _FAREWELL_S = 2.0
-
-# Places in a multi; see above.
-_AT_SESSION, _AT_HEAD = 0, 1
 
 Plan = Callable[[int], tuple[Event, ...]]
 
@@ -83,6 +59,7 @@ class ZooKeeperTree:
         self._link = link
         self._layout = layout
         self._reader = Reader(link, layout)
+        self._writer = Writer(link, layout)
         self._state = TreeState()
         self._feed = ChangeFeed()
         self._head = EMPTY_HEAD
@@ -188,79 +165,19 @@ class ZooKeeperTree:
                     current = True
                     continue
                 change = Change(head.number + 1, head.number, events)
-                refused = await self._write(head, change, operations)
+                refused, after = await self._writer.write(head, change, operations)
                 if refused is None:
+                    self._apply([change], after)
                     return change
-                if refused.at == _AT_SESSION:
+                if refused.at == AT_SESSION:
                     self._end()
-                elif refused.at == _AT_HEAD:
+                elif refused.at == AT_HEAD:
                     await self._refresh()
                 elif reloads < _RELOADS_MAX:
                     reloads += 1
                     await self._reload()
                 else:
                     raise CoordinationError(f"ZooKeeper refuses what the feed allows: {refused}")
-
-    async def _write(
-        self, head: Head, change: Change, operations: Sequence[Operation] | None
-    ) -> Refused | None:
-        if operations is None:
-            operations = [Delete(event.path) for event in change.events]
-        entry = encode_change(change)
-        trimmed, trimmed_bytes = await self._to_trim(head, len(entry))
-        after = Head(
-            change.number,
-            head.oldest + len(trimmed),
-            head.kept_bytes + len(entry) - trimmed_bytes,
-            head.version + 1,
-        )
-        refused = await self._link.multi(
-            [
-                Check(self._layout.session(self.session)),
-                Set(self._layout.head, after.encode(), head.version),
-                Create(self._layout.entry(change.number), entry),
-                *(Delete(self._layout.entry(number)) for number in trimmed),
-                *self._stored(operations, change),
-            ]
-        )
-        if refused is None:
-            self._apply([change], after)
-        return refused
-
-    async def _to_trim(self, head: Head, more_bytes: int) -> tuple[range, int]:
-        """The entries that have to go for one more, and their size. Normally one, or none."""
-        kept = head.number - head.oldest + 1
-        too_many = kept + 1 - CHANGES_KEPT_MAX
-        trimmed_bytes = count = 0
-        while count < min(kept, _TRIMMED_AT_ONCE):
-            too_large = head.kept_bytes + more_bytes - trimmed_bytes > FEED_BYTES_MAX
-            if count >= too_many and not too_large:
-                break
-            length = await self._link.length_bytes(self._layout.entry(head.oldest + count))
-            if length is None:
-                break  # somebody was faster, and the head will say so
-            trimmed_bytes += length
-            count += 1
-        return range(head.oldest, head.oldest + count), trimmed_bytes
-
-    def _stored(self, operations: Sequence[Operation], change: Change) -> list[Operation]:
-        """The operations on ZooKeeper's own nodes. Where one path is written twice, only the last has to be right."""
-        nodes = {event.path: event.node for event in change.events}
-        stored: list[Operation] = []
-        for operation in operations:
-            path = self._layout.node(operation.path)
-            match operation:
-                case Check(_, version):
-                    stored.append(Check(path, version))
-                case Delete(_, version):
-                    stored.append(Delete(path, version))
-                case Create(_, data):
-                    node = nodes.get(operation.path)
-                    stored.append(Create(path, encode_node(node, data) if node else b""))
-                case Set(_, data, version):
-                    node = nodes.get(operation.path)
-                    stored.append(Set(path, encode_node(node, data) if node else b"", version))
-        return stored
 
     # -- following --
 

@@ -5,8 +5,9 @@ from contextlib import suppress
 
 from penstock.coordination.tree import CoordinationError, Create
 from penstock.coordination.zookeeper.address import Address
+from penstock.coordination.zookeeper.kazoo_errors import AccessDeniedError
 from penstock.coordination.zookeeper.layout import EMPTY_HEAD, VERSION, Layout, check_layout_version
-from penstock.coordination.zookeeper.link import AccessDeniedError, Link
+from penstock.coordination.zookeeper.link import Link
 from penstock.coordination.zookeeper.session import ZooKeeperTree
 
 SESSION_TIMEOUT_S = 18.0

@@ -18,15 +18,17 @@ from penstock.coordination.image import Topic as TopicImage
 from penstock.core.errors import PenstockError, StorageError
 from penstock.core.internal_topics import INTERNAL_TOPICS
 from penstock.core.jobs import Jobs
-from penstock.core.lease import Hold, Work
+from penstock.core.lease import Work
 from penstock.core.turns import give_way
 from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.hosting import log_opening
+from penstock.services.hosting.log_reopening import LogReopening
+from penstock.services.hosting.removal import Removal
 from penstock.services.hosting.roles import Roles, is_earlier
 from penstock.services.maintenance.archive_progress import PROGRESS, ProgressKeeper, is_overstated
-from penstock.services.relay.retired import forget_retired, register_retired
+from penstock.services.relay.retired import register_retired
 from penstock.storage.data_dir import DataDir
 from penstock.storage.high_watermarks import HighWatermarks, Mark
 from penstock.storage.log import Log
@@ -58,6 +60,8 @@ class Hosting:
         self._progress = progress
         self._node = node
         self._roles = roles
+        self.removal = Removal(data_dir, table, jobs, roles)
+        self._reopening = LogReopening(data_dir, image, config, jobs, progress, node)
         self._marks = HighWatermarks(data_dir.files, data_dir.path)
         self._hosted: dict[bytes, TopicImage] = {}  # as they were when they were last made true
         self._stale = False  # whether roles must be looked at although no topic changed
@@ -81,7 +85,7 @@ class Hosting:
                 image = self._image.topics.get(topic.name)
                 if image is None or image.id != topic.id:
                     self._hosted.pop(topic.id, None)
-                    await self._discard(topic)
+                    await self.removal.discard(topic)
             everything, self._stale = self._stale, False
             for image in self._image.stored_topics():
                 if everything or self._hosted.get(image.id) is not image:
@@ -110,7 +114,7 @@ class Hosting:
                 topic.configure(config)
         wanted = [index for index, state in enumerate(image.partitions) if self._node in state.replicas]
         if topic is not None:
-            await self._drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
+            await self.removal.drop(topic, [index for index in wanted if _is_earlier(topic, image, index)])
         missing = [index for index in wanted if topic is None or index not in topic.partitions]
         opened: dict[int, Partition] = {}
         for at in range(0, len(missing), log_opening.OPENED_AT_ONCE):
@@ -118,7 +122,7 @@ class Hosting:
         if await self._disbelieve_archive(image, config, opened):
             image = self._image.topics_by_id.get(image.id, image)
         if topic is not None:
-            await self._drop(topic, sorted({*topic.partitions} - {*wanted}))
+            await self.removal.drop(topic, sorted({*topic.partitions} - {*wanted}))
         if opened or topic is None:  # not as they were before: nobody told these of new settings
             config = TopicConfig.in_force(image.configs, self._config.now)
         if topic is None:
@@ -174,12 +178,6 @@ class Hosting:
                 opened.pop(index).log.close()
             return False
         return True
-
-    def _decides_of_archive(self, topic: Topic, index: int) -> bool:
-        """Not a follower, which lags and gets the rest from its leader."""
-        image = self._image.topics_by_id.get(topic.id)
-        state = image.partitions[index] if image is not None and index < len(image.partitions) else None
-        return state is None or state.leader == self._node or len(state.replicas) == 1
 
     async def _doubtful(self, image: TopicImage, topic: Topic) -> set[int]:
         """Which replicas must not begin to lead: archived is more than their logs have, and that stays written down.
@@ -288,57 +286,11 @@ class Hosting:
         if marks:
             await self._jobs.run(partial(self._marks.save, marks))
 
-    async def _discard(self, topic: Topic) -> None:
-        """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
-        forget_retired(self._table.routes, topic.id)  # first: whoever hears of it looks for the topic
-        self._table.remove(topic)
-        await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
-        try:
-            await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
-        except (StorageError, FileNotFoundError):
-            # The next start sets aside what is left; other topics must not suffer for it now.
-            logger.exception("the files of the deleted topic %s could not be removed", topic.name)
-        self._jobs.start(
-            f"what is left of {topic.name} stays until the next start", partial(_free, self._data_dir, topic)
-        )
-
-    async def _drop(self, topic: Topic, indexes: list[int]) -> None:
-        """Replicas that moved to other brokers: whoever still asks here is sent on, and the files go."""
-        for index in indexes:
-            partition = topic.partitions.pop(index)
-            await self._roles.leave(topic, partition)
-            await self._end(partition)
-            logger.info("%s-%d: this replica is not kept here any longer", topic.name, index)
-            try:
-                await self._jobs.run(partial(self._data_dir.discard_partition, topic.name, topic.id, index))
-            except (StorageError, FileNotFoundError):
-                logger.exception("the files of %s-%d could not be removed", topic.name, index)
-        if indexes:
-            self.empty_trash()
-
-    async def _end_all(self, topic: Topic) -> None:
-        for partition in topic.partitions.values():
-            await self._roles.let_go(partition)
-        for partition in topic.partitions.values():
-            partition.topic_deleted()
-            partition.lease.end()
-        for partition in topic.partitions.values():
-            await self._end(partition)
-
-    async def _end(self, partition: Partition) -> None:
-        """Nothing begins on its files any more, and what has begun is done: the names may be another one's soon."""
-        partition.lease.end()
-        await partition.lease.free()
-        partition.log.close(deleted=True)
-
-    def empty_trash(self) -> None:
-        self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
-
     def failed_logs(self) -> set[Log]:
         return {partition.log for partition in self._table.partitions() if partition.log.failed}
 
     async def reopen_failed(self, logs: Collection[Log]) -> None:
-        """Open logs again that an I/O error took offline, scanned from their recovery points as after a crash.
+        """Open logs again that an I/O error took offline.
 
         Only `logs`, whose failure was told: another one may be taken for whole, and come back shorter.
         """
@@ -359,42 +311,10 @@ class Hosting:
         hold = await partition.lease.get(Work.CUT)
         if hold is not None:
             with hold:
-                await self._open_again(topic, partition, image, hold)
-
-    async def _open_again(self, topic: Topic, partition: Partition, image: TopicImage, hold: Hold) -> None:
-        index, node = partition.index, self._node
-        expected = log_opening.is_relied_on(image.partitions[index], node)
-        opening = partial(log_opening.open_one, self._data_dir, image, topic.config, index)
-        job = partial(opening, node=node, after_failure=True, expected=expected)
-        try:
-            recovered = await self._jobs.run(job, hold=hold)
-        except (StorageError, FileNotFoundError) as error:
-            logger.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
-            return
-        try:
-            if self._decides_of_archive(topic, partition.index):
-                # Also where all seems well: progress that was checked against the old log may be on its way.
-                await self._progress.lower(topic.name, topic.id, {partition.index: recovered.log})
-            partition.replace_log(recovered.log)
-        except PenstockError as error:
-            recovered.log.close()
-            logger.warning("partition %s-%d stays offline: %s", topic.name, partition.index, error)
-            return
-        logger.warning("partition %s-%d is back online", topic.name, partition.index)
-        image = self._image.topics_by_id.get(topic.id, image)
-        if topic.config.overrides != image.configs:
-            topic.configure(TopicConfig.in_force(image.configs, self._config.now))
+                await self._reopening.reopen(topic, partition, image, hold)
 
 
 def _is_earlier(topic: Topic, image: TopicImage, index: int) -> bool:
     """Whether what is open here is of a partition that was removed, and made anew before it was noticed."""
     known = topic.partitions.get(index)
     return known is not None and is_earlier(known, image)
-
-
-def _free(data_dir: DataDir, topic: Topic) -> None:
-    """Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and
-    not wherever the topic is forgotten last. What is still being sent keeps its own handle."""
-    data_dir.empty_trash()
-    topic.led.clear()
-    topic.partitions.clear()

@@ -12,73 +12,29 @@ the last of a living producer, or the last of the round: those say how far produ
 and their markers: see `storage.compaction.transactions`.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
-from math import inf
-from pathlib import Path
-from typing import NamedTuple
 
 from penstock.core.errors import ApiError
-from penstock.core.files import File, Files
-from penstock.records.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, Buffer, check_batch
+from penstock.records.batch import BatchHeader, Buffer
 from penstock.records.filtering import Walked, emptied, walk, without
 from penstock.records.reader import payload_of
-from penstock.storage import index as index_files
+from penstock.storage.compaction.clean_job import CleanedSegment, CleanJob, Learned
 from penstock.storage.compaction.cleanable import SizedSegment, group_segments
 from penstock.storage.compaction.offset_map import OffsetMap
-from penstock.storage.compaction.transactions import AbortedTransaction, CleanedTransactions
-from penstock.storage.index import SegmentIndex
-from penstock.storage.layout import CLEANED, LOG, OFFSET_INDEX, segment_name
+from penstock.storage.compaction.segment_files import (
+    IO_BYTES_MIN,
+    CleanedWriter,
+    Pace,
+    read_batches,
+    remove_cleaned,
+)
+from penstock.storage.compaction.transactions import CleanedTransactions
+from penstock.storage.layout import LOG, OFFSET_INDEX, segment_name
 from penstock.storage.retention import SegmentSummary
 from penstock.storage.segment import DamagedSegmentError
 
 _INDEX_ENTRY_BYTES = 8
-# What is written goes to the disk in pieces of this size: a gigabyte at once would make every producer's sync wait.
-_SYNC_EVERY_BYTES = 256 * 1024
-# A buffer smaller than this would cost more in calls than it saves.
-_IO_BYTES_MIN = 64 * 1024
-
-Pace = Callable[[int], None]
-
-
-class CleanedSegment(NamedTuple):
-    """What takes the place of the segments from `base_offset` up to `end_offset`, which is excluded."""
-
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    max_timestamp: int
-    changed: bool  # False: it would be the same as before, and was not kept
-    read_bytes: int
-    tombstones_to: int  # behind the last tombstone that is left out
-
-
-class Learned(NamedTuple):
-    end_offset: int  # up to here the log is clean when the round is done
-    complete: bool  # False: the keys did not fit, and what is left needs another round
-    keys: int
-    read_bytes: int
-
-
-class CleanJob(NamedTuple):
-    """Everything a round needs to know: picklable, so that another process can run it."""
-
-    files: Files
-    directory: Path
-    segments: list[SegmentSummary]  # from the log's first on
-    first_dirty: int
-    now_ms: int
-    delete_retention_ms: int
-    producers: dict[int, int]  # the last offset of each living producer
-    memory_bytes: int
-    load_factor: float
-    io_bytes: int
-    segment_bytes: int
-    index_interval_bytes: int
-    index_bytes_max: int
-    aborted: tuple[AbortedTransaction, ...] = ()
-    bytes_per_second_max: float = inf  # for whoever paces it
-    tombstones_stay_from: float = inf  # a follower is on its way to them
 
 
 def _at_full_speed(size_bytes: int) -> None:
@@ -165,7 +121,7 @@ class CleanRound:
     def _rewrite(self, group: list[SizedSegment]) -> CleanedSegment:
         base = group[0].base_offset
         read_before = self._read_bytes
-        writer = _Writer(self._job, base, self._pace)
+        writer = CleanedWriter(self._job, base, self._pace)
         changed = len(group) > 1
         try:
             for segment in group:
@@ -246,10 +202,10 @@ class CleanRound:
     ) -> Generator[tuple[BatchHeader, memoryview], None, None]:
         """Every batch of a segment, checked; to be closed. What is yielded is good until the next one is asked for."""
         file = self._job.files.open(self._job.directory / segment_name(summary.base_offset, LOG))
-        io_bytes = max(self._job.io_bytes, _IO_BYTES_MIN)
+        io_bytes = max(self._job.io_bytes, IO_BYTES_MIN)
         next_offset = summary.base_offset
         try:
-            for header, batch in _read_batches(file, summary.size_bytes, io_bytes, self._pace):
+            for header, batch in read_batches(file, summary.size_bytes, io_bytes, self._pace):
                 # Offsets are not covered by the CRC.
                 if not next_offset <= header.base_offset <= header.last_offset < summary.next_offset:
                     raise DamagedSegmentError(f"{file.path}: offset {header.base_offset} is out of order")
@@ -258,99 +214,3 @@ class CleanRound:
                 yield header, batch
         finally:
             file.close()
-
-
-def _read_batches(
-    file: File, size_bytes: int, io_bytes: int, pace: Pace
-) -> Iterator[tuple[BatchHeader, memoryview]]:
-    position = 0
-    while position < size_bytes:
-        chunk = memoryview(file.pread(min(io_bytes, size_bytes - position), position))
-        at = 0
-        while len(chunk) - at >= HEADER_BYTES:
-            length = BatchHeader._make(HEADER.unpack_from(chunk, at)).batch_length + LOG_OVERHEAD_BYTES
-            if length > len(chunk) - at:
-                break
-            yield _checked(file.path, position + at, chunk[at : at + length])
-            at += length
-        if not at:  # a batch larger than the buffer
-            whole = memoryview(_read_whole(file, position, size_bytes))
-            yield _checked(file.path, position, whole)
-            at = len(whole)
-        pace(at)
-        position += at
-
-
-def _read_whole(file: File, position: int, size_bytes: int) -> bytes:
-    head = file.pread(HEADER_BYTES, position)
-    if len(head) == HEADER_BYTES:
-        length = BatchHeader._make(HEADER.unpack(head)).batch_length + LOG_OVERHEAD_BYTES
-        if HEADER_BYTES <= length <= size_bytes - position:
-            return file.pread(length, position)
-    raise DamagedSegmentError(f"{file.path}: no whole batch at byte {position}")
-
-
-def _checked(path: Path, position: int, batch: memoryview) -> tuple[BatchHeader, memoryview]:
-    try:
-        return check_batch(batch), batch
-    except ApiError as error:
-        raise DamagedSegmentError(f"{path}: at byte {position}: {error}") from error
-
-
-class _Writer:
-    """The new segment and its index, under names that nobody else looks at."""
-
-    def __init__(self, job: CleanJob, base_offset: int, pace: Pace) -> None:
-        self._files = job.files
-        self._stem = cleaned_stem(job.directory, base_offset)
-        self._interval_bytes = job.index_interval_bytes
-        self._io_bytes = max(job.io_bytes, _IO_BYTES_MIN)
-        self._pace = pace
-        remove_cleaned(job.files, job.directory, base_offset)
-        self._file = job.files.open(self._stem.with_name(self._stem.name + LOG), create=True)
-        self._index = SegmentIndex(base_offset)
-        self._next_entry_at = 0
-        self._buffer = bytearray()
-        self._synced_bytes = 0
-        self.size = 0
-        self.max_timestamp = -1
-
-    def add(self, batch: memoryview | bytearray) -> None:
-        header = BatchHeader._make(HEADER.unpack_from(batch))
-        self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
-        if self.size >= self._next_entry_at:
-            self._index.add(header.base_offset, self.size, self.max_timestamp)
-            self._next_entry_at = self.size + self._interval_bytes
-        self._buffer += batch
-        self.size += len(batch)
-        if len(self._buffer) >= self._io_bytes:
-            self._flush()
-
-    def _flush(self) -> None:
-        buffer, self._buffer = self._buffer, bytearray()
-        if buffer:
-            self._file.pwrite(buffer, self.size - len(buffer))
-            self._pace(len(buffer))
-            if self.size - self._synced_bytes >= _SYNC_EVERY_BYTES:
-                self._file.sync()
-                self._synced_bytes = self.size
-
-    def finish(self) -> None:
-        """Durable, under its present name. The index need not be: one that is not whole is made anew."""
-        self._flush()
-        self._file.sync()
-        if len(self._index):
-            index_files.save(self._files, self._stem, self._index, durable=False)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def cleaned_stem(directory: Path, base_offset: int) -> Path:
-    return directory / segment_name(base_offset, CLEANED)
-
-
-def remove_cleaned(files: Files, directory: Path, base_offset: int) -> None:
-    stem = cleaned_stem(directory, base_offset)
-    for suffix in (LOG, *index_files.SUFFIXES):
-        files.unlink(stem.with_name(stem.name + suffix))

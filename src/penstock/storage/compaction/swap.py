@@ -19,7 +19,8 @@ from pathlib import Path
 
 from penstock.core.files import Files
 from penstock.storage import index as index_files
-from penstock.storage.compaction.cleaning import CleanedSegment, cleaned_stem
+from penstock.storage.compaction.clean_job import CleanedSegment
+from penstock.storage.compaction.segment_files import cleaned_stem
 from penstock.storage.deletion import Deletion
 from penstock.storage.layout import CLEANED, LOG, MERGED, SWAP, parse_range_name, range_name, segment_name
 from penstock.storage.log import Log

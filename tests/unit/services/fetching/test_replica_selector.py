@@ -8,7 +8,8 @@ import pytest
 
 from penstock.config.broker_settings import RACK_AWARE
 from penstock.coordination.image import ClusterImage
-from penstock.coordination.nodes import BrokerRegistration, PartitionState
+from penstock.coordination.nodes import PartitionState
+from penstock.coordination.registration import BrokerRegistration
 from penstock.replication.leading import Leading
 from penstock.services.fetching.replica_selector import LEADER, RackAwareSelector, selector
 

@@ -148,7 +148,7 @@ def test_a_log_is_due_by_its_dirty_share() -> None:
         assert await bench.cleaner.clean_next()
         await bench.write(partition, 60, keys=60)
         assert not await bench.cleaner.clean_next()
-        assert 0.3 < bench.cleaner.stats.dirty_ratios["t", 0] < 0.7
+        assert 0.3 < bench.cleaner.dirty_ratios["t", 0] < 0.7
         bench.configure("t", min_cleanable_dirty_ratio="0.3")
         assert await bench.cleaner.clean_next()
 
@@ -189,17 +189,17 @@ def test_the_archive_is_waited_for_until_the_very_exchange() -> None:
         assert not await bench.cleaner.clean_next()
         progress = ArchiveProgress(partition.topic_id, {0: 60})
         bench.configure("t", penstock_archive_progress=str(progress))
-        exchange = bench.cleaner._exchange
+        exchange = bench.cleaner._compaction._exchange
 
         async def lowered_meanwhile(*arguments: Any) -> bool:
             bench.configure("t", penstock_archive_progress="")
             return await exchange(*arguments)
 
-        bench.cleaner._exchange = lowered_meanwhile  # type: ignore[method-assign]
+        bench.cleaner._compaction._exchange = lowered_meanwhile  # type: ignore[method-assign]
         assert not await bench.cleaner.clean_next()
         assert bench.count(partition) == 60
         assert not [name for name in bench.files.list_dir(partition.log.directory) if "cleaned" in name]
-        bench.cleaner._exchange = exchange  # type: ignore[method-assign]
+        bench.cleaner._compaction._exchange = exchange  # type: ignore[method-assign]
         bench.configure("t", penstock_archive_progress=str(progress))
         assert await bench.cleaner.clean_next()
         assert bench.count(partition) < 20
@@ -211,13 +211,13 @@ def test_a_policy_that_changes_ends_the_round() -> None:
     async def story(bench: Bench) -> None:
         partition = bench.topic("t")
         await bench.write(partition)
-        exchange = bench.cleaner._exchange
+        exchange = bench.cleaner._compaction._exchange
 
         async def changed_meanwhile(*arguments: Any) -> bool:
             bench.configure("t", cleanup_policy="delete")
             return await exchange(*arguments)
 
-        bench.cleaner._exchange = changed_meanwhile  # type: ignore[method-assign]
+        bench.cleaner._compaction._exchange = changed_meanwhile  # type: ignore[method-assign]
         assert not await bench.cleaner.clean_next()
         assert bench.count(partition) == 60
 
@@ -349,16 +349,16 @@ def test_a_log_that_is_cut_under_a_round_is_not_taken_for_clean() -> None:
     async def story(bench: Bench) -> None:
         partition = bench.topic("t", delete_retention_ms="1000")
         await bench.write(partition, 60, keys=60)
-        play = bench.cleaner._may_change
+        play = bench.cleaner._compaction._may_change
 
         async def cut_meanwhile(*arguments: Any) -> bool:
             await cut_back(bench, partition)
             await bench.write(partition, 70, keys=3)
             return await play(*arguments)
 
-        bench.cleaner._may_change = cut_meanwhile  # type: ignore[method-assign]
+        bench.cleaner._compaction._may_change = cut_meanwhile  # type: ignore[method-assign]
         assert not await bench.cleaner.clean_next()
-        bench.cleaner._may_change = play  # type: ignore[method-assign]
+        bench.cleaner._compaction._may_change = play  # type: ignore[method-assign]
         assert partition.log.cleaned.offset <= 1
         assert bench.count(partition) > 60
         assert await bench.cleaner.clean_next()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.coordination.image import ClusterImage
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.core.jobs import Jobs

@@ -8,7 +8,7 @@ import pytest
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.memory import Fault, MemoryStore, MemoryTree
 from penstock.coordination.metadata import MetadataStore
-from penstock.coordination.nodes import BrokerRegistration
+from penstock.coordination.registration import BrokerRegistration
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFullError
 from penstock.core.internal_topics import INTERNAL_TOPICS
