@@ -31,8 +31,9 @@ from penstock.coordination.feed import ChangeFeed
 from penstock.coordination.state import TreeState
 from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot, Tree
 from penstock.core.errors import DiskFailedError, DiskFullError, StorageError
-from penstock.core.files import Files, LockedError, OsFiles
+from penstock.core.files import Files, LockedError
 from penstock.core.formats import check_version
+from penstock.core.os_files import OsFiles
 
 logger = logging.getLogger(__name__)
 
