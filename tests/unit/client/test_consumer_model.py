@@ -14,6 +14,7 @@ from tests.unit.client.scripted import Broker, install
 from penstock.client.consuming.beginning import Beginning
 from penstock.client.consuming.commits import Commits
 from penstock.client.consuming.intake import Intake
+from penstock.client.consuming.membership import Membership
 from penstock.client.consuming.paused import PausedPartitions, _partitions
 from penstock.client.consuming.reader import Reader
 from penstock.client.consuming.starting import _ends, _found, begin_at
@@ -155,11 +156,11 @@ def begin_retries_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_where_it_began_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(reader: Reader) -> None:
-        reader._beginning.untold.clear()
+    def careless(membership: Membership) -> None:
+        membership._beginning.untold.clear()
 
-    monkeypatch.setattr(Reader, "_tell_begun", careless)
-    monkeypatch.setattr(Reader, "_note_begun", careless)
+    monkeypatch.setattr(Membership, "_tell_begun", careless)
+    monkeypatch.setattr(Membership, "note_begun", careless)
 
 
 def begin_new_partitions_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +207,7 @@ def pass_what_is_to_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def go_by_what_callbacks_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when Ctrl-C cut one short."""
-    monkeypatch.setattr(Reader, "_reconcile", lambda _: None)
+    monkeypatch.setattr(Membership, "reconcile", lambda _: None)
 
 
 def go_on_behind_a_dead_letter_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,12 +275,12 @@ class Consumer:
     @property
     def rebalances(self) -> int:
         """How often partitions came or went."""
-        return self._reader.rebalances
+        return self._reader.membership.rebalances
 
     @property
     def at_end(self) -> frozenset[Where]:
         """Which of its partitions it has read to their end; known where config has `enable.partition.eof`."""
-        return frozenset(self._reader.at_end)
+        return frozenset(self._reader.membership.at_end)
 
     @property
     def stopped(self) -> bool:
