@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeGuard
 
 # What each part of the tree may do, and why. A path pattern, what it is let off, the reason.
 ALLOWED: tuple[tuple[str, str, str], ...] = (
-    ("core/files.py", "files", "the file seam itself"),
+    ("core/os_files.py", "files", "the file seam, as the operating system has it"),
     ("core/file_lock.py", "files", "the file seam's lock"),
     ("core/clock.py", "clock", "the clock seam itself"),
     ("core/distribution.py", "files", "asks for the package's own metadata, on the way to an error"),

@@ -12,7 +12,7 @@ from tests.integration.cluster.test_nearest import RACKS, ROUND, TOPIC, VALUE_BY
 from tests.integration.raw import wait_until
 from tools.peers import apache_kafka
 
-from penstock.config.broker_settings import RACK_AWARE
+from penstock.config.replication_settings import RACK_AWARE
 from penstock.testing import cluster
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from tests.sim.cluster_clients import PASSING, ClusterClient, History, Violation
 from tests.sim.cluster_story import BROKERS, Story
 from tests.sim.messages import NETWORK_TROUBLE, fetch_request, records_of
 
-from penstock.config.broker_settings import RACK_AWARE
+from penstock.config.replication_settings import RACK_AWARE
 from penstock.core.error_codes import ErrorCode
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
 from penstock.testing.sim_client import SimClient

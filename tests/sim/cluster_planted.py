@@ -14,7 +14,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import Topic
 from penstock.services.hosting.roles import Roles
 from penstock.storage.replicated import truncate
-from penstock.testing.sim_loop import SimulationError
+from penstock.testing.sim_failures import SimulationError
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -36,7 +36,8 @@ from penstock.testing.mem_disk import Disk
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_clock import SimClock
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_failures import SimulationError
+from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import produce
 

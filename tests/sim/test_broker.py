@@ -30,7 +30,8 @@ from penstock.core.error_codes import ErrorCode
 from penstock.records.reader import Record
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_failures import SimulationError
+from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "100"))

@@ -30,7 +30,8 @@ from tests.sim.group_members import (
     delete_topic,
 )
 
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_failures import SimulationError
+from penstock.testing.sim_loop import SimLoop
 
 MEMBERS = 3
 # A fifth of what the cluster itself gets.

@@ -61,7 +61,8 @@ from penstock.services.coordinator.pending_reply import PendingReply
 from penstock.services.coordinator.shard import Shard
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_failures import SimulationError
+from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 
 MEMBERS = 4

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from penstock.testing.mem_files import MemFile, MemFiles
+from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_loop import SimLoop
 
 PORT = 7000
@@ -47,7 +47,7 @@ class Journal:
 
     def __init__(self, loop: SimLoop, files: MemFiles, *, ack_before_sync: bool) -> None:
         self._loop = loop
-        self._file: MemFile = files.open(LOG, create=True)
+        self._file = files.open(LOG, create=True)
         files.sync_dir(LOG.parent)
         self._end = self._file.size() - self._file.size() % LINE_BYTES
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []

@@ -11,7 +11,8 @@ from tests.sim.again_planted import (
 from tests.sim.cluster_planted import Plant
 from tests.sim.topics_again import AgainStory
 
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_failures import SimulationError
+from penstock.testing.sim_loop import SimLoop
 
 SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "300")) // 15, 1)
 FIRST_SEED = int(os.environ.get("PENSTOCK_SIM_FIRST_SEED", "0"))

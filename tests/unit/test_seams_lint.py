@@ -79,7 +79,7 @@ def test_what_stays_inside_is_left_alone(source: str) -> None:
 
 
 def test_each_seam_is_allowed_only_its_own() -> None:
-    assert allowed_kinds("core/files.py") == {"files"}
+    assert allowed_kinds("core/os_files.py") == {"files"}
     assert allowed_kinds("core/clock.py") == {"clock"}
     assert allowed_kinds("coordination/embedded.py") == {"sqlite"}
     assert allowed_kinds("storage/log.py") == set()
@@ -92,7 +92,7 @@ def test_findings_are_printed_with_their_place_and_fail_the_run(
 ) -> None:
     (tmp_path / "storage").mkdir()
     (tmp_path / "core").mkdir()
-    (tmp_path / "core" / "files.py").write_text("import os\nos.unlink('x')\n")
+    (tmp_path / "core" / "os_files.py").write_text("import os\nos.unlink('x')\n")
     assert main([str(tmp_path)]) == 0
     bad = tmp_path / "storage" / "log.py"
     bad.write_text("import time\n\nnow = time.time()\n")

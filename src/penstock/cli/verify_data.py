@@ -8,7 +8,7 @@ import typer
 from penstock.cli.command import Session, say_error
 from penstock.cli.errors import FAILED, CommandError
 from penstock.cli.output import print_json, print_table
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.core.text import count_text, size_text
 from penstock.diagnosis.data_dir import is_clean, is_locked
 from penstock.diagnosis.data_files import check_partition, is_compacted

@@ -203,37 +203,37 @@ class AsyncConsumer:
         return self._consumer
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        consumer, retrying = self._open, self._open.retrying
+        steps, retrying = self._open.steps, self._open.retrying
         while not self._stop.wanted:
             if self._at_work is not None:
                 await self._idle()  # a call that the body began and did not wait for
-            waits = self._ended or consumer.busy or (retrying is not None and retrying.waits)
-            message = None if waits else consumer.next_taken()
+            waits = self._ended or steps.busy or (retrying is not None and retrying.waits)
+            message = None if waits else steps.next_taken()
             if message is not None:
                 yield message
             else:
                 await self._call(self._take)
 
     def _take(self) -> None:
-        self._open.take(WAIT_SECONDS)
+        self._open.steps.take(WAIT_SECONDS)
         if self._open.retrying is not None:
             self._open.retrying.pass_gate()
 
     async def batches(self, size: int = 500, wait: float = 1.0) -> AsyncIterator[list[Message]]:
         """As `Consumer.batches`."""
-        consumer = self._open
-        consumer.check_batch(size)
-        await self._call(consumer.gather, 0)  # asking says that those before are done
+        steps = self._open.steps
+        steps.check_batch(size)
+        await self._call(steps.gather, 0)  # asking says that those before are done
         gathering = Gathering(size, wait)
         while not self._stop.wanted:
-            left = gathering.wait_left(consumer.taken)
+            left = gathering.wait_left(steps.taken)
             if left is None:
                 # Handed out here, not by the thread: a wait that is cancelled must not take a batch with it.
-                if await self._call(consumer.promise, size):
-                    yield consumer.next_batch(size)
+                if await self._call(steps.promise, size):
+                    yield steps.next_batch(size)
                 gathering = Gathering(size, wait)
                 left = 0
-            await self._call(consumer.gather, left)
+            await self._call(steps.gather, left)
 
     @contextmanager
     def handling(self, message: Message) -> Iterator[None]:

@@ -22,7 +22,8 @@ from penstock.coordination.feed import ChangeFeed
 from penstock.coordination.state import TreeState
 from penstock.coordination.tree import Change, Event, Node, Operation, SessionExpiredError, Snapshot, Tree
 from penstock.core.errors import DiskFailedError, DiskFullError
-from penstock.core.files import Files, OsFiles
+from penstock.core.files import Files
+from penstock.core.os_files import OsFiles
 
 logger = logging.getLogger(__name__)
 

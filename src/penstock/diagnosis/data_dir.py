@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.core.text import count_text, size_text
 from penstock.diagnosis.findings import Finding, fail, ok, warn
 from penstock.storage.data_format import METADATA_FILE, UnusableError, check_data_dir, read_identity

@@ -25,7 +25,7 @@ from penstock.core import descriptors
 from penstock.core.clock import SystemClock
 from penstock.core.distribution import install
 from penstock.core.errors import PenstockError
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.core.tasks import Tasks
 from penstock.server.allocator import Allocator, Malloc
 from penstock.server.broker import Broker

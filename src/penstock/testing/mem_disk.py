@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PAGE_BYTES = 4096
+COLD_CHUNK_BYTES = 64 * 1024  # of the page cache: so much is in memory, or is not
 
 
 class Change(NamedTuple):

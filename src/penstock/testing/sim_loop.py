@@ -15,32 +15,24 @@
 import asyncio
 import contextvars
 import random
-import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack
 
+from penstock.testing.sim_asyncgens import AsyncGenerators
 from penstock.testing.sim_executor import SimExecutor
+from penstock.testing.sim_failures import Failures
 from penstock.testing.sim_host import Host, SimFuture, SimHandle, SimTask, SimTimer, current_host
 from penstock.testing.sim_network import SimNetwork
-from penstock.testing.sim_schedule import ReadyQueues, Timers, Trace, fingerprint
+from penstock.testing.sim_schedule import Schedule, fingerprint
 from penstock.testing.sim_unsupported import UnsupportedCalls
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
-STEP_SECONDS = 1e-6
 STEPS_MAX = 5_000_000
 VIRTUAL_SECONDS_MAX = 3600.0
-
-
-class SimulationError(Exception):
-    """The run broke a rule of the simulation; the message has the seed to replay it with."""
-
-
-class Deadlock(SimulationError):  # noqa: N818 - the word says it
-    """Nothing is scheduled and the awaited future is not done: it never will be."""
 
 
 class SimLoop(UnsupportedCalls):
@@ -48,24 +40,18 @@ class SimLoop(UnsupportedCalls):
         self, seed: int, *, steps_max: int = STEPS_MAX, seconds_max: float = VIRTUAL_SECONDS_MAX
     ) -> None:
         self.seed = seed
-        self.steps = 0
-        self._steps_max = steps_max
-        self._seconds_max = seconds_max
-        self._now = 0.0
-        self._timers = Timers(self.random("timers"))
-        self._ready = ReadyQueues(self.random("ready"))
-        self._trace = Trace()
+        self._all_hosts: list[Host] = []
+        self._hosts: dict[str, Host] = {}
+        self._failures = Failures(self, self._all_hosts)
+        self._schedule = Schedule(self.random, self._failures, steps_max=steps_max, seconds_max=seconds_max)
         self._handles = 0
         self._tasks = 0
         self._running = False
         self._stopping = False
         self._closed = False
-        self._failures: list[tuple[str, BaseException | None]] = []
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
-        self._asyncgens: dict[int, Host] = {}
-        self._all_hosts: list[Host] = []
-        self._hosts: dict[str, Host] = {}
         self._driver = self.host("driver")
+        self._asyncgens = AsyncGenerators(self, self._driver)
         self.executor = SimExecutor(self, self.random("executor"))
         self.network = SimNetwork(self, self.random("network"))
 
@@ -74,12 +60,10 @@ class SimLoop(UnsupportedCalls):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if error is None:
-            for host in self._all_hosts:
-                for task in host.unretrieved() if host.alive else ():
-                    self._failures.append(("a task failed and nobody asked", task.exception()))
+            self._failures.look_for_unretrieved()
         self.close()
         if error is None:
-            self._raise_failures()
+            self._failures.raise_first()
 
     # -- seeds, hosts, trace ------------------------------------------------------------------
 
@@ -119,15 +103,14 @@ class SimLoop(UnsupportedCalls):
             return
         self.note(f"crash {name}")
         host.alive = False
-        self._ready.drop(host)
-        self._timers.drop_dead()
+        self._schedule.drop(host)
         self.network.drop_host(host)
 
     def pause(self, name: str, *, resume: bool = False) -> None:
         """Stop the process where it is (SIGSTOP): the world goes on without it until it is let go on."""
         self.note(f"{'resume' if resume else 'pause'} {name}")
         if (host := self._hosts.get(name)) is not None:
-            self._ready.pause(host, resume=resume)
+            self._schedule.ready.pause(host, resume=resume)
 
     def slow_down(self, name: str, factor: float) -> None:
         """Multiply the time of that process's executor jobs that begin from now on: a slow disk."""
@@ -138,24 +121,28 @@ class SimLoop(UnsupportedCalls):
         self.executor.quicken(self.host(name))
 
     @property
+    def steps(self) -> int:
+        return self._schedule.steps
+
+    @property
     def trace_hash(self) -> str:
-        return self._trace.digest()
+        return self._schedule.trace.digest()
 
     def note(self, text: str) -> None:
         """Put an event into the trace."""
-        self._trace.note(self._now, text)
+        self._schedule.trace.note(self._schedule.now, text)
 
     def note_bytes(self, text: str, data: bytes | bytearray) -> None:
         self.note(f"{text} {fingerprint(data)}")
 
     def tail(self) -> list[str]:
         """The latest notes, to print beside a failure."""
-        return self._trace.tail()
+        return self._schedule.trace.tail()
 
     # -- scheduling ---------------------------------------------------------------------------
 
     def time(self) -> float:
-        return self._now
+        return self._schedule.now
 
     def call_soon(
         self,
@@ -178,7 +165,7 @@ class SimLoop(UnsupportedCalls):
         self._handles += 1
         handle.number = self._handles
         if not self._closed:
-            self._ready.push(handle)
+            self._schedule.ready.push(handle)
         return handle
 
     def call_later(
@@ -188,7 +175,7 @@ class SimLoop(UnsupportedCalls):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+        return self.call_at(self._schedule.now + max(0.0, delay), callback, *args, context=context)
 
     def call_at(
         self,
@@ -205,12 +192,12 @@ class SimLoop(UnsupportedCalls):
         timer.number = self._handles
         timer.queued = False
         if not self._closed:
-            self._timers.push(timer)
+            self._schedule.timers.push(timer)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         if isinstance(handle, SimTimer):
-            self._timers.on_cancel(handle)
+            self._schedule.timers.on_cancel(handle)
 
     # -- futures, tasks, executor -------------------------------------------------------------
 
@@ -247,6 +234,9 @@ class SimLoop(UnsupportedCalls):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's signature
         """No threads to wait for."""
 
+    async def shutdown_asyncgens(self) -> None:
+        """Generators are ended as they are dropped; none is left behind on purpose."""
+
     # -- network ------------------------------------------------------------------------------
 
     async def create_connection(
@@ -266,14 +256,14 @@ class SimLoop(UnsupportedCalls):
             future = self.create_task(future)
         with self._as_running_loop():
             while not future.done():
-                self._step()
+                self._schedule.run_next()
         return future.result()
 
     def run_until(self, condition: Callable[[], bool]) -> None:
         """Run step by step until the condition holds."""
         with self._as_running_loop():
             while not condition():
-                self._step()
+                self._schedule.run_next()
 
     def run_for(self, seconds: float) -> None:
         """Let that much virtual time pass, also when nothing happens in it."""
@@ -285,7 +275,7 @@ class SimLoop(UnsupportedCalls):
         self._stopping = False
         with self._as_running_loop():
             while not self._stopping:
-                self._step()
+                self._schedule.run_next()
 
     def stop(self) -> None:
         self._stopping = True
@@ -296,46 +286,15 @@ class SimLoop(UnsupportedCalls):
             raise RuntimeError("the loop is closed")
         if self._running:
             raise RuntimeError("the loop is running already")
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=self._asyncgen_begins, finalizer=self._asyncgen_ends)
-        self._running = True
-        asyncio.events._set_running_loop(self)  # noqa: SLF001 - how a loop announces itself
-        try:
-            yield
-            self._raise_failures()
-        finally:
-            asyncio.events._set_running_loop(None)  # noqa: SLF001
-            self._running = False
-            sys.set_asyncgen_hooks(*hooks)
-
-    def _step(self) -> None:
-        handle = self._next_handle()
-        if handle.cancelled():
-            return
-        self.steps += 1
-        if self.steps > self._steps_max:
-            raise self._error(SimulationError, f"more than {self._steps_max} steps: an endless loop?")
-        self._now += STEP_SECONDS
-        self._trace.step(self._now, handle)
-        handle._run()  # noqa: SLF001 - what running a handle means
-        if self._failures:
-            self._raise_failures()
-
-    def _next_handle(self) -> SimHandle | SimTimer:
-        self._ready_due_timers()
-        while (handle := self._ready.pop()) is None:
-            when = self._timers.next_time()
-            if when is None:
-                raise self._error(Deadlock, "nothing is scheduled, and the future is not done")
-            self._now = max(self._now, when)
-            if self._now > self._seconds_max:
-                raise self._error(SimulationError, f"not done after {self._seconds_max} virtual seconds")
-            self._ready_due_timers()
-        return handle
-
-    def _ready_due_timers(self) -> None:
-        while (timer := self._timers.pop_due(self._now)) is not None:
-            self._ready.push(timer)
+        with self._asyncgens.noticed():
+            self._running = True
+            asyncio.events._set_running_loop(self)  # noqa: SLF001 - how a loop announces itself
+            try:
+                yield
+                self._failures.raise_first()
+            finally:
+                asyncio.events._set_running_loop(None)  # noqa: SLF001
+                self._running = False
 
     def is_running(self) -> bool:
         return self._running
@@ -348,8 +307,7 @@ class SimLoop(UnsupportedCalls):
             raise RuntimeError("cannot close a running loop")
         if not self._closed:
             self._closed = True
-            self._timers.clear()
-            self._ready.clear()
+            self._schedule.clear()
             self.executor.close()
             for host in self._all_hosts:
                 host.bury()
@@ -363,7 +321,7 @@ class SimLoop(UnsupportedCalls):
         self._exception_handler = handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self._failures.append((str(context.get("message")), context.get("exception")))
+        self._failures.note(str(context.get("message")), context.get("exception"))
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         culprit = context.get("future") or context.get("task")
@@ -374,27 +332,3 @@ class SimLoop(UnsupportedCalls):
             self.default_exception_handler(context)
         else:
             self._exception_handler(self, context)
-
-    def _raise_failures(self) -> None:
-        if self._failures:
-            message, cause = self._failures[0]
-            self._failures.clear()
-            raise self._error(SimulationError, message) from cause
-
-    def _error(self, kind: type[SimulationError], message: str) -> SimulationError:
-        waiting = [f"{h.name}: {task!r}" for h in self._all_hosts if h.alive for task in h.unfinished_tasks()]
-        lines = [f"seed {self.seed}, {self._now:.6f} s, step {self.steps}: {message}"]
-        return kind("\n  ".join([*lines, *waiting[:10]]))
-
-    # -- asynchronous generators ----------------------------------------------------------------
-
-    def _asyncgen_begins(self, agen: AsyncGenerator[Any, Any]) -> None:
-        self._asyncgens[id(agen)] = self.current_host()
-
-    def _asyncgen_ends(self, agen: AsyncGenerator[Any, Any]) -> None:
-        host = self._asyncgens.pop(id(agen), self._driver)
-        if host.alive and not self._closed:
-            host.context.copy().run(self.create_task, agen.aclose())
-
-    async def shutdown_asyncgens(self) -> None:
-        """Generators are ended as they are dropped; none is left behind on purpose."""

@@ -1,4 +1,4 @@
-"""What a simulated loop will run next, and the record of what it has run."""
+"""What a simulated loop runs next and when, on virtual time, and the record of what it has run."""
 
 import hashlib
 import heapq
@@ -6,9 +6,12 @@ import random
 import struct
 import zlib
 from collections import deque
+from collections.abc import Callable
 
+from penstock.testing.sim_failures import Deadlock, Failures, SimulationError
 from penstock.testing.sim_host import Host, SimHandle, SimTimer
 
+STEP_SECONDS = 1e-6
 TAIL_NOTES_MAX = 200
 _STEP_RECORD = struct.Struct("<dII")
 
@@ -128,3 +131,67 @@ class ReadyQueues:
 
     def clear(self) -> None:
         self._hosts.clear()
+
+
+class Schedule:
+    """Virtual time, and one callback after the other in it, up to a number of them and to a moment."""
+
+    def __init__(
+        self,
+        stream: Callable[[str], random.Random],
+        failures: Failures,
+        *,
+        steps_max: int,
+        seconds_max: float,
+    ) -> None:
+        """`stream` gives random numbers of its own to each who names one."""
+        self.timers = Timers(stream("timers"))
+        self.ready = ReadyQueues(stream("ready"))
+        self.trace = Trace()
+        self.now = 0.0
+        self.steps = 0
+        self._failures = failures
+        self._steps_max = steps_max
+        self._seconds_max = seconds_max
+
+    def run_next(self) -> None:
+        handle = self._next_handle()
+        if handle.cancelled():
+            return
+        self.steps += 1
+        if self.steps > self._steps_max:
+            raise self._failures.error(
+                SimulationError, f"more than {self._steps_max} steps: an endless loop?"
+            )
+        self.now += STEP_SECONDS
+        self.trace.step(self.now, handle)
+        handle._run()  # noqa: SLF001 - what running a handle means
+        if self._failures.noted:
+            self._failures.raise_first()
+
+    def _next_handle(self) -> SimHandle | SimTimer:
+        self._ready_due_timers()
+        while (handle := self.ready.pop()) is None:
+            when = self.timers.next_time()
+            if when is None:
+                raise self._failures.error(Deadlock, "nothing is scheduled, and the future is not done")
+            self.now = max(self.now, when)
+            if self.now > self._seconds_max:
+                raise self._failures.error(
+                    SimulationError, f"not done after {self._seconds_max} virtual seconds"
+                )
+            self._ready_due_timers()
+        return handle
+
+    def _ready_due_timers(self) -> None:
+        while (timer := self.timers.pop_due(self.now)) is not None:
+            self.ready.push(timer)
+
+    def drop(self, host: Host) -> None:
+        """Its process is dead: nothing of it runs any more."""
+        self.ready.drop(host)
+        self.timers.drop_dead()
+
+    def clear(self) -> None:
+        self.timers.clear()
+        self.ready.clear()

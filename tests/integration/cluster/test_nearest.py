@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.raw import wait_until
 from tests.integration.test_observability import get, value
 
-from penstock.config.broker_settings import RACK_AWARE
+from penstock.config.replication_settings import RACK_AWARE
 from penstock.testing import ClusterProcesses, cluster
 
 RACKS = ("north", "south", "west")

@@ -3,7 +3,8 @@
 import asyncio
 
 from penstock.cli.main import main
-from penstock.core.files import Buffer, OsFile
+from penstock.core.files import Buffer
+from penstock.core.os_files import OsFile
 
 _write = OsFile.pwrite
 

@@ -14,6 +14,8 @@ from penstock.client.consuming.stopping import Stop
 from penstock.client.errors import ClientError
 from penstock.client.retry import dead_letters
 from penstock.client.retry.dead_letters import DeadLetterBox, DeadLetters
+from penstock.client.retry.replay_marks import ReplayMarks
+from penstock.client.retry.sending_back import send_back
 
 NewTopic = Callable[[int], str]
 
@@ -74,9 +76,9 @@ def test_ctrl_c_sends_no_letter_back_twice(
     topic = new_topic(1)
     give_up(cluster, topic, "g", "1", "2", "3")
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
-    honest = dead_letters._Marks.write
+    honest = ReplayMarks.write
 
-    def write(marks: dead_letters._Marks, producer: Producer, batch: list[Message]) -> None:
+    def write(marks: ReplayMarks, producer: Producer, batch: list[Message]) -> None:
         """The letters are acknowledged."""
         if before_the_mark:
             signal.raise_signal(signal.SIGINT)
@@ -85,7 +87,7 @@ def test_ctrl_c_sends_no_letter_back_twice(
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(dead_letters._Marks, "write", write)
+        patch.setattr(ReplayMarks, "write", write)
         with pytest.raises(KeyboardInterrupt):
             box.replay(topic, "g")
     assert admin.latest(topic, [0]) == {0: 6}
@@ -99,7 +101,7 @@ def test_who_stops_a_replay_is_told_how_far_it_got(
     topic = new_topic(1)
     give_up(cluster, topic, "g", "1", "2", "3")
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
-    honest = dead_letters._send_back
+    honest = send_back
 
     def stopped_meanwhile(*given: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
@@ -107,7 +109,7 @@ def test_who_stops_a_replay_is_told_how_far_it_got(
 
     with monkeypatch.context() as patch:
         patch.setattr(dead_letters, "_UNACKNOWLEDGED_MAX", 1)
-        patch.setattr(dead_letters, "_send_back", stopped_meanwhile)
+        patch.setattr(dead_letters, "send_back", stopped_meanwhile)
         with pytest.raises(ClientError, match="stopped: 1 dead letters of"):
             box.replay(topic, "g")
     assert box.replay(topic, "g") == 2
@@ -142,14 +144,14 @@ def test_what_another_replay_has_marked_and_not_committed_does_not_go_back_twice
     topic = new_topic(1)
     give_up(cluster, topic, "g", "1", "2", "3")
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
-    honest = dead_letters._Marks.make
+    honest = ReplayMarks.make
 
-    def make(marks: dead_letters._Marks) -> None:
+    def make(marks: ReplayMarks) -> None:
         honest(marks)
         with Producer(cluster.bootstrap) as producer:
             marks.write(producer, list(box.messages(topic, "g"))[:2])
 
-    monkeypatch.setattr(dead_letters._Marks, "make", make)
+    monkeypatch.setattr(ReplayMarks, "make", make)
     assert box.replay(topic, "g") == 1
     assert admin.latest(topic, [0]) == {0: 3 + 1}
 
@@ -161,7 +163,7 @@ def test_letters_that_fail_again_meanwhile_take_nobodys_place(
     letters = f"{topic}.g.dlq"
     box, admin = DeadLetterBox(cluster.bootstrap), Admin(cluster.bootstrap)
     admin.create(letters, partitions=2)
-    honest = dead_letters._send_back
+    honest = send_back
 
     def fail_again(producer: Producer, _: str, given: list[Message], oldest_ms: int) -> Any:
         sending = honest(producer, topic, given, oldest_ms)
@@ -186,7 +188,7 @@ def test_letters_that_fail_again_meanwhile_take_nobodys_place(
         return receive_many(consumer, most, timeout)
 
     monkeypatch.setattr(Consumer, "receive_many", late)
-    monkeypatch.setattr(dead_letters, "_send_back", fail_again)
+    monkeypatch.setattr(dead_letters, "send_back", fail_again)
     monkeypatch.setattr(dead_letters, "_UNACKNOWLEDGED_MAX", 2)
     assert box.replay(topic, "g") == 6
     assert admin.latest(topic, [0, 1]) == {0: 3, 1: 3}

@@ -11,7 +11,7 @@ from tests.integration.raw import wait_until
 from tests.integration.sdk.conftest import Cluster
 
 from penstock import Consumer, Producer
-from penstock.client.consuming.reader import Reader
+from penstock.client.consuming.membership import Membership
 from penstock.client.profiles import Delivery
 
 NewTopic = Callable[[int], str]
@@ -20,7 +20,7 @@ TOTAL = 10
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, callback: str, *, done: bool) -> None:
     """Once: when it has done its work, or before."""
-    honest: Callable[..., None] = getattr(Reader, callback)
+    honest: Callable[..., None] = getattr(Membership, callback)
     left = [KeyboardInterrupt]
 
     def interrupted(*args: Any) -> None:
@@ -29,7 +29,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, callback: str, *, done: bool) -> 
         if left:
             raise left.pop()
 
-    monkeypatch.setattr(Reader, callback, interrupted)
+    monkeypatch.setattr(Membership, callback, interrupted)
 
 
 def ask(consumer: Consumer, count: int) -> list[int]:

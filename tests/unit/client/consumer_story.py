@@ -376,7 +376,7 @@ class Story(Checks):
     def _dare(self, step: Callable[[], None]) -> None:
         with suppress(*_TROUBLE):
             step()
-        self._raw.begun &= self._consumer._reader._beginning._at.keys()  # an end that it never heard of
+        self._raw.begun &= self._consumer._reader.membership._beginning._at.keys()  # ends it never heard of
 
     def _settle(self) -> None:
         """All is well again; what waits is worked off."""

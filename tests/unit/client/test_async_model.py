@@ -52,8 +52,8 @@ def leave_what_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 def let_the_thread_hand_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def careless(consumer: AsyncConsumer) -> AsyncIterator[Message]:
         def work() -> Message | None:
-            consumer._open.take(0.2)
-            return consumer._open.next_taken()
+            consumer._open.steps.take(0.2)
+            return consumer._open.steps.next_taken()
 
         while True:
             message = await consumer._call(work)
@@ -65,13 +65,13 @@ def let_the_thread_hand_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def hand_out_while_the_thread_is_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
     async def careless(consumer: AsyncConsumer) -> AsyncIterator[Message]:
-        plain = consumer._open
+        steps = consumer._open.steps
         while True:
-            message = None if plain.busy else plain.next_taken()
+            message = None if steps.busy else steps.next_taken()
             if message is not None:
                 yield message
             else:
-                await consumer._call(plain.take, 0.2)
+                await consumer._call(steps.take, 0.2)
 
     monkeypatch.setattr(AsyncConsumer, "__aiter__", careless)
 

@@ -13,11 +13,12 @@ from tests.unit.client.scripted import Broker, install
 
 from penstock.client.consuming.beginning import Beginning
 from penstock.client.consuming.commits import Commits
-from penstock.client.consuming.consumer import Consumer
 from penstock.client.consuming.intake import Intake
+from penstock.client.consuming.membership import Membership
 from penstock.client.consuming.paused import PausedPartitions, _partitions
 from penstock.client.consuming.reader import Reader
 from penstock.client.consuming.starting import _ends, _found, begin_at
+from penstock.client.consuming.steps import Steps
 from penstock.client.consuming.unfinished import Unfinished, Where, place_of
 from penstock.client.message import Message
 from penstock.client.retry import headers as retry_headers
@@ -111,28 +112,28 @@ def give_nothing_back_when_paused(monkeypatch: pytest.MonkeyPatch) -> None:
 def hand_out_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages leave the unfinished, and then become a list or a table."""
 
-    def careless(consumer: Consumer, size: int, made: Callable[[list[Message]], Any]) -> Any:
-        unfinished = consumer._reader.unfinished
+    def careless(steps: Steps, size: int, made: Callable[[list[Message]], Any]) -> Any:
+        unfinished = steps._reader.unfinished
         raws = unfinished.raws[unfinished.index : unfinished.index + size]
         unfinished.index += len(raws)
-        consumer._in_hand = len(raws)
-        return made([Message(raw, consumer._read, consumer._flow) for raw in raws])
+        steps.in_hand = len(raws)
+        return made([Message(raw, steps._read, steps._flow) for raw in raws])
 
-    monkeypatch.setattr(Consumer, "_next_batch", careless)
+    monkeypatch.setattr(Steps, "next_batch_as", careless)
 
 
 def hand_out_before_there_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by Ctrl-C between the two alone."""
 
-    def careless(consumer: Consumer) -> Message | None:
-        unfinished = consumer._reader.unfinished
+    def careless(steps: Steps) -> Message | None:
+        unfinished = steps._reader.unfinished
         if unfinished.index == len(unfinished.raws):
             return None
         raw = unfinished.raws[unfinished.index]
         unfinished.index += 1
-        return Message(raw, consumer._read, consumer._flow)
+        return Message(raw, steps._read, steps._flow)
 
-    monkeypatch.setattr(Consumer, "next_taken", careless)
+    monkeypatch.setattr(Steps, "next_taken", careless)
 
 
 def take_errors_of_callbacks_for_librdkafkas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,11 +156,11 @@ def begin_retries_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_where_it_began_to_oneself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def careless(reader: Reader) -> None:
-        reader._beginning.untold.clear()
+    def careless(membership: Membership) -> None:
+        membership._beginning.untold.clear()
 
-    monkeypatch.setattr(Reader, "_tell_begun", careless)
-    monkeypatch.setattr(Reader, "_note_begun", careless)
+    monkeypatch.setattr(Membership, "_tell_begun", careless)
+    monkeypatch.setattr(Membership, "note_begun", careless)
 
 
 def begin_new_partitions_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +207,7 @@ def pass_what_is_to_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def go_by_what_callbacks_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when Ctrl-C cut one short."""
-    monkeypatch.setattr(Reader, "_reconcile", lambda _: None)
+    monkeypatch.setattr(Membership, "reconcile", lambda _: None)
 
 
 def go_on_behind_a_dead_letter_under_way(monkeypatch: pytest.MonkeyPatch) -> None:

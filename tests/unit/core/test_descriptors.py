@@ -10,7 +10,8 @@ import pytest
 
 from penstock.core.descriptors import Descriptors, Shares
 from penstock.core.errors import ShortageError, TooManyFilesError
-from penstock.core.files import File, OsFiles
+from penstock.core.files import File
+from penstock.core.os_files import OsFiles
 from penstock.testing.mem_files import MemFiles
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.files import LockedError, OsFiles
+from penstock.core.files import LockedError
+from penstock.core.os_files import OsFiles
 from penstock.diagnosis.data_dir import is_locked
 
 

@@ -8,7 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import DiskFailedError
-from penstock.core.files import Files, LockedError, OsFiles
+from penstock.core.files import Files, LockedError
+from penstock.core.os_files import OsFiles
 from penstock.testing.mem_files import MemFiles
 
 

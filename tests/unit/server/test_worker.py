@@ -13,7 +13,7 @@ from tests.unit.storage.compacting import clean_job, run_round, write
 from tests.unit.storage.logs import opened
 
 from penstock.core.errors import WorkerDiedError
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.server.worker import Pacer, Workers
 from penstock.storage.compaction.clean_job import CleanJob
 from penstock.storage.layout import LOG, segment_name

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.storage.logs import NOW_MS, a_batch, append, opened, sync
 from tests.unit.waiting import until
 
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.records.batch import BatchHeader, read_header, size_at
 from penstock.server.writer import SendingTurn, SocketWriter, TransportWriter
 from penstock.storage.log import Log

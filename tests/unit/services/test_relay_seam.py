@@ -35,7 +35,8 @@ from penstock.storage.replicated import append_replicated
 from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 from penstock.testing.sim_clock import SimClock
-from penstock.testing.sim_loop import SimLoop, SimulationError
+from penstock.testing.sim_failures import SimulationError
+from penstock.testing.sim_loop import SimLoop
 
 KIND = 1
 DELAYED, TOPIC = b"delayed messages", b"their own topic."

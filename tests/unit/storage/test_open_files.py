@@ -12,7 +12,7 @@ from tests.unit.storage.logs import Settings, a_batch, append, opened, read, rea
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, DiskFailedError, StorageError, TooManyFilesError
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.storage.compaction.swap import prepare_swap
 from penstock.storage.log import Log
 from penstock.storage.replicated import truncate

@@ -332,7 +332,7 @@ def test_the_start_of_the_log_is_remembered_without_a_checkpoint() -> None:
 
 
 def test_the_same_holds_on_a_real_disk(tmp_path: Path) -> None:
-    from penstock.core.files import OsFiles
+    from penstock.core.os_files import OsFiles
 
     files = OsFiles()
     log = opened(files, SETTINGS, tmp_path / "p").log

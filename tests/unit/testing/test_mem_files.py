@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import DiskFailedError, DiskFullError
-from penstock.testing.mem_disk import PAGE_BYTES
-from penstock.testing.mem_files import COLD_CHUNK_BYTES, MemFile, MemFiles, StaleFileError
+from penstock.testing.mem_disk import COLD_CHUNK_BYTES, PAGE_BYTES
+from penstock.testing.mem_file import MemFile, StaleFileError
+from penstock.testing.mem_files import MemFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable

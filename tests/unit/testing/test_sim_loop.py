@@ -11,7 +11,8 @@ from contextlib import closing
 import pytest
 
 from penstock.testing.sim_clock import SimClock
-from penstock.testing.sim_loop import Deadlock, SimLoop, SimulationError
+from penstock.testing.sim_failures import Deadlock, SimulationError
+from penstock.testing.sim_loop import SimLoop
 from penstock.testing.sim_steps import may_stop_here
 
 

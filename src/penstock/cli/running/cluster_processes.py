@@ -19,7 +19,7 @@ from pathlib import Path
 from penstock.cli.errors import CommandError
 from penstock.client.undisturbed import Undisturbed
 from penstock.core.errors import StorageError
-from penstock.core.files import OsFiles
+from penstock.core.os_files import OsFiles
 from penstock.storage.data_format import LOCK_FILE, read_identity
 
 HOST = "127.0.0.1"

@@ -158,7 +158,7 @@ def _cannot_listen(address: Address, option: str, error: OSError) -> CommandErro
 
 def prepare_data_dir(data_dir: Path) -> bool:
     """Make the directory, see that it can be written and is a broker's; True when it is new."""
-    from penstock.core.files import OsFiles
+    from penstock.core.os_files import OsFiles
     from penstock.storage.data_format import check_data_dir
 
     try:

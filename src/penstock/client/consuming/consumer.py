@@ -12,11 +12,12 @@ from penstock.client.consuming.commits import Plan, check_plan
 from penstock.client.consuming.gathering import Gathering
 from penstock.client.consuming.reader import ATTEND_SECONDS, WAIT_SECONDS, Reader
 from penstock.client.consuming.starting import Start, check_start, seek_to
+from penstock.client.consuming.steps import Steps
 from penstock.client.consuming.stopping import Stop
 from penstock.client.consuming.unfinished import Where
 from penstock.client.consuming.values import value_reader
 from penstock.client.encryption import Encryption
-from penstock.client.errors import ClientError, ClosedError
+from penstock.client.errors import ClosedError
 from penstock.client.message import Message
 from penstock.client.profiles import Delivery, Profile, consumer_settings
 from penstock.client.retry.flow import RetryFlow, retry_flow
@@ -34,11 +35,6 @@ logger = logging.getLogger("penstock.client")
 # How many messages are taken from librdkafka at once: enough to keep Python out of the way of a fast broker.
 _BATCH_MESSAGES = 500
 _COMMIT_SECONDS = 1.0
-
-
-# Ctrl-C comes when a function begins, when one of C has returned, or when a loop goes round. So a message is handed out
-# by moving `unfinished.index` as the very last thing before `return` or `yield`: one that the caller has not got comes
-# again. And `_in_hand` is set before that: too large, it only brings messages twice.
 
 
 class Consumer:
@@ -83,8 +79,6 @@ class Consumer:
         one_by_one = delivery == "at-most-once" and commit_every <= 0
         self._read = value_reader(deserializer, encryption)
         self._stop = Stop(stop_on)
-        self._commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
-        self._in_hand = 0
         self._flow: RetryFlow | None = None
         settings = consumer_settings(profile, config)
         if retry is not None and group is not None:
@@ -109,6 +103,8 @@ class Consumer:
             retries=() if self._flow is None else self._flow.retry_topics,
         )
         self.retrying = None if self._flow is None else Retrying(self._flow, self._reader)
+        commit_each = commit_every <= 0 and delivery == "at-least-once" and group is not None
+        self.steps = Steps(self._reader, self._read, self._flow, self.retrying, commit_each=commit_each)
         self._reader.open(names if self._flow is None else self._flow.topics)
 
     # Reading
@@ -117,10 +113,10 @@ class Consumer:
         """Messages until `stop()` or SIGTERM; waits for new ones."""
         self._stop.listen()
         reader, unfinished, read, stop = self._reader, self._reader.unfinished, self._read, self._stop
-        retries, ahead = self._flow, self._reader.ahead
+        retries, ahead, steps = self._flow, self._reader.ahead, self.steps
         gate = None if self._flow is None else self._flow.gate
         monotonic = time.monotonic
-        self._in_hand = 1
+        steps.in_hand = 1
         attend_at = monotonic() + ATTEND_SECONDS
         while not stop.wanted:
             raws, index = unfinished.raws, unfinished.index
@@ -138,9 +134,9 @@ class Consumer:
                 unfinished.index = index + 1
                 continue
             message = Message(raw, read, retries)
-            unfinished.index = index + 1
+            unfinished.index = index + 1  # the very last thing: see `steps`
             yield message
-            if self._commit_each:
+            if steps.commit_each:
                 unfinished.finish()
                 reader.commit()
             if monotonic() >= attend_at:
@@ -153,15 +149,15 @@ class Consumer:
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         self._stop.listen()
         while not self._stop.wanted:
-            if self.busy:
-                self.take(0)
-            message = self.next_taken()
+            if self.steps.busy:
+                self.steps.take(0)
+            message = self.steps.next_taken()
             if message is not None:
                 return message
             left = deadline - time.monotonic()
             if left <= 0:
                 return None
-            self.take(min(WAIT_SECONDS, left))
+            self.steps.take(min(WAIT_SECONDS, left))
         self._end(in_hand=0)
         return None
 
@@ -170,58 +166,21 @@ class Consumer:
 
         Asking says that those before are done. `batches` waits until a batch has filled up.
         """
-        self.check_batch(most)
+        self.steps.check_batch(most)
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         self._stop.listen()
         while not self._stop.wanted:
-            if self.busy:
-                self.take(0)
-            found = self.next_batch(most)
+            if self.steps.busy:
+                self.steps.take(0)
+            found = self.steps.next_batch(most)
             if found:
                 return found
             left = deadline - time.monotonic()
             if left <= 0:
                 return []
-            self.take(min(WAIT_SECONDS, left))
+            self.steps.take(min(WAIT_SECONDS, left))
         self._end(in_hand=0)
         return []
-
-    def check_batch(self, size: int) -> None:
-        if size < 1:
-            raise ClientError(f"size={size}: a batch has at least one message")
-        if self._flow is not None and self._flow.ordered:
-            raise ClientError("batches cannot keep the order of retried keys: loop over messages instead")
-
-    @property
-    def busy(self) -> bool:
-        """Whether `take` has something to do before the next message: a commit, or attending to the group."""
-        unfinished = self._reader.unfinished
-        return (self._commit_each and unfinished.has_unfinished) or self._reader.attend_due
-
-    def next_taken(self) -> Message | None:
-        """The next message that needs no waiting for."""
-        if self._reader.ahead.held:
-            self._reader.promise()
-        if self.retrying is not None:
-            self.retrying.pass_gate()
-        unfinished = self._reader.unfinished
-        if unfinished.index >= len(unfinished.raws):
-            return None
-        message = Message(unfinished.raws[unfinished.index], self._read, self._flow)
-        self._in_hand = 1
-        unfinished.index += 1
-        return message
-
-    def take(self, wait: float) -> None:
-        """What takes time between two messages: commits, the group, and waiting for messages if there are none."""
-        unfinished = self._reader.unfinished
-        unfinished.finish()  # asking says so; who is interrupted while waiting has nothing in hand
-        if self._commit_each:
-            self._reader.commit()
-        if unfinished.index < len(unfinished.raws):
-            self._reader.attend()
-        else:
-            self._reader.refill(wait)
 
     def batches(self, size: int = _BATCH_MESSAGES, wait: float = 1.0) -> Generator[list[Message], None, None]:
         """Lists of up to `size` messages, gathered for at most `wait` seconds; committed whole."""
@@ -237,49 +196,19 @@ class Consumer:
     def _batches(
         self, size: int, wait: float, made: Callable[[list[Message]], T]
     ) -> Generator[T, None, None]:
-        self.check_batch(size)
+        self.steps.check_batch(size)
         self._stop.listen()
         gathering = Gathering(size, wait)
         while not self._stop.wanted:
-            left = gathering.wait_left(self.taken)
+            left = gathering.wait_left(self.steps.taken)
             if left is None:
-                if self.promise(size):
-                    yield self._next_batch(size, made)
+                if self.steps.promise(size):
+                    yield self.steps.next_batch_as(size, made)
                 gathering = Gathering(size, wait)
-                self.gather(0)
+                self.steps.gather(0)
             else:
-                self.gather(left)
+                self.steps.gather(left)
         self._end(in_hand=0)
-
-    @property
-    def taken(self) -> int:
-        """How many messages need no waiting for."""
-        return len(self._reader.unfinished.raws) - self._reader.unfinished.index
-
-    def gather(self, wait: float) -> None:
-        """A step towards a batch: those handed out are done; take more, however many are there."""
-        self._reader.unfinished.finish()
-        if self._commit_each:
-            self._reader.commit()
-        self._reader.refill(wait, hold=True)
-
-    def promise(self, size: int) -> bool:
-        """Before a batch that was gathered is handed out. At-most-once it is committed; False when it is not ours."""
-        return self._reader.promise(size)
-
-    def next_batch(self, size: int) -> list[Message]:
-        """The next messages that need no waiting for."""
-        return self._next_batch(size, lambda messages: messages) if self.promise(size) else []
-
-    def _next_batch(self, size: int, made: Callable[[list[Message]], T]) -> T:
-        """Handed out only once `made` has worked: what cannot be made is still there for who asks next."""
-        unfinished = self._reader.unfinished
-        raws = unfinished.raws[unfinished.index : unfinished.index + size]
-        end = unfinished.index + len(raws)
-        batch = made([Message(raw, self._read, self._flow) for raw in raws])
-        self._in_hand = len(raws)
-        unfinished.index = end
-        return batch
 
     # Failing
 
@@ -346,12 +275,12 @@ class Consumer:
     @property
     def rebalances(self) -> int:
         """How often partitions came or went."""
-        return self._reader.rebalances
+        return self._reader.membership.rebalances
 
     @property
     def at_end(self) -> frozenset[Where]:
         """Which of its partitions it has read to their end; known where config has `enable.partition.eof`."""
-        return frozenset(self._reader.at_end)
+        return frozenset(self._reader.membership.at_end)
 
     @property
     def stopped(self) -> bool:
@@ -376,7 +305,7 @@ class Consumer:
 
         Called while an exception is on its way, the message in hand does not count as done.
         """
-        self._end(in_hand=self._in_hand if sys.exc_info()[0] is not None else 0)
+        self._end(in_hand=self.steps.in_hand if sys.exc_info()[0] is not None else 0)
 
     def _end(self, *, in_hand: int) -> None:
         self._stop.restore()
@@ -391,7 +320,7 @@ class Consumer:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._end(in_hand=0 if kind is None else self._in_hand)
+            self._end(in_hand=0 if kind is None else self.steps.in_hand)
         except Exception as error:
             if kind is None:
                 raise

@@ -1,6 +1,8 @@
-"""Which of librdkafka's errors a consumer need not tell anybody."""
+"""Errors of a consumer: which of librdkafka's nobody need be told, and one that has to wait for the next step."""
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.client.errors import ClientError, explained
 
 # What librdkafka mends by itself; it says so and goes on.
 PASSING = {
@@ -26,3 +28,22 @@ NOT_OURS = {
     KafkaError._ASSIGNMENT_LOST,  # noqa: SLF001
     KafkaError._STATE,  # noqa: SLF001
 }
+
+
+class Failure:
+    """What went wrong where nobody could be told, as in a callback: the next step of the loop says so."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._error: ClientError | None = None
+
+    def note(self, error: KafkaException | ClientError, subject: str = "") -> None:
+        """The first one counts."""
+        if isinstance(error, KafkaException):
+            error = explained(error, bootstrap=self._bootstrap, subject=subject)
+        self._error = self._error or error
+
+    def tell(self) -> None:
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error

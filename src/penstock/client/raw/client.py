@@ -12,8 +12,9 @@ from penstock.client.raw.model import Fetched, OffsetAt, Retirement, TopicInfo
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.policies import cleanup_policies
-from penstock.client.raw.producing import RawProducer, produce_unanswered
+from penstock.client.raw.producing import RawProducer
 from penstock.client.raw.retired import retirements
+from penstock.client.raw.unanswered import produce_unanswered
 from penstock.client.topic_partition import TopicPartition
 from penstock.records.batch import Buffer
 

@@ -13,6 +13,8 @@ from penstock.client.raw.stamping import Batch
 from penstock.wire.kafka.primitives import Buffer, write_uvarint
 from penstock.wire.kafka.produce import FLEXIBLE_SINCE, TOPIC_IDS_SINCE
 
+# The first with record batches.
+VERSION_MIN = 3
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _HEAD = Struct(">hi")  # acks, timeout

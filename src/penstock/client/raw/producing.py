@@ -16,7 +16,6 @@ from typing import Self
 
 from penstock.client.raw.cluster import Cluster, Route
 from penstock.client.raw.errors import (
-    BrokerError,
     ConnectionLostError,
     OptionError,
     ProduceError,
@@ -25,20 +24,18 @@ from penstock.client.raw.errors import (
 )
 from penstock.client.raw.link import Link
 from penstock.client.raw.partition_queue import PartitionQueue
-from penstock.client.raw.produce_request import TopicKey, request_parts, topic_key
+from penstock.client.raw.produce_request import VERSION_MIN, TopicKey, request_parts, topic_key
+from penstock.client.raw.producer_ids import new_producer
 from penstock.client.raw.retry_budget import RetryBudget
 from penstock.client.raw.stamping import Batch, Delivery, Producer, checked, following, stamped_head
 from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.records.batch import BatchHeader
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from penstock.wire.kafka.generated.produce import PartitionProduceResponse, ProduceResponse
 from penstock.wire.kafka.primitives import Buffer
 from penstock.wire.kafka.produce import TOPIC_IDS_SINCE
 
-# The first with record batches.
-VERSION_MIN = 3
 # Damaged on the network once may be; we checked the batch before it left.
 _CORRUPT_TRIES = 3
 # What is left out of one request for its header and names.
@@ -153,22 +150,8 @@ class RawProducer:
 
     def _identity(self) -> Producer:
         if self._producer is None:
-            budget = self._cluster.budget("asking for a producer id")
-            while self._producer is None:
-                try:
-                    self._producer = self._init_producer_id(budget)
-                except RawError as error:
-                    budget.pause(error)
+            self._producer = new_producer(self._cluster)
         return self._producer
-
-    def _init_producer_id(self, budget: RetryBudget) -> Producer:
-        link = self._cluster.any_link(budget)
-        version = link.version(ApiKey.INIT_PRODUCER_ID)
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
-        answer: InitProducerIdResponse = link.call(ApiKey.INIT_PRODUCER_ID, version, request)
-        if answer.error_code:
-            raise BrokerError(answer.error_code, "asking for a producer id")
-        return Producer(answer.producer_id, answer.producer_epoch)
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -340,24 +323,3 @@ class RawProducer:
         self._flights.clear()
         self._queues.clear()
         self._held_bytes = 0
-
-
-def produce_unanswered(cluster: Cluster, at: TopicPartition, batch: Buffer) -> None:
-    """acks=0: sent once to whoever seems to lead; nobody says whether it was stored."""
-    _, view = checked(at, batch)
-    head = stamped_head(view, Producer(-1, -1), -1)
-    stamped = Batch(Delivery(at), head, view[len(head) :], 0.0)
-    budget = cluster.budget(f"writing to {at}")
-    while True:
-        try:
-            route = cluster.route(at, budget)
-            at_most = TOPIC_IDS_SINCE - 1 if route.topic_id is None else 0x7FFF
-            version = route.link.version(ApiKey.PRODUCE, at_least=VERSION_MIN, at_most=at_most)
-            key = topic_key(at.topic, route.topic_id, version)
-            parts = request_parts(version, 0, cluster.options.request_timeout_ms, {key: [stamped]})
-            route.link.send_parts(ApiKey.PRODUCE, version, parts, answered=False)
-        except RawError as error:
-            cluster.doubt((at,))
-            budget.pause(error)
-        else:
-            return

@@ -8,36 +8,26 @@ between the two, or whose broker goes there, leaves letters that go back twice: 
 
 Names may hold dots: `orders` read by `eu.billing` and `orders.eu` read by `billing` have the same dead-letter topic. So
 each letter belongs to the topic that it says it came from.
-
-A letter goes back into its partition, where the topic still has that, and with its timestamp, unless it is so old that
-retention might take it before anybody has read it.
 """
 
-import time
-from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
-
-from confluent_kafka import KafkaError
 
 from penstock.client.admin.admin import Admin, Retries
 from penstock.client.consuming.consumer import Consumer
 from penstock.client.errors import ClientError
 from penstock.client.message import Message
 from penstock.client.producer import Producer
-from penstock.client.retry import headers as retry_headers
-from penstock.client.retry import topics as retry_topics
 from penstock.client.retry.policy import dead_letter_topic
+from penstock.client.retry.replay_marks import ReplayMarks
+from penstock.client.retry.sending_back import oldest_kept_ms, send_back
 from penstock.client.undisturbed import Undisturbed
 
 _SUFFIX = ".dlq"
 _UNACKNOWLEDGED_MAX = 500
 # Another replay may have taken the rest: looked at so often.
 _LOOK_SECONDS = 1.0
-_RETENTION, _AGE_MAX = "retention.ms", "message.timestamp.before.max.ms"
-_FOR_EVER = -1
-_ANY = -1  # partition
-_NOW = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +137,7 @@ class DeadLetterBox:
             return 0
         marks = self._marks(name, topic)
         marks.make()  # before anything is sent: what cannot be marked would be sent again each time
-        oldest_ms = self._oldest_ms(topic)
+        oldest_ms = oldest_kept_ms(self._admin, topic)
         told = {"enable.partition.eof": True}  # the last offsets may have no letters
         replaying = _replay_group(topic, group)
         with (
@@ -178,7 +168,7 @@ class DeadLetterBox:
                     if message.offset >= begins[message.partition] and _is_of(message, topic)
                 ]
                 with Undisturbed():
-                    sending = _send_back(producer, topic, own, oldest_ms)
+                    sending = send_back(producer, topic, own, oldest_ms)
                     marks.write(producer, sending.without_refused(due))
                 sending.raise_refusal()
                 done += len(own)
@@ -186,13 +176,6 @@ class DeadLetterBox:
         if stopped:
             raise ClientError(f"stopped: {done} dead letters of {topic} were replayed, the others still wait")
         return done
-
-    def _oldest_ms(self, topic: str) -> int:
-        """Messages older than that are sent as new ones: retention, or the limit of a timestamp's age, is near."""
-        settings = self._admin.settings_of_topic(topic)
-        ages = [int(settings.get(name, _FOR_EVER)) for name in (_RETENTION, _AGE_MAX)]
-        limits = [age for age in ages if age != _FOR_EVER]
-        return _now_ms() - min(limits) // 2 if limits else 0
 
     def _left(self, name: str, topic: str, group: str) -> dict[int, tuple[int, int]]:
         """From where to where, in each partition."""
@@ -213,8 +196,8 @@ class DeadLetterBox:
         known = {topic.name for topic in self._admin.topics()} if found else set()
         return found if len(_splits(name, known)) <= 1 else {}
 
-    def _marks(self, name: str, topic: str) -> "_Marks":
-        return _Marks(self._admin, self._read, name, topic)
+    def _marks(self, name: str, topic: str) -> ReplayMarks:
+        return ReplayMarks(self._admin, self._read, name, topic)
 
     def _existing(self, topic: str, group: str) -> str:
         name = dead_letter_topic(topic, group)
@@ -223,50 +206,6 @@ class DeadLetterBox:
                 f"there are no dead letters of {topic} for group {group}: `penstock dlq list` shows what there is"
             )
         return name
-
-
-class _Marks:
-    """How far letters of a topic were replayed: one record for each partition and batch; the largest counts. None of
-    them is ever deleted, and they are far fewer than the letters."""
-
-    def __init__(
-        self,
-        admin: Admin,
-        read: "Callable[[str, dict[int, tuple[int, int]]], Iterator[Message]]",
-        name: str,
-        topic: str,
-    ) -> None:
-        self._admin = admin
-        self._read = read
-        self._letters = name
-        self._name = f"{name}.replayed"
-        # A dead-letter topic that was deleted and made again begins anew.
-        self._key = f"{topic}/{admin.topic_id(name)}/"
-
-    def read(self) -> dict[int, int]:
-        try:
-            indexes = self._admin.partition_indexes(self._name)
-        except ClientError as error:
-            if error.code != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-            return {}
-        earliest, latest = self._admin.earliest(self._name, indexes), self._admin.latest(self._name, indexes)
-        found: dict[int, int] = {}
-        mine = self._key.encode()
-        for mark in self._read(self._name, {index: (earliest[index], latest[index]) for index in indexes}):
-            if mark.key is not None and mark.key.startswith(mine) and mark.raw_value is not None:
-                partition = int(mark.key.removeprefix(mine))
-                found[partition] = max(int(mark.raw_value), found.get(partition, 0))
-        return found
-
-    def make(self) -> None:
-        retry_topics.ensure(self._admin, self._name, retry_topics.Needs(self._letters, 1))
-
-    def write(self, producer: Producer, batch: Iterable[Message]) -> None:
-        """Before the commit: what is marked was acknowledged."""
-        ends = {letter.partition: letter.offset + 1 for letter in batch}
-        for partition, end in ends.items():
-            producer.send(self._name, str(end), key=f"{self._key}{partition}").result()
 
 
 def _unfinished(left: dict[int, tuple[int, int]], ends: dict[int, int]) -> set[int]:
@@ -286,58 +225,6 @@ def _leave_the_others(consumer: Consumer, batch: list[Message], ends: dict[int, 
             consumer.pause(batch[0].topic, index)
             through.add(index)
     return through
-
-
-@dataclass(slots=True)
-class _Sending:
-    """What became of letters that were sent back: the first that was refused of each partition, and why."""
-
-    refused: dict[int, int] = field(default_factory=dict)
-    error: ClientError | None = None
-
-    def refuse(self, letter: Message, error: ClientError) -> None:
-        self.refused.setdefault(letter.partition, letter.offset)
-        self.error = self.error or error
-
-    def without_refused(self, batch: list[Message]) -> list[Message]:
-        """Up to those: only an end can be marked."""
-        return [
-            message
-            for message in batch
-            if message.offset < self.refused.get(message.partition, message.offset + 1)
-        ]
-
-    def raise_refusal(self) -> None:
-        if self.error is not None:
-            raise self.error
-
-
-def _send_back(producer: Producer, topic: str, letters: list[Message], oldest_ms: int) -> _Sending:
-    sending = _Sending()
-    count = producer.partitions(topic) if letters else 0
-    deliveries = []
-    for letter in letters:
-        origin, headers = letter.origin, letter.headers
-        partition = origin.partition if origin.topic == topic and origin.partition < count else _ANY
-        timestamp = retry_headers.timestamp(headers) or _NOW
-        if not oldest_ms < timestamp <= _now_ms():
-            timestamp = _NOW
-        own = list(retry_headers.without_ours(headers))
-        try:
-            delivery = producer.pass_on(topic, letter.raw_value, letter.key, partition, own, timestamp)
-        except ClientError as error:
-            sending.refuse(letter, error)
-        else:
-            deliveries.append((letter, delivery))
-    for letter, delivery in deliveries:
-        refusal = delivery.exception()
-        if refusal is not None:
-            sending.refuse(letter, refusal)
-    return sending
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _is_of(letter: Message, topic: str) -> bool:

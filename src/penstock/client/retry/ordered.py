@@ -171,7 +171,7 @@ class OrderedRetryFlow(RetryFlow):
             headers = retry_headers.parked(self._own_headers(message), self._first(message), now_ms())
             self._wait_behind(message, headers)
         except ClientError as error:  # it will be sent again; the loop says what was wrong
-            reader.fail(error)
+            reader.failure.note(error)
         return True
 
     def gate_waits(self, raw: "RawMessage") -> bool:
@@ -248,7 +248,7 @@ class OrderedRetryFlow(RetryFlow):
             if self._retiring.look_due(urgent=True):
                 self._bar_strays(reader)
         except (ClientError, KafkaException) as error:
-            reader.fail(error, "partitions that are retired")
+            reader.failure.note(error, "partitions that are retired")
 
     def _earlier(self, message: Message) -> retry_headers.Failures:
         """In its headers until it fails in place, from then on in the tries."""

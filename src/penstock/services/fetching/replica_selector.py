@@ -4,7 +4,7 @@ The leader decides, since it alone knows how far everybody is. It chooses among 
 follower that lags would be chosen again and again, and its reader fall behind with it.
 """
 
-from penstock.config.broker_settings import RACK_AWARE
+from penstock.config.replication_settings import RACK_AWARE
 from penstock.coordination.image import ClusterImage
 from penstock.replication.partition import Partition
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config.broker_settings import RACK_AWARE
+from penstock.config.replication_settings import RACK_AWARE
 from penstock.coordination.image import ClusterImage
 from penstock.coordination.nodes import PartitionState
 from penstock.coordination.registration import BrokerRegistration

@@ -12,7 +12,7 @@ from tests.unit.spark.archive.faulty import TOPIC, Broker, Jobs
 from tests.unit.spark.archive.faulty_lake import FAULTS, Fault, KilledError, MemoryLake, Row, Steps
 
 from penstock.core.errors import PenstockError
-from penstock.spark.pipelines.archive import committing, compaction, manifest, rounds
+from penstock.spark.pipelines.archive import committing, compaction, manifest, rounds, survey
 from penstock.spark.pipelines.archive.errors import ConflictError, LakeError
 from penstock.spark.pipelines.archive.lake import HOME
 from penstock.spark.pipelines.archive.planning import Bounds, Standing
@@ -246,6 +246,6 @@ def test_it_finds_what_was_archived_of_a_lost_log_counted_twice(monkeypatch: pyt
 
 
 def test_it_finds_a_log_that_is_never_gone_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "standing", lambda *_: Standing())
+    monkeypatch.setattr(survey, "standing", lambda *_: Standing())
     with pytest.raises(AssertionError):
         steps_of_a_run(monkeypatch, "parted")

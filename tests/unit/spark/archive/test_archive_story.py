@@ -18,7 +18,7 @@ from tests.unit.spark.archive.faulty_lake import FAULTS, Steps
 from tests.unit.spark.archive.test_archive_steps import World
 
 from penstock.core.errors import PenstockError
-from penstock.spark.pipelines.archive import entries, rounds, standing
+from penstock.spark.pipelines.archive import entries, standing, survey
 from penstock.spark.pipelines.archive.entries import Mark
 from penstock.spark.pipelines.archive.errors import HoleInLogError
 from penstock.spark.pipelines.archive.failures import BrokerLostError, ReadLostError
@@ -227,7 +227,7 @@ def never_back(where: int, *_: object) -> tuple[int, None]:
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a log that is asked only once": lambda patch: patch.setattr(standing, "agreed", asked_once),
     "a log that is never gone back to": lambda patch: patch.setattr(
-        rounds, "standing", lambda *_: standing.Standing()
+        survey, "standing", lambda *_: standing.Standing()
     ),
     "a branch that never comes back": lambda patch: patch.setattr(standing, "_best", never_back),
     "tasks that take records of any leader": lambda patch: patch.setattr(
@@ -249,9 +249,9 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         TopicArchive, "turn", lambda *args, turn=TopicArchive.turn: forks_stay(turn, *args)
     ),
     "a log without a leader that is taken for one that left": lambda patch: patch.setattr(
-        rounds.Rounds,
-        "_standing",
-        lambda run, logs, held: standing.standing(run._source, logs, held, run._own),
+        survey.Survey,
+        "standing",
+        lambda look, logs, held: standing.standing(look._source, logs, held, look.own),
     ),
     "progress without epochs": lambda patch: patch.setattr(Line, "epoch_before", lambda *_: None),
 }

@@ -9,7 +9,7 @@ offsets before and after its group was loaded, goes on reading in the wrong plac
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,11 +17,17 @@ from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import GROUP_OFFSET_BYTES, LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
 from penstock.core.turns import give_way
+from penstock.frontends.kafka.offset_answers import (
+    TopicsOf,
+    chooser,
+    chosen_by_id,
+    render_group,
+    render_single,
+)
 from penstock.frontends.kafka.pace import Pace
 from penstock.frontends.kafka.registry import Call, api
-from penstock.frontends.kafka.repeats import partitions_without_repeats, without_repeats
+from penstock.frontends.kafka.repeats import without_repeats
 from penstock.groups.offsets.table import OffsetTable
-from penstock.groups.records.offset_value import CommittedOffset
 from penstock.services.coordinator.pending_reply import Gathered, PendingReply
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
@@ -31,27 +37,12 @@ from penstock.wire.kafka.generated.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopics,
 )
 
-_WHOLE_ERROR_SINCE = 2
 _MANY_GROUPS_SINCE = 8
 _TOPIC_IDS_SINCE = 10
-_NO_OFFSET = -1
-
-# (partition, offset, leader epoch, metadata, error)
-Found = tuple[int, int, int, str, ErrorCode]
-# Of each topic its name, its id and what was found of it.
-Topics = list[tuple[str, bytes, list[Found]]]
-
 
 Fetch = Callable[[str, Callable[[OffsetTable], Any], PendingReply], None]
-# What ids mean to a group.
-TopicsOf = Callable[[str], Callable[[bytes], Topic | None]]
 
 
 async def snapshot(
@@ -112,14 +103,14 @@ def _answer(
             if request.topics is None
             else [(topic.name, topic.partition_indexes) for topic in request.topics]
         )
-        later = PendingReply(_refusal, partial(_render_single, request, version))
-        fetch(request.group_id, _chooser(named), later)
+        later = PendingReply(_refusal, partial(render_single, request, version))
+        fetch(request.group_id, chooser(named), later)
         return later
     parts = []
     for group in without_repeats(request.groups, lambda group: group.group_id):
         by_id = version >= _TOPIC_IDS_SINCE
-        choose = partial(_by_id, image, topics_of, group) if by_id else _chooser(_named(group))
-        later = PendingReply(_refusal, partial(_render_group, group.group_id))
+        choose = partial(chosen_by_id, image, topics_of, group) if by_id else chooser(_named(group))
+        later = PendingReply(_refusal, partial(render_group, group.group_id))
         fetch(group.group_id, choose, later)
         parts.append(later)
     whole = PendingReply(_refusal, lambda groups: OffsetFetchResponse(groups=groups))
@@ -237,123 +228,3 @@ class _Snapshot:
             later.refuse(found)
         else:
             later.fill(chosen(found))
-
-
-# -- choosing -----------------------------------------------------------------------------------------------
-
-
-def _chooser(named: Sequence[tuple[str, Sequence[int]]] | None) -> Callable[[OffsetTable], Topics]:
-    return _everything if named is None else partial(_by_name, named)
-
-
-def _everything(offsets: OffsetTable) -> Topics:
-    return [
-        (topic, b"", [_found(committed, partition) for partition in committed])
-        for topic in offsets.topics
-        if (committed := offsets.of_topic(topic))
-    ]
-
-
-def _by_name(named: Sequence[tuple[str, Sequence[int]]], offsets: OffsetTable) -> Topics:
-    wanted = partitions_without_repeats(named)
-    found: Topics = []
-    for topic, partitions in wanted:
-        committed = offsets.of_topic(topic)
-        found.append((topic, b"", [_found(committed, partition) for partition in partitions]))
-    return found
-
-
-def _by_id(
-    image: ClusterImage, topics_of: TopicsOf, group: OffsetFetchRequestGroup, offsets: OffsetTable
-) -> Topics:
-    topics: Topics = []
-    if group.topics is None:
-        for name, _, found in _everything(offsets):
-            known = image.topics.get(name)
-            if known is not None:  # one that was deleted has no id to be told by
-                topics.append((name, known.id, found))
-        return topics
-    named = [(topic.topic_id, topic.partition_indexes) for topic in group.topics]
-    topic_by_id = topics_of(group.group_id)
-    for topic_id, partitions in partitions_without_repeats(named):
-        known = topic_by_id(topic_id)
-        if known is None:
-            refused = [
-                (partition, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.UNKNOWN_TOPIC_ID)
-                for partition in partitions
-            ]
-            topics.append(("", topic_id, refused))
-        else:
-            committed = offsets.of_topic(known.name)
-            found = [_found(committed, partition) for partition in partitions]
-            topics.append((known.name, topic_id, found))
-    return topics
-
-
-def _found(committed: Mapping[int, CommittedOffset], partition: int) -> Found:
-    value = committed.get(partition)
-    if value is None:
-        return partition, _NO_OFFSET, _NO_OFFSET, "", ErrorCode.NONE
-    return partition, value.offset, value.leader_epoch, value.metadata, ErrorCode.NONE
-
-
-# -- rendering ----------------------------------------------------------------------------------------------
-
-
-def _render_group(group_id: str, found: ErrorCode | Topics) -> OffsetFetchResponseGroup:
-    if isinstance(found, ErrorCode):
-        return OffsetFetchResponseGroup(group_id=group_id, error_code=found)
-    return OffsetFetchResponseGroup(
-        group_id=group_id,
-        topics=[
-            OffsetFetchResponseTopics(
-                name=name,
-                topic_id=topic_id or bytes(16),
-                partitions=[
-                    OffsetFetchResponsePartitions(
-                        partition_index=number,
-                        committed_offset=offset,
-                        committed_leader_epoch=epoch,
-                        metadata=metadata,
-                        error_code=error,
-                    )
-                    for number, offset, epoch, metadata, error in partitions
-                ],
-            )
-            for name, topic_id, partitions in found
-        ],
-    )
-
-
-def _render_single(
-    request: OffsetFetchRequest, version: int, found: ErrorCode | Topics
-) -> OffsetFetchResponse:
-    error = ErrorCode.NONE
-    if isinstance(found, ErrorCode):
-        if version >= _WHOLE_ERROR_SINCE:
-            error, found = found, []
-        else:  # no place for it but beside every partition
-            refused = found
-            found = [
-                (topic.name, b"", [(n, _NO_OFFSET, _NO_OFFSET, "", refused) for n in topic.partition_indexes])
-                for topic in request.topics or ()
-            ]
-    return OffsetFetchResponse(
-        error_code=error,
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=number,
-                        committed_offset=offset,
-                        committed_leader_epoch=epoch,
-                        metadata=metadata,
-                        error_code=code,
-                    )
-                    for number, offset, epoch, metadata, code in partitions
-                ],
-            )
-            for name, _, partitions in found
-        ],
-    )

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.client.raw import TopicPartition
 from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, Mark
-from penstock.spark.pipelines.archive.errors import ArchiveError, ConflictError, GapError, HoleInLogError
+from penstock.spark.pipelines.archive.errors import ConflictError, GapError, HoleInLogError
 from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.losses import kept_from, loss_entry
+from penstock.spark.pipelines.archive.losses import loss_entry
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.planning import (
     Bounds,
@@ -24,7 +24,8 @@ from penstock.spark.pipelines.archive.planning import (
     worth_a_look,
 )
 from penstock.spark.pipelines.archive.source import Source, id_of
-from penstock.spark.pipelines.archive.standing import Held, Log, Standing, standing
+from penstock.spark.pipelines.archive.survey import Survey
+from penstock.spark.pipelines.archive.telling import tell
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,13 +81,11 @@ class Rounds:
         self._lake = lake
         self._source = source
         self._warned: set[str] = set()
-        self._own: set[TopicPartition] = set()  # archived by this process
         self._holed: set[TopicPartition] = set()  # a task found records missing in their logs
-        # Partitions that nobody answers for, as the last look found it.
-        self.unled: tuple[TopicPartition, ...] = ()
         # Whether the broker knows how far everything is archived.
         self.told = False
         self.manifest = Manifest.load(lake)
+        self.survey = Survey(source, self.manifest, self._warn_once)
 
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
@@ -99,7 +98,7 @@ class Rounds:
         """Note as lost what is neither in the lake nor at the broker: nothing is worth waiting for it."""
         found, gone = self._source.find()
         ids = {name: id_of(info) for name, info in found.items()}
-        entry = loss_entry(self.manifest, ids, gone, self._logs(found, self._held(ids)))
+        entry = loss_entry(self.manifest, ids, gone, self.survey.logs(found, self.survey.held(ids)))
         if entry is None:
             return
         self.still_owner()
@@ -112,7 +111,7 @@ class Rounds:
 
     def ends(self) -> dict[TopicPartition, int]:
         """Where the topics end now, for a run that ends there."""
-        return {at: log.latest for at, log in self._logs(self._found(), {}).items()}
+        return {at: log.latest for at, log in self.survey.logs(self.survey.found(), {}).items()}
 
     def run(self, until: Mapping[TopicPartition, int] | None = None) -> RoundDone | None:
         """One round, or None when there is nothing to archive."""
@@ -146,13 +145,13 @@ class Rounds:
         return known
 
     def plan(self, until: Mapping[TopicPartition, int] | None = None) -> Plan:
-        found = self._found()
+        found = self.survey.found()
         ids = {name: id_of(info) for name, info in found.items()}
-        held = self._held(ids)
+        held = self.survey.held(ids)
         archived = {at: of.line.end for at, of in held.items()}
-        logs = self._logs(found, held)
+        logs = self.survey.logs(found, held)
         leaders = self._source.leaders(logs)
-        stands = self._standing(logs, held)
+        stands = self.survey.standing(logs, held)
         _, _, starts = gaps_and_starts(logs, archived, stands)
         bounds = self.settings.bounds
         sizes = self._source.record_bytes(worth_a_look(logs, starts, bounds))
@@ -162,51 +161,6 @@ class Rounds:
         self._judge(made)
         concerned = {part.at for part in made.ranges} | {parting.at for parting in made.parted}
         return replace(made, leaders={at: epoch for at, epoch in leaders.items() if at in concerned})
-
-    def _found(self) -> dict[str, TopicInfo]:
-        found, missing = check_topics(self._source, self.manifest)
-        for name in missing:
-            self._warn_once(f"topic {name} is gone from the broker; what is archived of it stays")
-        if not found and not missing:
-            self._warn_once("no topic matches the pattern yet")
-        return found
-
-    def _logs(
-        self, found: Mapping[str, TopicInfo], held: Mapping[TopicPartition, Held]
-    ) -> dict[TopicPartition, Log]:
-        # One who leads no more, and has not heard of it, would seem to have lost all that came after it.
-        epochs: dict[str, dict[int, int]] = {}
-        for at, of in held.items():
-            epochs.setdefault(at.topic, {})[at.partition] = of.epochs_max
-        for name, heard in epochs.items():
-            self._source.expect(found[name], heard)
-        logs = self._source.logs(found.values())
-        there = [TopicPartition(name, at) for name, info in found.items() for at in info.partitions]
-        self.unled = tuple(at for at in there if at not in logs)
-        for at in self.unled:
-            self._warn_once(f"{at} has no leader that answers: it is archived when it has one again")
-        return logs
-
-    def _held(self, ids: Mapping[str, str]) -> dict[TopicPartition, Held]:
-        held: dict[TopicPartition, Held] = {}
-        for name, topic_id in ids.items():
-            archive = self.manifest.topic(name, topic_id)
-            if archive is not None:
-                held |= {
-                    TopicPartition(name, at): Held(archive.line(at), archive.branches.get(at, ()))
-                    for at in archive.next_offsets
-                }
-            elif self.manifest.topic(name) is not None:
-                self._warn_once(
-                    f"topic {name} was deleted and made anew: it is archived from its start, "
-                    "beside what is archived of the old one"
-                )
-        return held
-
-    def _standing(self, logs: Mapping[TopicPartition, Log], held: Mapping[TopicPartition, Held]) -> Standing:
-        """As the last look at the logs found it. Who has no leader is there all the same, also while it is retired."""
-        there = {at: of for at, of in held.items() if at not in self.unled}
-        return standing(self._source, logs, there, self._own)
 
     def _judge(self, made: Plan) -> None:
         if made.gaps and self.settings.fail_on_data_loss:
@@ -247,7 +201,7 @@ class Rounds:
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
         commit(self.manifest, entry)
-        self._own |= {part.at for part in planned.ranges}
+        self.survey.own |= {part.at for part in planned.ranges}
         return RoundDone(entry, planned, payload_bytes, time.monotonic() - started)
 
     def _epochs(self, planned: Plan) -> dict[TopicPartition, tuple[Mark, ...]]:
@@ -272,12 +226,12 @@ class Rounds:
         """What is archived of the logs that are read, or gone back to, stands to them as it did when it was planned."""
         before = {parting.at: (parting.start, parting.branch) for parting in planned.parted}
         concerned = {part.at for part in planned.ranges} | before.keys()
-        held = {at: of for at, of in self._held(planned.ids).items() if at in concerned}
+        held = {at: of for at, of in self.survey.held(planned.ids).items() if at in concerned}
         topics = {at.topic for at in concerned}
         found = {name: info for name, info in self._source.find()[0].items() if name in topics}
         if gone := sorted(topics - found.keys()):
             raise ReadLostError(f"topic {', '.join(gone)} was deleted while it was archived")
-        stands = self._standing(self._logs(found, held), held)
+        stands = self.survey.standing(self.survey.logs(found, held), held)
         now = {at: (start, stands.branches.get(at)) for at, start in stands.parted.items()}
         if now != before:
             raise ReadLostError("a log lost its end while it was archived")
@@ -292,63 +246,12 @@ class Rounds:
 
     def tell(self) -> None:
         """Let the broker know how far its topics are archived; again after a crash, since it may not have heard."""
-        archived: dict[str, tuple[str, dict[int, int]]] = {}
-        epochs: dict[TopicPartition, int] = {}
-        found, _ = self._source.find()
-        ids = {name: id_of(info) for name, info in found.items()}
-        held = self._held(ids)
-        logs = self._logs(found, held)
-        parted = self._standing(logs, held).parted
-        missing = self._missing(ids, logs)
-        for at, (line, _) in held.items():
-            if at not in logs:
-                continue
-            # No further than the log is the one that was archived. What a branch has may be told when it counts again.
-            offset = min(line.end, parted.get(at, line.end), missing.get(at, line.end))
-            archived.setdefault(at.topic, (ids[at.topic], {}))[1][at.partition] = offset
-            epoch = line.epoch_before(offset)
-            if epoch is not None:
-                epochs[at] = epoch
-        troubles = self._source.tell(archived, epochs, self.unled)
-        for trouble in troubles:
-            self._warn_once(trouble)  # it is told again and again until it is heard
-        self.told = not troubles and not self.unled
-
-    def _missing(
-        self, ids: Mapping[str, str], logs: Mapping[TopicPartition, Log]
-    ) -> dict[TopicPartition, int]:
-        """From where on rows are in files that are nowhere, and the broker has records of them still."""
-        files = self.manifest.files
-        found: dict[TopicPartition, int] = {}
-        for path in self.manifest.missing & files.keys():
-            file = files[path]
-            if ids.get(file.topic) != file.topic_id:
-                continue
-            for at, first in kept_from(file, logs).items():
-                found[at] = min(first, found.get(at, first))
-        for at, offset in found.items():
-            self._warn_once(
-                f"retention is told that {at} is archived up to {offset} only: a file behind is missing. Bring it "
-                "back; if nobody has it, penstock.archive.required=false on the topic lets retention go on"
-            )
-        return found
+        self.told = tell(self._source, self.manifest, self.survey, self._warn_once)
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
             self._warned.add(line)
             self.warn(line)
-
-
-def check_topics(source: Source, manifest: Manifest) -> tuple[dict[str, TopicInfo], list[str]]:
-    """As `Source.find`; but a topic that is neither at the broker nor in the archive is a mistake."""
-    found, missing = source.find()
-    unknown = [name for name in missing if name not in manifest.topics]
-    if unknown:
-        raise ArchiveError(
-            f"there is no topic {', '.join(unknown)}: see `penstock topic list`, or make it with "
-            "`penstock topic create`"
-        )
-    return found, missing
 
 
 def archived_files(

@@ -17,9 +17,10 @@ from penstock.spark.pipelines.archive.lake_id import lake_id
 from penstock.spark.pipelines.archive.lock import Lock
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Bounds
-from penstock.spark.pipelines.archive.rounds import RoundDone, Rounds, Settings, check_topics
+from penstock.spark.pipelines.archive.rounds import RoundDone, Rounds, Settings
 from penstock.spark.pipelines.archive.source import Source
 from penstock.spark.pipelines.archive.summary import Summary
+from penstock.spark.pipelines.archive.survey import check_topics
 from penstock.spark.pipelines.archive.tables import own_session
 from penstock.spark.pipelines.status import StatusFile
 from penstock.spark.session import session as make_session
@@ -149,7 +150,7 @@ class _Run:
         rounds.tell()
         until = rounds.ends() if every_s is None else None
         # One that has a leader again before the run ends is left out all the same: nobody knew where it ended.
-        left_out = rounds.unled if every_s is None else ()
+        left_out = rounds.survey.unled if every_s is None else ()
         while True:
             next_at = time.monotonic() + (every_s or 0.0)
             try:
@@ -164,7 +165,7 @@ class _Run:
                 self._listener.warn(f"{error}; trying again in {every_s:g} s")
             if every_s is None or self._stop.wait(max(0.0, next_at - time.monotonic())):
                 break
-        if every_s is None and (unled := sorted({*left_out, *rounds.unled})):
+        if every_s is None and (unled := sorted({*left_out, *rounds.survey.unled})):
             raise BrokerLostError(
                 f"{', '.join(map(str, unled))}: no leader answers; everything else is archived. Run the same command "
                 "again when it has one (`penstock why TOPIC`)"

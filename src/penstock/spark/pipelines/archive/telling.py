@@ -1,0 +1,62 @@
+"""Letting the broker know how far its topics are archived (`penstock.archive.progress`): retention goes by it.
+
+No further than the log is the one that was archived, and not past rows whose file is missing while the broker has
+their records still.
+"""
+
+from collections.abc import Callable, Mapping
+
+from penstock.client.raw import TopicPartition
+from penstock.spark.pipelines.archive.losses import kept_from
+from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.source import Source, id_of
+from penstock.spark.pipelines.archive.standing import Log
+from penstock.spark.pipelines.archive.survey import Survey
+
+
+def tell(source: Source, manifest: Manifest, survey: Survey, warn_once: Callable[[str], None]) -> bool:
+    """Tell what can be told; whether the broker knows now how far everything is archived."""
+    archived: dict[str, tuple[str, dict[int, int]]] = {}
+    epochs: dict[TopicPartition, int] = {}
+    found, _ = source.find()
+    ids = {name: id_of(info) for name, info in found.items()}
+    held = survey.held(ids)
+    logs = survey.logs(found, held)
+    parted = survey.standing(logs, held).parted
+    missing = _missing(manifest, ids, logs, warn_once)
+    for at, (line, _) in held.items():
+        if at not in logs:
+            continue
+        # No further than the log is the one that was archived. What a branch has may be told when it counts again.
+        offset = min(line.end, parted.get(at, line.end), missing.get(at, line.end))
+        archived.setdefault(at.topic, (ids[at.topic], {}))[1][at.partition] = offset
+        epoch = line.epoch_before(offset)
+        if epoch is not None:
+            epochs[at] = epoch
+    troubles = source.tell(archived, epochs, survey.unled)
+    for trouble in troubles:
+        warn_once(trouble)  # it is told again and again until it is heard
+    return not troubles and not survey.unled
+
+
+def _missing(
+    manifest: Manifest,
+    ids: Mapping[str, str],
+    logs: Mapping[TopicPartition, Log],
+    warn_once: Callable[[str], None],
+) -> dict[TopicPartition, int]:
+    """From where on rows are in files that are nowhere, and the broker has records of them still."""
+    files = manifest.files
+    found: dict[TopicPartition, int] = {}
+    for path in manifest.missing & files.keys():
+        file = files[path]
+        if ids.get(file.topic) != file.topic_id:
+            continue
+        for at, first in kept_from(file, logs).items():
+            found[at] = min(first, found.get(at, first))
+    for at, offset in found.items():
+        warn_once(
+            f"retention is told that {at} is archived up to {offset} only: a file behind is missing. Bring it "
+            "back; if nobody has it, penstock.archive.required=false on the topic lets retention go on"
+        )
+    return found
