@@ -155,10 +155,18 @@ def _open(
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
         scan.leave_out(lost[1])
-    log = Log(
-        files,
-        directory,
-        settings,
+    log = _scanned_log(scan, start, owner)
+    log.row.merged = names.merged
+    if scan.point is None or holes is not None or leaves_out:  # or what follows the gap would be cut
+        _replace_point(log)
+    return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
+
+
+def _scanned_log(scan: Scan, start: int, owner: str) -> Log:
+    return Log(
+        scan.files,
+        scan.directory,
+        scan.settings,
         scan.segments,
         start_offset=start,
         end_offset=scan.end_offset,
@@ -168,10 +176,6 @@ def _open(
         unscanned_cost=scan.cost,
         owner=owner,
     )
-    log.row.merged = names.merged
-    if scan.point is None or holes is not None or leaves_out:  # or what follows the gap would be cut
-        _replace_point(log)
-    return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
 
 
 def _emptied(
