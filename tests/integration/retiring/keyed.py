@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import IO
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from tests.integration.raw import wait_until
+from tests.integration.raw import HANG_SECONDS, wait_until
 from tests.integration.working import Working
 
 KEYS = 40
@@ -46,7 +46,8 @@ class Writing(Working):
     def until_full(self) -> None:
         """Its queue holds all that it can."""
         self._full.clear()
-        wait_until(self._full.is_set, f"{self.queued_max} records in the queue")
+        # A client in Python alone takes a minute for 100,000 of them, where others are at work, too.
+        wait_until(self._full.is_set, f"{self.queued_max} records in the queue", 10 * HANG_SECONDS)
 
     def stored(self, partition: int, value: bytes) -> None:
         now = time.monotonic()
