@@ -1,4 +1,7 @@
-"""Tombstones (30006), version 0: below which offset the log that is led here may lack some. Between brokers only."""
+"""Tombstones (30006), version 0: below which offset the log that is led here may lack some. Between brokers only.
+
+A follower asks before it takes over a gap of a topic that does not compact. See `wire.peers.tombstones`.
+"""
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
