@@ -15,7 +15,7 @@ from tests.sim.test_cluster_lost_files import (
     middle_is_gone,
 )
 
-from penstock.cli.verify import _tell_wrong
+from penstock.cli.verify_advice import advice_on, tell
 from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
 from penstock.client.raw.model import EARLIEST
 from penstock.client.topic_partition import TopicPartition
@@ -28,7 +28,7 @@ from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.fetch import FetchPartition, FetchRequest, FetchTopic
 
-ADVISED = "move its partition folder away"
+ADVISED = "out of its data directory"
 _BYTES = 2 << 20
 
 
@@ -86,6 +86,12 @@ def verified(scene: FilesScene) -> Verdict:
     return verdict
 
 
+def tell_of(verdict: Verdict) -> None:
+    advice = advice_on(verdict)
+    assert advice is not None
+    tell([advice])
+
+
 def offsets_left(scene: FilesScene) -> set[int]:
     return {offset for machine in scene.machines for offset in scene.kept(machine)[1]}
 
@@ -136,7 +142,7 @@ def test_the_only_whole_copy_is_not_thrown_away(
     before, verdict = offsets_left(scene), verified(scene)
     assert before >= {0, 1, 2, 3, 4}
     assert verdict.differences
-    _tell_wrong([verdict])
+    tell_of(verdict)
     do_as_advised(scene, capsys.readouterr().err, verdict)
     assert offsets_left(scene) == before
 
@@ -157,7 +163,7 @@ def test_a_damaged_copy_is_fetched_again(scene: FilesScene, capsys: pytest.Captu
     before, verdict = offsets_left(scene), verified(scene)
     assert [what.is_damaged for what in verdict.differences] == [True]
     assert len(verdict.whole) == len(scene.machines) - 1
-    _tell_wrong([verdict])
+    tell_of(verdict)
     told = capsys.readouterr().err
     assert ADVISED in told
     do_as_advised(scene, told, verdict)

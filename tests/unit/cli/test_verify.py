@@ -1,5 +1,6 @@
 """What `penstock verify` tells those who have to mend what it found."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from penstock.diagnosis.replica_compare import WRONG_CHECKSUM, Difference
 from penstock.diagnosis.replica_verify import Verdict
 
 SESSION = Session("scripted", json=False, debug=False)
-MOVE = "move its partition folder away"
+MOVE = "out of its data directory"
 
 
 def verdict(
@@ -30,6 +31,10 @@ def verdict(
     return Verdict(TopicPartition("orders", partition), 0, 9, 900, sound, whole, differences)
 
 
+def named(brokers: tuple[int, ...]) -> str:
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
+
+
 def said(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *found: Verdict) -> str:
     patch.setattr(command, "_verdicts", lambda *_: list(found))
     with pytest.raises(typer.Exit):
@@ -42,7 +47,7 @@ def test_a_damaged_copy_is_fetched_again_where_another_is_whole(
 ) -> None:
     told = said(capsys, monkeypatch, verdict(0, 3, sound=(1, 2)))
     assert MOVE in told
-    assert "orders-0" not in told
+    assert "  broker 3: topics/orders/Partition-0 (whole on brokers 1, 2)" in told.splitlines()
 
 
 @pytest.mark.parametrize("wrong", [(1,), (1, 2, 3)], ids=["the only copy", "every copy"])
@@ -51,8 +56,8 @@ def test_nobody_is_told_to_throw_away_the_last_copy(
 ) -> None:
     told = said(capsys, monkeypatch, verdict(0, *wrong))
     assert MOVE not in told
-    assert "no whole copy of orders-0" in told
-    assert "keep" in told
+    assert "1 partition with no whole copy: keep their files" in told
+    assert f"  orders-0: keep it on {named(wrong)}" in told.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +95,60 @@ def test_both_are_told_of_where_both_are(
     found: list[Any] = [verdict(0, 1), verdict(1, 2, sound=(1, 3))]
     told = said(capsys, monkeypatch, *found)
     assert MOVE in told
-    assert "no whole copy of orders-0" in told
+    assert "no whole copy" in told
+    assert told.splitlines()[1].startswith("  broker 2: topics/orders/Partition-1 ")
+    assert told.splitlines()[3] == "  orders-0: keep it on broker 1"
+
+
+def test_every_partition_and_broker_is_named_below_the_advice_that_is_for_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once: who moved away what another advice keeps would lose it."""
+    moved = [verdict(0, 2, sound=(1, 3)), verdict(1, 3, 1, sound=(2,)), verdict(2, 2, sound=(1, 3))]
+    unlike = [verdict(number, sound=(3,), lacking=(1, 2)) for number in range(3, 30)]
+    compacted = [verdict(number, 2, sound=(1, 3), whole=()) for number in range(30, 33)]
+    for found in compacted:
+        found.is_compacted = True
+    last = [verdict(33, 1, 2, 3), verdict(34, 1, 2)]
+    last[1].unread[3] = "it is dead"
+    told = said(capsys, monkeypatch, *moved, *unlike, *compacted, *last).splitlines()
+    heads = [number for number, line in enumerate(told) if line.startswith("penstock: ")]
+    lists = [told[head + 1 : end] for head, end in zip(heads, [*heads[1:], len(told)], strict=True)]
+    assert lists == [
+        [
+            "  broker 1: topics/orders/Partition-1 (whole on broker 2)",
+            "  broker 2: topics/orders/Partition-0 (whole on brokers 1, 3)",
+            "  broker 2: topics/orders/Partition-2 (whole on brokers 1, 3)",
+            "  broker 3: topics/orders/Partition-1 (whole on broker 2)",
+        ],
+        [f"  orders-{number}: keep it on brokers 1, 2, 3" for number in range(3, 30)],
+        [f"  orders-{number}: keep it on brokers 1, 2, 3" for number in range(30, 33)],
+        [f"  orders-{number}: keep it on brokers 1, 2, 3" for number in (33, 34)],
+    ]
+
+
+def test_json_has_the_advice_for_each_partition(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compacted = verdict(1, 2, sound=(1, 3), whole=())
+    compacted.is_compacted = True
+    found = [verdict(0, 2, sound=(1, 3)), compacted, verdict(2, sound=(1, 2, 3)), verdict(3, sound=(1, 2))]
+    found[3].unread[3] = "it is dead"
+    monkeypatch.setattr(command, "_verdicts", lambda *_: found)
+    with pytest.raises(typer.Exit):
+        command.verify(Session("scripted", json=True, debug=False))
+    moved, kept, fine, unread = json.loads(capsys.readouterr().out)["partitions"]
+    assert (moved["whole"], moved["compacted"], moved["advice"]["action"]) == ([1, 3], False, "move away")
+    assert (moved["advice"]["folder"], moved["advice"]["move_away"], moved["advice"]["keep"]) == (
+        "topics/orders/Partition-0",
+        [2],
+        [1, 3],
+    )
+    assert (kept["whole"], kept["compacted"], kept["advice"]["action"]) == ([], True, "keep all, compacted")
+    assert (kept["advice"]["move_away"], kept["advice"]["keep"]) == ([], [1, 2, 3])
+    assert "move none of them away" in kept["advice"]["what"]
+    assert fine["advice"] is None
+    assert unread["advice"]["action"] == "bring brokers back"
 
 
 def test_who_sees_one_data_dir_only_throws_nothing_away(

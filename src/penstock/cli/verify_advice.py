@@ -1,0 +1,131 @@
+"""What to do about copies that are not the same, partition by partition, so that whoever does it loses nothing.
+
+A copy may only be moved away that is damaged, and where another one in sync lacks nothing. One that is sound and not
+the same may be the only one to have something, whoever leads.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.command import say, say_error
+from penstock.core.text import count_text
+
+if TYPE_CHECKING:
+    from penstock.diagnosis.replica_verify import Verdict
+
+
+class Action(StrEnum):
+    MOVE_AWAY = "move away"  # the damaged copies: whole ones are fetched in their place
+    KEEP_ALL = "keep all"  # each may have what no other has
+    KEEP_ALL_COMPACTED = "keep all, compacted"
+    KEEP_LAST = "keep, none is whole"
+    BRING_BACK = "bring brokers back"  # nothing is wrong with those that could be read
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    verdict: "Verdict"
+    action: Action
+
+    @property
+    def damaged(self) -> list[int]:
+        """The brokers whose copies are to be fetched anew."""
+        moves = self.action is Action.MOVE_AWAY
+        return sorted({what.broker for what in self.verdict.differences}) if moves else []
+
+    @property
+    def folder(self) -> str:
+        """In a broker's data directory."""
+        return f"topics/{self.verdict.place.topic}/Partition-{self.verdict.place.partition}"
+
+    @property
+    def brokers(self) -> list[int]:
+        """All that have, or may have, a copy."""
+        verdict = self.verdict
+        return sorted({*verdict.compared, *verdict.unread, *(what.broker for what in verdict.differences)})
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "action": str(self.action),
+            "what": _WORDS[self.action],
+            "folder": self.folder,
+            "move_away": self.damaged,
+            "keep": [broker for broker in self.brokers if broker not in self.damaged],
+        }
+
+
+def advice_on(verdict: "Verdict") -> Advice | None:
+    """None: all is well."""
+    if not verdict.differences:
+        return Advice(verdict, Action.BRING_BACK) if verdict.unread else None
+    if not verdict.compared:
+        return Advice(verdict, Action.KEEP_LAST)
+    if verdict.whole and all(what.is_damaged for what in verdict.differences):
+        return Advice(verdict, Action.MOVE_AWAY)
+    return Advice(verdict, Action.KEEP_ALL_COMPACTED if verdict.is_compacted else Action.KEEP_ALL)
+
+
+# -- words --------------------------------------------------------------------------------------------------------
+
+_WORDS = {
+    Action.MOVE_AWAY: (
+        "damaged copies, and others that are whole: stop the broker that is named, move the partition folder that is "
+        "named for it out of its data directory, and start it: it fetches a whole copy"
+    ),
+    Action.KEEP_ALL: (
+        "copies that are sound and not the same: each may have records that no other has, so move none of them away. "
+        "Copy the partition folders of all brokers that are named to a safe place first; files that one lacks can be "
+        "put back while it is stopped"
+    ),
+    Action.KEEP_ALL_COMPACTED: (
+        "copies that are damaged or not the same, and no other copy is proven whole: every broker compacts for itself, "
+        "so what one lacks may have been compacted away, or lost. So keep the files of all: copy the partition folders "
+        "of all brokers that are named to a safe place before anything else, and move none of them away"
+    ),
+    Action.KEEP_LAST: (
+        "no whole copy: keep their files, for what is damaged is in no other copy; bring back a backup, or brokers "
+        "that could not be read"
+    ),
+    Action.BRING_BACK: "copies that could not be compared: bring all brokers back, try again",
+}
+
+
+def tell(advices: Sequence[Advice]) -> None:
+    """Each kind of advice once, and below it every partition and broker that it is for."""
+    for action in Action:
+        if chosen := [advice for advice in advices if advice.action is action]:
+            say_error(f"{count_text(len(chosen), 'partition')} with {_WORDS[action]}")
+            for line in _LINES.get(action, _partition_lines)(chosen):
+                say(f"  {line}")
+
+
+def _folder_lines(advices: Sequence[Advice]) -> list[str]:
+    """By broker, since they are stopped one by one."""
+    return [
+        f"broker {broker}: {advice.folder} (whole on {_ids(advice.verdict.whole)})"
+        for broker, advice in sorted(
+            ((broker, advice) for advice in advices for broker in advice.damaged),
+            key=lambda found: (found[0], found[1].verdict.place),
+        )
+    ]
+
+
+def _partition_lines(advices: Sequence[Advice]) -> list[str]:
+    return [f"{advice.verdict.place}: keep it on {_ids(advice.brokers)}" for advice in advices]
+
+
+def _no_lines(advices: Sequence[Advice]) -> list[str]:
+    """Brokers that could not be read are told of, one by one, with the table."""
+    return []
+
+
+_LINES: dict[Action, Callable[[Sequence[Advice]], list[str]]] = {
+    Action.MOVE_AWAY: _folder_lines,
+    Action.BRING_BACK: _no_lines,
+}
+
+
+def _ids(brokers: Sequence[int]) -> str:
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
