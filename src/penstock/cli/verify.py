@@ -55,7 +55,8 @@ def verify(
         verify_data_dir(session, data_dir)
         return
     verdicts = _verdicts(session, topic)
-    advices = {verdict.place: advice for verdict in verdicts if (advice := advice_on(verdict))}
+    now = _looked_again(session) if any(verdict.differences for verdict in verdicts) else None
+    advices = {verdict.place: advice for verdict in verdicts if (advice := advice_on(verdict, now))}
     if session.json:
         print_json(
             {
@@ -99,6 +100,18 @@ def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":
     finally:
         verifier.close()
     return verdicts
+
+
+def _looked_again(session: Session) -> "ClusterInfo | None":
+    """Copies take long to read, and whoever was in sync when that began may have fallen behind; None: no answer."""
+    from penstock.client.admin.brokers import ClusterAdmin
+    from penstock.client.raw.errors import RawError
+
+    try:
+        with ClusterAdmin(session.bootstrap) as admin:
+            return admin.look()
+    except RawError:
+        return None
 
 
 def _chosen(found: "ClusterInfo", topic: str | None) -> "list[TopicPartition]":

@@ -1,7 +1,9 @@
 """What to do about copies that are not the same, partition by partition, so that whoever does it loses nothing.
 
 A copy may only be moved away that is damaged, and where another one in sync lacks nothing. One that is sound and not
-the same may be the only one to have something, whoever leads.
+the same may be the only one to have something, whoever leads. And what was true of a partition when its copies were
+read need not be true when somebody acts on it: whoever is in sync is looked at once more before anything is said, and
+the advice names what has to be looked at before and behind the stop.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,11 +15,13 @@ from penstock.cli.command import say, say_error
 from penstock.core.text import count_text
 
 if TYPE_CHECKING:
+    from penstock.client.admin.cluster_info import ClusterInfo
     from penstock.diagnosis.replica_verify import Verdict
 
 
 class Action(StrEnum):
     MOVE_AWAY = "move away"  # the damaged copies: whole ones are fetched in their place
+    WAIT = "wait"  # as before, but not all are in sync, or some could not be read
     KEEP_ALL = "keep all"  # each may have what no other has
     KEEP_ALL_COMPACTED = "keep all, compacted"
     KEEP_LAST = "keep, none is whole"
@@ -56,23 +60,41 @@ class Advice:
         }
 
 
-def advice_on(verdict: "Verdict") -> Advice | None:
-    """None: all is well."""
+def advice_on(verdict: "Verdict", now: "ClusterInfo | None") -> Advice | None:
+    """`now`: the cluster, looked at after the copies were read; None: it did not answer. No advice: all is well."""
     if not verdict.differences:
         return Advice(verdict, Action.BRING_BACK) if verdict.unread else None
     if not verdict.compared:
         return Advice(verdict, Action.KEEP_LAST)
     if verdict.whole and all(what.is_damaged for what in verdict.differences):
-        return Advice(verdict, Action.MOVE_AWAY)
+        return Advice(verdict, Action.MOVE_AWAY if _is_settled(verdict, now) else Action.WAIT)
     return Advice(verdict, Action.KEEP_ALL_COMPACTED if verdict.is_compacted else Action.KEEP_ALL)
+
+
+def _is_settled(verdict: "Verdict", now: "ClusterInfo | None") -> bool:
+    """Whether every copy was read, and all are in sync: also those that were found to be whole."""
+    replicas = None if now is None else now.partitions.get(verdict.place)
+    if replicas is None or verdict.unread or replicas.is_offline or replicas.is_moving:
+        return False
+    return not replicas.is_under_replicated and set(verdict.whole) <= set(replicas.in_sync)
 
 
 # -- words --------------------------------------------------------------------------------------------------------
 
 _WORDS = {
     Action.MOVE_AWAY: (
-        "damaged copies, and others that are whole: stop the broker that is named, move the partition folder that is "
-        "named for it out of its data directory, and start it: it fetches a whole copy"
+        "damaged copies, and others that are whole. Only while `penstock status` shows 0 under-replicated and 0 "
+        "offline, and one broker at a time: stop the broker. When `penstock status` shows it dead, and none of these "
+        "partitions offline, move the folders that are named for it, and no others, out of its data directory, and "
+        "start it: it fetches whole copies. If one of them is offline, start it again as it is. Wait with `penstock "
+        "status --wait` before the next broker, and keep what was moved away until `penstock verify` finds all copies "
+        "identical. Where a copy does not get in sync, a damaged one leads (`penstock topic describe`): restart that "
+        "broker as it is"
+    ),
+    Action.WAIT: (
+        "damaged copies, and others that are whole, but not all are in sync now, or not all could be read: what is "
+        "acknowledged meanwhile may be in a damaged one alone. Move none of them away. Bring all brokers back, wait "
+        "with `penstock status --wait`, and ask `penstock verify` again"
     ),
     Action.KEEP_ALL: (
         "copies that are sound and not the same: each may have records that no other has, so move none of them away. "

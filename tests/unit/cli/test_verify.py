@@ -10,6 +10,7 @@ import typer
 from penstock.cli import verify as command
 from penstock.cli import verify_data
 from penstock.cli.command import Session
+from penstock.client.admin.cluster_info import ClusterInfo, Replicas
 from penstock.client.topic_partition import TopicPartition
 from penstock.diagnosis.replica_compare import WRONG_CHECKSUM, Difference
 from penstock.diagnosis.replica_verify import Verdict
@@ -35,8 +36,14 @@ def named(brokers: tuple[int, ...]) -> str:
     return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
 
 
+def all_in_sync(*found: Verdict) -> ClusterInfo:
+    """On three brokers."""
+    return ClusterInfo("", {}, {each.place: Replicas(1, (1, 2, 3), (1, 2, 3)) for each in found})
+
+
 def said(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, *found: Verdict) -> str:
     patch.setattr(command, "_verdicts", lambda *_: list(found))
+    patch.setattr(command, "_looked_again", lambda _: all_in_sync(*found))
     with pytest.raises(typer.Exit):
         command.verify(SESSION)
     return capsys.readouterr().err
@@ -48,6 +55,55 @@ def test_a_damaged_copy_is_fetched_again_where_another_is_whole(
     told = said(capsys, monkeypatch, verdict(0, 3, sound=(1, 2)))
     assert MOVE in told
     assert "  broker 3: topics/orders/Partition-0 (whole on brokers 1, 2)" in told.splitlines()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        Replicas(1, (1, 2, 3), (1, 3)),
+        Replicas(3, (1, 2, 3), (3,)),
+        Replicas(-1, (1, 2, 3), (1, 2, 3)),
+        Replicas(1, (1, 2, 3, 4), (1, 2, 3, 4), adding=(4,), removing=(1,)),
+        Replicas(3, (3, 4), (3, 4)),
+        None,
+    ],
+    ids=["one fell behind", "only the damaged is in sync", "offline", "moving", "moved", "no answer"],
+)
+def test_nothing_is_moved_away_unless_all_are_in_sync_when_that_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, now: Replicas | None
+) -> None:
+    found = verdict(0, 3, sound=(1, 2))
+    looked = None if now is None else ClusterInfo("", {}, {found.place: now})
+    monkeypatch.setattr(command, "_verdicts", lambda *_: [found])
+    monkeypatch.setattr(command, "_looked_again", lambda _: looked)
+    with pytest.raises(typer.Exit):
+        command.verify(SESSION)
+    told = capsys.readouterr().err
+    assert MOVE not in told
+    assert "Move none of them away" in told
+    assert "  orders-0: keep it on brokers 1, 2, 3" in told.splitlines()
+
+
+def test_nor_where_a_copy_could_not_be_read(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = verdict(0, 3, sound=(1,))
+    found.unread[2] = "it is dead"
+    told = said(capsys, monkeypatch, found)
+    assert MOVE not in told
+    assert "Move none of them away" in told
+
+
+def test_it_says_when_and_what_to_wait_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them done, or left out, by `tests/sim/test_verify_advice.py`."""
+    told = said(capsys, monkeypatch, verdict(0, 3, sound=(1, 2)))
+    assert "Only while `penstock status` shows 0 under-replicated and 0 offline" in told
+    assert "one broker at a time" in told
+    assert "If one of them is offline, start it again as it is" in told
+    assert "`penstock status --wait`" in told
+    assert "keep what was moved away" in told
 
 
 @pytest.mark.parametrize("wrong", [(1,), (1, 2, 3)], ids=["the only copy", "every copy"])
@@ -135,6 +191,7 @@ def test_json_has_the_advice_for_each_partition(
     found = [verdict(0, 2, sound=(1, 3)), compacted, verdict(2, sound=(1, 2, 3)), verdict(3, sound=(1, 2))]
     found[3].unread[3] = "it is dead"
     monkeypatch.setattr(command, "_verdicts", lambda *_: found)
+    monkeypatch.setattr(command, "_looked_again", lambda _: all_in_sync(*found))
     with pytest.raises(typer.Exit):
         command.verify(Session("scripted", json=True, debug=False))
     moved, kept, fine, unread = json.loads(capsys.readouterr().out)["partitions"]

@@ -61,7 +61,8 @@ def verified(*logs: dict[int, bytes], compacted: bool) -> Verdict:
 
 
 def tell_of(verdict: Verdict) -> None:
-    advice = advice_on(verdict)
+    in_sync = Replicas(0, (0, 1), (0, 1))
+    advice = advice_on(verdict, ClusterInfo("", {}, {PLACE: in_sync}))
     assert advice is not None
     tell([advice])
 
