@@ -52,7 +52,7 @@ def data_findings(data_dir: Path) -> list[Finding]:
         return findings
     findings += [_file_system(base), _space(base)]
     if data_dir.is_dir():
-        findings += [quarantine(data_dir), _newest(data_dir)]
+        findings += [quarantine(data_dir, is_running=is_locked(data_dir)), _newest(data_dir)]
     if os.access(base, os.W_OK | os.X_OK):
         findings.append(_speed(base))
     return findings

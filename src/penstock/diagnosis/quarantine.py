@@ -5,17 +5,20 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from penstock.core.errors import StorageError
 from penstock.core.text import count_text
 from penstock.diagnosis.findings import Finding, fail, ok, warn
+from penstock.storage.checkpoint import RecoveryPoint
 from penstock.storage.data_format import METADATA_FILE
-from penstock.storage.layout import LOG, PARTITION_FILE, partition_dir, segment_name
+from penstock.storage.layout import LOG, PARTITION_FILE, RECOVERY_POINT_FILE, partition_dir, segment_name
 
 # As `DataDir` names them: the topic's id, where it is known.
 _UNKNOWN = "unknown"
 _QUARANTINED = re.compile(rf"(?P<topic>.+)-(?P<index>\d+)-(?P<owner>[0-9a-f]{{32}}|{_UNKNOWN})\.\d+")
 
 
-def quarantine(data_dir: Path) -> Finding:
+def quarantine(data_dir: Path, *, is_running: bool) -> Finding:
+    """`is_running`: a broker serves what is there, and may write to it at any moment."""
     check = "quarantine"
     try:
         names = sorted(os.listdir(data_dir / "quarantine"))
@@ -28,7 +31,7 @@ def quarantine(data_dir: Path) -> Finding:
             check,
             f"{_set_aside(missed)}, of partitions that this broker serves: nothing said whose they were",
             "keep them, what was acknowledged may be nowhere else: copy them to a safe place, and compare them with "
-            f"what is served now{_way_back(data_dir, missed)}",
+            f"what is served now{_way_back(data_dir, missed, is_running=is_running)}",
         )
     return warn(
         check,
@@ -61,7 +64,7 @@ def _place_of_unknown(data_dir: Path, name: str) -> Path | None:
     return partition_dir(data_dir, found["topic"], int(found["index"]))
 
 
-def _way_back(data_dir: Path, missed: list[str]) -> str:
+def _way_back(data_dir: Path, missed: list[str], *, is_running: bool) -> str:
     """Only where nothing can be newer: no other broker has the partition, and nothing was written in its place."""
     if not (data_dir / METADATA_FILE).exists():  # a cluster keeps them elsewhere
         return "; put none in the place of what is served, which may be ahead of it"
@@ -73,16 +76,29 @@ def _way_back(data_dir: Path, missed: list[str]) -> str:
     ]
     if not back:
         return "; put none in the place of what is served, which was written to since"
+    if is_running:
+        return (
+            "; put none in the place of what is served. Whether any can come back shows when nothing is written any "
+            "more: stop the broker, and ask `penstock doctor` again"
+        )
+    others = (
+        ""
+        if len(back) == len(missed)
+        else "; put none of the others back, what is in their places may be ahead of them"
+    )
     return (
         f". Nothing was written since in the place of {', '.join(back)}: if it is of this topic, and not of an earlier "
-        f"one of its name, stop the broker, copy {PARTITION_FILE} from there into it, and move it into its place"
+        f"one of its name, copy {PARTITION_FILE} from there into it, move what is in its place to a safe place, keep "
+        f"that, and move it into its place, all before the broker is started again; else ask once more{others}"
     )
 
 
 def _is_unwritten(place: Path) -> bool:
-    """Nor was anything that retention has deleted again: the log begins at 0."""
-    first = segment_name(0, LOG)
+    """Nor was anything that was deleted or set aside again: it begins at 0, and its recovery point is there."""
     try:
-        return all(path.name == first and not path.stat().st_size for path in place.glob(f"*{LOG}"))
-    except OSError:
+        logs = [path for path in place.iterdir() if LOG in path.name]
+        point = RecoveryPoint.parse((place / RECOVERY_POINT_FILE).read_bytes())
+        is_empty = [path.name for path in logs] == [segment_name(0, LOG)] and not logs[0].stat().st_size
+    except (OSError, StorageError):
         return False
+    return is_empty and point.offset == 0
