@@ -16,7 +16,7 @@ from tests.sim.test_cluster_lost_files import (
     middle_is_gone,
 )
 from tests.sim.test_cluster_scenes import send
-from tests.unit.storage.logs import read_everything
+from tests.unit.storage.logs import read, read_everything
 
 from penstock.cli.verify_advice import advice_on, tell
 from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
@@ -24,6 +24,7 @@ from penstock.client.raw.model import EARLIEST
 from penstock.client.topic_partition import TopicPartition
 from penstock.core.error_codes import ErrorCode
 from penstock.diagnosis.replica_verify import DEBUGGING_READER, Verdict, Verifier, _Copy
+from penstock.records.batch import read_header
 from penstock.storage.layout import LOG, segment_name
 from penstock.testing.sim_broker import PORT, SimBroker
 from penstock.testing.sim_client import SimClient
@@ -334,3 +335,25 @@ def test_a_damaged_data_dir_is_started_as_it_is(scene: FilesScene) -> None:
         machine.start()
     scene.until_whole()
     assert offsets_left(scene) == {0, 1, 2, 3, 4, 5}
+
+
+def test_a_file_of_another_broker_that_is_put_back_hides_nothing(
+    scene: FilesScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Against the advice: its segment began at 4, and had one record when it was copied."""
+    scene.set_topic("internal.segment.bytes", "250")
+    for _ in range(3):
+        written(scene)
+    machine = scene.followers()[0]
+    log = replica_of(machine, 0).log
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6]
+    foreign = read(log, 4, 1)
+    machine.stop()
+    name = segment_name(4, LOG)
+    machine.files.write_atomically(machine.data / "topics" / TOPIC / "Partition-0" / name, foreign)
+    machine.start()
+    scene.until_whole()
+    assert f"were set aside: {name}.damaged" in caplog.text
+    log = replica_of(machine, 0).log
+    assert [read_header(read(log, offset, 1)).base_offset for offset in range(9)] == list(range(9))
+    assert verified(scene).is_identical

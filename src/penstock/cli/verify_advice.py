@@ -97,9 +97,11 @@ _WORDS = {
         "with `penstock status --wait`, and ask `penstock verify` again"
     ),
     Action.KEEP_ALL: (
-        "copies that are sound and not the same: each may have records that no other has, so move none of them away. "
-        "Copy the partition folders of all brokers that are named to a safe place first; files that one lacks can be "
-        "put back while it is stopped"
+        "copies that are not the same, or damaged, and none that is proven to have everything: each may have records "
+        "that no other has, so move none of them away. Copy the partition folders of all brokers that are named to a "
+        "safe place first. Files that went from a broker can be put back while it is stopped: its own, from a backup "
+        "of its own; never another broker's, whose segments begin at other offsets, nor where the topic was ever "
+        "compacted"
     ),
     Action.KEEP_ALL_COMPACTED: (
         "copies that are damaged or not the same, and no other copy is proven whole: every broker compacts for itself, "

@@ -132,6 +132,9 @@ def test_nobody_is_told_to_throw_away_what_another_copy_may_lack(
     assert MOVE not in told
     assert "orders-0" in told
     assert "move none of them away" in told
+    # Done otherwise in `tests/unit/storage/test_overlaps.py`.
+    assert "its own, from a backup of its own; never another broker's" in told
+    assert "nor where the topic was ever compacted" in told
 
 
 def test_of_compacted_topics_all_files_are_kept(
