@@ -199,6 +199,7 @@ class Story:
     def open(self, *, rewrite_tail: bool = False) -> Log:
         recovered = opened(self.files, self.settings, rewrite_tail=rewrite_tail)
         assert recovered.lost is None, "whatever happens, what was durable is"
+        assert not recovered.set_aside, "nor is anything of its own taken for another's"
         assert recovered.log.cleaned.offset <= self.cleaned_to
         return recovered.log
 

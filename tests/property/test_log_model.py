@@ -177,7 +177,7 @@ class LogModel(RuleBasedStateMachine):
         self.files = self.files.crash(self.rng)
         self.files.make_room()
         self.full = False
-        assert not self.open().set_aside
+        self.open()
         if self.log.end_offset in emptied and self.begins_again():
             self.begin, self.batches, self.durable = self.log.end_offset, [], 0
         ends = [self.begin] + [batch.header.next_offset for batch in self.batches]
@@ -309,7 +309,7 @@ class LogModel(RuleBasedStateMachine):
 
     def open(self, *, rewrite_tail: bool = False) -> Recovered:
         recovered = opened(self.files, self.settings, rewrite_tail=rewrite_tail)
-        assert recovered.lost is None, "whatever happens, what was durable is"
+        assert (recovered.lost, recovered.set_aside) == (None, []), "whatever happens, what was durable is"
         self.log = recovered.log
         self.first = max(self.durable_first, self.log.start_offset) if self.batches else self.log.start_offset
         return recovered

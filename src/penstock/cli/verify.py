@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.command import Session, command, say_error
+from penstock.cli.command import Session, command
 from penstock.cli.errors import FAILED, CommandError, WrongUseError
 from penstock.cli.output import print_json, print_table
+from penstock.cli.verify_advice import Advice, advice_on, tell
 from penstock.core.text import count_text, size_text
 
 if TYPE_CHECKING:
@@ -54,59 +55,20 @@ def verify(
         verify_data_dir(session, data_dir)
         return
     verdicts = _verdicts(session, topic)
+    now = _looked_again(session) if any(verdict.differences for verdict in verdicts) else None
+    advices = {verdict.place: advice for verdict in verdicts if (advice := advice_on(verdict, now))}
     if session.json:
         print_json(
-            {"identical": all(verdict.is_identical for verdict in verdicts), "partitions": _as_json(verdicts)}
+            {
+                "identical": all(verdict.is_identical for verdict in verdicts),
+                "partitions": [_as_json(verdict, advices.get(verdict.place)) for verdict in verdicts],
+            }
         )
     else:
         _print(verdicts)
-    wrong = [verdict for verdict in verdicts if verdict.differences]
-    unread = [verdict for verdict in verdicts if verdict.unread and not verdict.differences]
-    if wrong:
-        _tell_wrong(wrong)
-    elif unread:
-        say_error(
-            f"{count_text(len(unread), 'partition')} could not be compared: bring all brokers back, try again"
-        )
-    if wrong or unread:
+    if advices:
+        tell(list(advices.values()))
         raise typer.Exit(FAILED)
-
-
-def _tell_wrong(wrong: "list[Verdict]") -> None:
-    """A copy may only be thrown away that is damaged, and where another one in sync lacks nothing.
-
-    One that is sound and not the same may be the only one to have something, whoever leads.
-    """
-    last = [verdict.place for verdict in wrong if not verdict.compared]
-    mended = [
-        verdict for verdict in wrong if verdict.whole and all(what.is_damaged for what in verdict.differences)
-    ]
-    unproven = [verdict for verdict in wrong if verdict.compared and verdict not in mended]
-    compacted = [verdict.place for verdict in unproven if verdict.is_compacted]
-    kept = [verdict.place for verdict in unproven if not verdict.is_compacted]
-    if mended:
-        say_error(
-            f"{count_text(len(mended), 'partition')} with damaged copies, and others that are whole: stop the broker "
-            "that is named, move its partition folder away, and start it: it fetches a whole copy"
-        )
-    if kept:
-        say_error(
-            f"copies of {_named(kept)} are sound and not the same: each may have records that no other has, so move "
-            "none of them away. Copy the partition folders of all its brokers to a safe place first; files that one "
-            "lacks can be put back while it is stopped"
-        )
-    if compacted:
-        say_error(
-            f"copies of {_named(compacted)} are damaged or not the same, and no other copy is proven whole: every "
-            "broker compacts for itself, so what one lacks may have been compacted away, or lost. So keep the files of "
-            "all: copy the partition folders of all its brokers to a safe place before anything else, and move none "
-            "of them away"
-        )
-    if last:
-        say_error(
-            f"no whole copy of {_named(last)} was found: keep their files, for what is damaged is in no other copy; "
-            "bring back a backup, or brokers that could not be read"
-        )
 
 
 def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":
@@ -138,6 +100,18 @@ def _verdicts(session: Session, topic: str | None) -> "list[Verdict]":
     finally:
         verifier.close()
     return verdicts
+
+
+def _looked_again(session: Session) -> "ClusterInfo | None":
+    """Copies take long to read, and whoever was in sync when that began may have fallen behind; None: no answer."""
+    from penstock.client.admin.brokers import ClusterAdmin
+    from penstock.client.raw.errors import RawError
+
+    try:
+        with ClusterAdmin(session.bootstrap) as admin:
+            return admin.look()
+    except RawError:
+        return None
 
 
 def _chosen(found: "ClusterInfo", topic: str | None) -> "list[TopicPartition]":
@@ -210,17 +184,17 @@ def _result(each: "list[Verdict]") -> str:
     return f"{unread} not compared" if unread else "identical"
 
 
-def _as_json(verdicts: "list[Verdict]") -> list[dict[str, Any]]:
-    return [
-        {
-            "topic": verdict.place.topic,
-            "partition": verdict.place.partition,
-            "start": verdict.start,
-            "end": verdict.end,
-            "size_bytes": verdict.size_bytes,
-            "brokers": list(verdict.compared),
-            "differences": [what._asdict() for what in verdict.differences],
-            "unread": [{"broker": broker, "why": why} for broker, why in verdict.unread.items()],
-        }
-        for verdict in verdicts
-    ]
+def _as_json(verdict: "Verdict", advice: Advice | None) -> dict[str, Any]:
+    return {
+        "topic": verdict.place.topic,
+        "partition": verdict.place.partition,
+        "start": verdict.start,
+        "end": verdict.end,
+        "size_bytes": verdict.size_bytes,
+        "brokers": list(verdict.compared),
+        "whole": list(verdict.whole),
+        "compacted": verdict.is_compacted,
+        "differences": [what._asdict() for what in verdict.differences],
+        "unread": [{"broker": broker, "why": why} for broker, why in verdict.unread.items()],
+        "advice": None if advice is None else advice.as_json(),
+    }

@@ -3,16 +3,14 @@
 import fcntl
 import os
 import pwd
-import re
 import time
-from collections import Counter
 from pathlib import Path
 
 from penstock.core.os_files import OsFiles
 from penstock.core.text import count_text, size_text
 from penstock.diagnosis.findings import Finding, fail, ok, warn
-from penstock.storage.data_format import METADATA_FILE, UnusableError, check_data_dir, read_identity
-from penstock.storage.layout import LOG, PARTITION_FILE, partition_dir, segment_name
+from penstock.diagnosis.quarantine import quarantine
+from penstock.storage.data_format import UnusableError, check_data_dir, read_identity
 
 # Room for a few segments; below it a busy broker has minutes left.
 _FREE_BYTES_LOW = 5 * 1000**3
@@ -25,10 +23,6 @@ _SYNC_SLOW_SECONDS = 0.02
 # A file from later than this in the future was not written under the present clock.
 _AHEAD_SECONDS = 60.0
 _FILES_LOOKED_AT_MAX = 10_000
-
-# As `DataDir` names them: the topic's id, where it is known.
-_UNKNOWN = "unknown"
-_QUARANTINED = re.compile(rf"(?P<topic>.+)-(?P<index>\d+)-(?P<owner>[0-9a-f]{{32}}|{_UNKNOWN})\.\d+")
 
 _PASSING = {
     "tmpfs": "memory",
@@ -58,7 +52,7 @@ def data_findings(data_dir: Path) -> list[Finding]:
         return findings
     findings += [_file_system(base), _space(base)]
     if data_dir.is_dir():
-        findings += [_quarantine(data_dir), _newest(data_dir)]
+        findings += [quarantine(data_dir, is_running=is_locked(data_dir)), _newest(data_dir)]
     if os.access(base, os.W_OK | os.X_OK):
         findings.append(_speed(base))
     return findings
@@ -174,79 +168,6 @@ def _space(base: Path) -> Finding:
     if free < _FREE_BYTES_LOW or free < total * _FREE_SHARE_LOW:
         return warn(check, found, advice)
     return ok(check, found)
-
-
-def _quarantine(data_dir: Path) -> Finding:
-    check = "quarantine"
-    try:
-        names = sorted(os.listdir(data_dir / "quarantine"))
-    except OSError:
-        names = []
-    if not names:
-        return ok(check, "empty")
-    if missed := [name for name in names if _may_be_missed(data_dir, name)]:
-        return fail(
-            check,
-            f"{_set_aside(missed)}, of partitions that this broker serves: nothing said whose they were",
-            "keep them, what was acknowledged may be nowhere else: copy them to a safe place, and compare them with "
-            f"what is served now{_way_back(data_dir, missed)}",
-        )
-    return warn(
-        check,
-        _set_aside(names),
-        "partitions that the metadata does not know, or that were not on this broker for a while: other brokers went "
-        "on without these copies, so put none back, also where the partition is here again; delete them from "
-        f"{data_dir / 'quarantine'} when not missed",
-    )
-
-
-def _set_aside(names: list[str]) -> str:
-    shown = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-    return f"{count_text(len(names), 'directory', 'directories')} set aside: {shown}"
-
-
-def _may_be_missed(data_dir: Path, name: str) -> bool:
-    """Whether it may be the log of a partition that is served here, and began anew without it.
-
-    One with an id is not: it is of an earlier topic of that name, or it was set aside because others had taken its part
-    while this broker was away.
-    """
-    place = _place_of_unknown(data_dir, name)
-    return place is not None and place.is_dir() and any((data_dir / "quarantine" / name).glob(f"*{LOG}"))
-
-
-def _place_of_unknown(data_dir: Path, name: str) -> Path | None:
-    found = _QUARANTINED.fullmatch(name)
-    if found is None or found["owner"] != _UNKNOWN:
-        return None
-    return partition_dir(data_dir, found["topic"], int(found["index"]))
-
-
-def _way_back(data_dir: Path, missed: list[str]) -> str:
-    """Only where nothing can be newer: no other broker has the partition, and nothing was written in its place."""
-    if not (data_dir / METADATA_FILE).exists():  # a cluster keeps them elsewhere
-        return "; put none in the place of what is served, which may be ahead of it"
-    places = Counter(_place_of_unknown(data_dir, name) for name in missed)
-    back = [
-        name
-        for name in missed
-        if (place := _place_of_unknown(data_dir, name)) and places[place] == 1 and _is_unwritten(place)
-    ]
-    if not back:
-        return "; put none in the place of what is served, which was written to since"
-    return (
-        f". Nothing was written since in the place of {', '.join(back)}: if it is of this topic, and not of an earlier "
-        f"one of its name, stop the broker, copy {PARTITION_FILE} from there into it, and move it into its place"
-    )
-
-
-def _is_unwritten(place: Path) -> bool:
-    """Nor was anything that retention has deleted again: the log begins at 0."""
-    first = segment_name(0, LOG)
-    try:
-        return all(path.name == first and not path.stat().st_size for path in place.glob(f"*{LOG}"))
-    except OSError:
-        return False
 
 
 def _newest(data_dir: Path) -> Finding:

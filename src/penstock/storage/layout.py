@@ -20,7 +20,8 @@
                                     start that finds it throws away what is left; it holds the producer state by then
     incomplete                      empty; it is there while nothing vouches that the log has all that it should have
                                     (`storage.incomplete`)
-    *.damaged                       set aside by a recovery that could not tell what is right, or found a hole before it
+    *.damaged                       set aside by a recovery that could not tell what is right, or found a hole before
+                                    it, or segments of the log's own that it overlaps
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, in which segments, and where the log starts
     cleaner-offset-checkpoint       up to where a compacted log is clean, and below which tombstones went

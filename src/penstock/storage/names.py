@@ -40,6 +40,7 @@ class DirectoryNames:
         self.gaps: list[tuple[int, int]] = []
         self.merged: list[tuple[int, int]] = []  # what the recovery point may name, and is not missed
         self.lost: list[tuple[int, int]] = []  # by a start that came to nothing, or could not be told
+        self.set_aside: list[str] = []  # by this start: segments of another log, over others
         self._snapshots: list[int] = []
         self._has_point = False
         self.is_foreign = False  # another log's files were written here

@@ -11,7 +11,6 @@ is not opened, and tried again later. All of it blocks, so it runs before the br
 A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from penstock.storage.log import Log
 from penstock.storage.lost import Lost, lost_below, note_lost
 from penstock.storage.names import DirectoryNames
 from penstock.storage.new_log import made_new
+from penstock.storage.overlaps import without_overlaps
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered
@@ -95,7 +95,7 @@ def open_log(
         recovered.log.may_have_gaps = True
         _take_over(recovered.log, parse_cleaned(cleaned, recovered.log.end_offset))
     recovered.log.is_incomplete = names.is_incomplete
-    return recovered._replace(unvouched=point is None)
+    return recovered._replace(unvouched=point is None, set_aside=[*names.set_aside, *recovered.set_aside])
 
 
 def _open(
@@ -113,7 +113,7 @@ def _open(
     has_laggards: bool,
 ) -> Recovered:
     start = max((*names.starts, 0 if point is None else point.start_offset))
-    segments = _needed(files, directory, names.bases, min(start, point.segment) if point else start)
+    segments = _needed(files, directory, names, point, start)
     may_skip = names.has_cleaned or settings.compacts
     damaged = damaged_segments(point, start, names.merged, segments)
     known = partial(known_epochs, files, directory, point if only_copy else None)  # asked after a loss
@@ -282,10 +282,17 @@ def _replace_point(log: Log) -> None:
     log.synced(job)
 
 
-def _needed(files: Files, directory: Path, bases: Sequence[int], below: int) -> list[Segment]:
-    """The segments, without those that a power cut kept the names of, though they were deleted before."""
-    sizes = [files.size(directory / segment_name(base, LOG)) for base in bases]
-    segments = [Segment(files, directory, base, size) for base, size in zip(bases, sizes, strict=True)]
+def _needed(
+    files: Files, directory: Path, names: DirectoryNames, point: RecoveryPoint | None, start: int
+) -> list[Segment]:
+    """The segments, without those that a power cut kept the names of, though they were deleted before; nor others' ones
+    that overlap them."""
+    below = start if point is None else min(start, point.segment)
+    sizes = [files.size(directory / segment_name(base, LOG)) for base in names.bases]
+    segments = [Segment(files, directory, base, size) for base, size in zip(names.bases, sizes, strict=True)]
     while len(segments) > 1 and segments[1].base_offset <= below:
         remove(files, segments.pop(0))
+    segments, names.set_aside = without_overlaps(point, segments)
+    if names.set_aside:
+        files.sync_dir(directory)
     return segments

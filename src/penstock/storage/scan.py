@@ -136,9 +136,12 @@ class Scan:
         return at == offset
 
     def _drop(self, segment: Segment) -> None:
-        """A segment behind the end, or one that overlaps another."""
+        """A segment behind the end, or one that overlaps another.
+
+        What a cut or a crash leaves lies behind the recovery point; anything else somebody put here.
+        """
         self.scanned_bytes += segment.size
-        if self.point is not None:
+        if self.point is not None and segment.base_offset >= self.point.offset:
             self.cut_bytes += segment.size
             remove(self.files, segment)
             return

@@ -1,9 +1,11 @@
 """`penstock doctor` beside a real broker: running, stopped, killed."""
 
 import socket
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
 from tests.integration.commands import Done, penstock
 
@@ -74,36 +76,72 @@ def test_looks_where_the_bootstrap_address_points(tmp_path: Path) -> None:
     assert found(done, f"port {port}")["found"] == "free on localhost"
 
 
-def test_a_log_that_was_set_aside_comes_back_as_advised(tmp_path: Path) -> None:
-    """Its partition file is damaged: the broker cannot tell whose it is, and begins anew."""
+def produce(broker: BrokerProcess, values: Iterable[bytes], partition: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
+    for value in values:
+        producer.produce("orders", value, partition=partition)
+    assert producer.flush(60) == 0
+
+
+def consumed(broker: BrokerProcess) -> list[str]:
+    done = penstock("consume", "orders", "--from-beginning", "--no-follow", bootstrap=broker.bootstrap)
+    return sorted(done.out.split())
+
+
+def do_as_advised(broker: BrokerProcess, advice: str, kept: Path) -> list[str]:
+    """To the letter, for those whose way back is told; returns their names."""
+    told = advice.partition("Nothing was written since in the place of ")[2].partition(": if it is of")[0]
+    names = told.split(", ") if told else []
+    for name in names:
+        aside = broker.data_dir / "quarantine" / name
+        partition = name.removesuffix("-unknown.0").rpartition("-")[2]
+        place = broker.data_dir / f"topics/orders/Partition-{partition}"
+        (aside / PARTITION_FILE).write_bytes((place / PARTITION_FILE).read_bytes())
+        place.rename(kept / name)
+        aside.rename(place)
+    return names
+
+
+@pytest.mark.parametrize("written", [(), (2,), (0, 1, 2, 3)], ids=["nothing", "one partition", "all"])
+def test_logs_that_were_set_aside_come_back_as_advised(tmp_path: Path, written: tuple[int, ...]) -> None:
+    """Partition files are damaged: the broker cannot tell whose the logs are, and begins anew.
+
+    Doctor looks while it serves; what is `written` until it is stopped must not go with what is replaced.
+    """
     broker = BrokerProcess(tmp_path / "data")
     broker.start()
-    place = broker.data_dir / "topics/orders/Partition-0"
+    places = [broker.data_dir / f"topics/orders/Partition-{number}" for number in range(4)]
+    values = {number: [b"%d-%d" % (number, each) for each in range(3)] for number in range(4)}
+    later = [b"later-%d" % number for number in written]
     try:
-        assert penstock("topic", "create", "orders", bootstrap=broker.bootstrap).code == 0
-        producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
-        for number in range(6):
-            producer.produce("orders", b"%d" % number, partition=0)
-        assert producer.flush(60) == 0
+        assert (
+            penstock("topic", "create", "orders", "--partitions", "4", bootstrap=broker.bootstrap).code == 0
+        )
+        for number in range(4):
+            produce(broker, values[number], number)
         broker.stop()
-        (place / PARTITION_FILE).write_bytes(b"")
-        (place / RECOVERY_POINT_FILE).unlink()  # else that says whose it is
+        for place in places:
+            (place / PARTITION_FILE).write_bytes(b"")
+            (place / RECOVERY_POINT_FILE).unlink()  # else that says whose it is
         broker.start()
+        asides = sorted(path.name for path in (broker.data_dir / "quarantine").iterdir())
+        assert asides == [f"orders-{number}-unknown.0" for number in range(4)]
         finding = found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")
         assert finding["level"] == "fail"
         assert "keep them" in finding["advice"]
-        assert f"{place.parent.name}-0-unknown.0: if it is of this topic" in finding["advice"]
+        assert all(name in finding["found"] for name in asides)
+        assert do_as_advised(broker, finding["advice"], tmp_path) == []
+        for number in written:
+            produce(broker, [b"later-%d" % number], number)
         broker.stop()
-        (aside,) = (broker.data_dir / "quarantine").iterdir()
-        assert aside.name in finding["found"]
-        (aside / PARTITION_FILE).write_bytes((place / PARTITION_FILE).read_bytes())
-        place.rename(tmp_path / "made-in-its-place")
-        aside.rename(place)
+        advice = found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")["advice"]
+        back = [number for number in range(4) if number not in written]
+        assert do_as_advised(broker, advice, tmp_path) == [f"orders-{number}-unknown.0" for number in back]
         broker.start()
-        read = penstock(
-            "consume", "orders", "--from-beginning", "--no-follow", bootstrap=broker.bootstrap
-        ).out.split()
-        assert read == [str(number) for number in range(6)]
-        assert found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")["level"] == "ok"
+        expected = [value for number in back for value in values[number]] + later
+        assert consumed(broker) == sorted(value.decode() for value in expected)
+        left = found(doctor(broker.data_dir, broker.port, "--json"), "quarantine")
+        assert left["level"] == ("fail" if written else "ok")
+        assert all(f"orders-{number}-unknown.0" in left["found"] for number in written)
     finally:
         broker.stop()

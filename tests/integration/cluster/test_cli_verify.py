@@ -95,7 +95,13 @@ def test_a_flipped_byte_is_found(running: ClusterProcesses, topic: str, whose: s
     assert f"on broker {damaged}" in said.out
     # Each broker compacts for itself, so of those nothing proves that another copy has everything.
     advised = "1 partition with damaged copies" if policy == "delete" else "no other copy is proven whole"
-    assert advised in said.said()
+    assert advised in said.err
+    folder, others = f"topics/{topic}/Partition-1", [each for each in (1, 2, 3) if each != damaged]
+    assert (f"  broker {damaged}: {folder} (whole on brokers " in said.err) == (policy == "delete")
+    assert (f"  {topic}-1: keep it on brokers 1, 2, 3" in said.err) == (policy == "compact")
+    assert good["advice"] is None
+    assert bad["advice"]["move_away"] == ([damaged] if policy == "delete" else [])
+    assert bad["whole"] == (others if policy == "delete" else [])
 
 
 def test_a_replica_that_cannot_be_asked_is_no_proof(running: ClusterProcesses, topic: str) -> None:

@@ -1,9 +1,7 @@
 """Doctor's judgement, check by check."""
 
-import json
 import os
 import resource
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -15,8 +13,6 @@ from penstock.diagnosis import data_dir as check_data
 from penstock.diagnosis import system as check_system
 from penstock.diagnosis.findings import Finding, Level
 from penstock.diagnosis.ports import console_port, kafka_port
-from penstock.storage.data_format import METADATA_FILE
-from penstock.storage.layout import PARTITION_FILE
 
 MOUNTS = """\
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
@@ -80,75 +76,6 @@ def test_a_directory_of_somebody_else_or_of_a_newer_format_fails(tmp_path: Path)
     (tmp_path / "identity.json").write_text('{"format": 99}')
     found = check_data._state(tmp_path)
     assert (found.level, "has format 99" in found.found) == (Level.FAIL, True)
-
-
-def test_quarantine_content_is_named(tmp_path: Path) -> None:
-    assert check_data._quarantine(tmp_path).level is Level.OK
-    (tmp_path / "quarantine" / "orders-0-abc.0").mkdir(parents=True)
-    finding = check_data._quarantine(tmp_path)
-    assert finding.level is Level.WARN
-    assert "orders-0-abc.0" in finding.found
-
-
-def set_aside(data: Path, *names: str) -> None:
-    for name in names:
-        (data / "quarantine" / name).mkdir(parents=True)
-        (data / "quarantine" / name / "00000000000000000000.log").write_bytes(b"records")
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Path:
-    """The directory of a partition that a broker serves which is alone; its log is empty still."""
-    (tmp_path / METADATA_FILE).touch()
-    place = tmp_path / "topics/my-orders/Partition-0"
-    place.mkdir(parents=True)
-    (place / PARTITION_FILE).write_text(json.dumps({"topic_id": "0" * 32}))
-    (place / "00000000000000000000.log").touch()
-    return place
-
-
-def test_the_log_of_a_partition_that_is_served_is_not_to_be_deleted(tmp_path: Path, served: Path) -> None:
-    name = "my-orders-0-unknown.0"
-    set_aside(tmp_path, f"my-orders-0-{'1' * 32}.0", "my-orders-1-unknown.0", "notes")
-    assert check_data._quarantine(tmp_path).level is Level.WARN
-    (tmp_path / "quarantine" / name).mkdir()
-    assert check_data._quarantine(tmp_path).level is Level.WARN  # nothing is in it
-    shutil.rmtree(tmp_path / "quarantine" / name)
-    set_aside(tmp_path, name)
-    finding = check_data._quarantine(tmp_path)
-    assert finding.level is Level.FAIL
-    assert name in finding.found
-    assert finding.advice.startswith("keep them")
-    assert "into its place" in finding.advice
-
-
-def test_a_replica_that_healing_left_behind_is_never_put_back(tmp_path: Path, served: Path) -> None:
-    """It has the topic's id: the broker was away, others took its part, and later it got the partition again."""
-    set_aside(tmp_path, f"my-orders-0-{'0' * 32}.3")
-    finding = check_data._quarantine(tmp_path)
-    assert finding.level is Level.WARN
-    assert "into its place" not in finding.advice
-    assert "put none back" in finding.advice
-
-
-@pytest.mark.parametrize("why", ["in a cluster", "written to", "retained", "two of them"])
-def test_nothing_is_put_in_the_place_of_a_log_that_may_have_more(
-    tmp_path: Path, served: Path, why: str
-) -> None:
-    set_aside(tmp_path, "my-orders-0-unknown.0")
-    if why == "in a cluster":
-        (tmp_path / METADATA_FILE).unlink()
-    elif why == "written to":
-        (served / "00000000000000000000.log").write_bytes(b"records")
-    elif why == "retained":
-        (served / "00000000000000000000.log").rename(served / "00000000000000000007.log")
-    else:
-        set_aside(tmp_path, "my-orders-0-unknown.1")
-    finding = check_data._quarantine(tmp_path)
-    assert finding.level is Level.FAIL
-    assert finding.advice.startswith("keep them")
-    assert "safe place" in finding.advice
-    assert "into its place" not in finding.advice
 
 
 def test_speed_probe_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.diagnosis.test_replica_compare import log_of
 
-from penstock.cli.verify import _tell_wrong
+from penstock.cli.verify_advice import advice_on, tell
 from penstock.client.admin.cluster_info import BrokerInfo, BrokerState, ClusterInfo, Replicas
 from penstock.client.raw.model import EARLIEST
 from penstock.client.topic_partition import TopicPartition
@@ -12,7 +12,7 @@ from penstock.records.batch import read_header
 
 PLACE = TopicPartition("orders", 0)
 END = 10
-ADVISED = "move its partition folder away"
+ADVISED = "out of its data directory"
 
 
 def batches() -> dict[int, bytes]:
@@ -60,6 +60,13 @@ def verified(*logs: dict[int, bytes], compacted: bool) -> Verdict:
     return KeptVerifier(*logs).verify(found, PLACE, lambda _: None, compacted=compacted)
 
 
+def tell_of(verdict: Verdict) -> None:
+    in_sync = Replicas(0, (0, 1), (0, 1))
+    advice = advice_on(verdict, ClusterInfo("", {}, {PLACE: in_sync}))
+    assert advice is not None
+    tell([advice])
+
+
 def damaged_at(offset: int) -> dict[int, bytes]:
     log = batches()
     log[offset] = log[offset][:-1] + bytes([log[offset][-1] ^ 1])
@@ -72,7 +79,7 @@ def test_a_copy_of_a_compacted_topic_is_never_proven_whole(capsys: pytest.Captur
     verdict = verified(leader, damaged_at(8), compacted=True)
     assert [what.broker for what in verdict.differences] == [1]
     assert (verdict.compared, verdict.whole) == ((0,), ())
-    _tell_wrong([verdict])
+    tell_of(verdict)
     told = capsys.readouterr().err
     assert ADVISED not in told
     assert "orders-0" in told
@@ -83,5 +90,5 @@ def test_a_copy_of_a_compacted_topic_is_never_proven_whole(capsys: pytest.Captur
 def test_one_of_any_other_topic_is(capsys: pytest.CaptureFixture[str]) -> None:
     verdict = verified(batches(), damaged_at(8), compacted=False)
     assert (verdict.compared, verdict.whole) == ((0,), (0,))
-    _tell_wrong([verdict])
+    tell_of(verdict)
     assert ADVISED in capsys.readouterr().err

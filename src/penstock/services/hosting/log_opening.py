@@ -158,6 +158,14 @@ def tell(topic: str, index: int, recovered: Recovered, *, vouched: bool) -> None
     """What became of a log that was opened; `vouched`: nothing should have."""
     if recovered.cut_bytes:
         logger.warning("partition %s-%d: cut %d bytes of a torn tail", topic, index, recovered.cut_bytes)
+    if recovered.set_aside:
+        logger.error(
+            "partition %s-%d: files that cannot be of this log, or lie behind a hole in it, were set aside: %s. Nobody "
+            "serves them; look at them before they are deleted",
+            topic,
+            index,
+            ", ".join(recovered.set_aside),
+        )
     if recovered.log.is_incomplete:
         logger.error(
             "partition %s-%d: its files are gone or damaged (or it was being made when the broker was killed), and "
@@ -182,8 +190,8 @@ def _tell_lost(topic: str, index: int, lost: Lost, *, only_copy: bool) -> None:
         index,
         lost[0],
         lost[1] - 1,
-        "No other replica is known to have them, and no other records get these offsets: a copy of the files can be "
-        "put back while the broker is stopped"
+        "No other replica is known to have them, and no other records get these offsets: the files can be put back "
+        "while the broker is stopped, from a backup of its own (never another broker's, nor where it was compacted)"
         if only_copy
         else "They are copied from another replica; what is left behind a hole is set aside as *.damaged",
     )
