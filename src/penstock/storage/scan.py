@@ -204,8 +204,10 @@ class Scan:
         """What would come below it is gone, and others know its offsets: archives, groups, relays, clients."""
         if self.end_offset < offset:  # else a start before this one came so far
             if self.segments[-1].size:
-                # From where it is lost: retention of what lies before moves the log's start to here, and no further.
+                # An empty one in the hole, as in any other (`holes`). Nothing is written to it: the file that is lost
+                # may be put back there.
                 self.segments.append(Segment.create(self.files, self.directory, self.end_offset))
+            self.segments.append(Segment.create(self.files, self.directory, offset))
             self.end_offset = offset
         # As where nothing is left: producers have written more than is known of them.
         self.producers.forget_clients()
