@@ -195,7 +195,7 @@ class Rounds:
                     # What is noted as lost is what the one that was read has not.
                     raise ReadLostError("a partition got another leader while it was archived")
                 payload_bytes = written.payload_bytes
-                added = archived_files(self._lake, staging, number, files, planned.ids)
+                added = archived_files(self._lake, staging, files, planned.ids)
             self._check_standing(planned)
             entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
@@ -255,9 +255,14 @@ class Rounds:
 
 
 def archived_files(
-    lake: Lake, staging: str, number: int, files: list[FoundFile], ids: Mapping[str, str]
+    lake: Lake, staging: str, files: list[FoundFile], ids: Mapping[str, str]
 ) -> list[ArchivedFile]:
-    """Staged files under the names that they get; the number of the entry makes them unlike any other."""
+    """Staged files under the names that they get.
+
+    The round's random id makes them unlike any other: numbers come again when a manifest is restored, and a move that
+    finds the name taken would have to tell whose file that is.
+    """
+    name = staging.rpartition("/")[2]
     sizes = {stored.path: stored.size_bytes for stored in lake.list(staging)}
     added = []
     for index, file in enumerate(files):
@@ -268,7 +273,7 @@ def archived_files(
             raise ConflictError(lake.uri)
         added.append(
             ArchivedFile(
-                path=f"{folder}/{number:010}-{index:04}.parquet",
+                path=f"{folder}/{name}-{index:04}.parquet",
                 topic=topic,
                 topic_id=ids[topic],
                 rows=file.rows,
