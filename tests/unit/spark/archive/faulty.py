@@ -68,6 +68,8 @@ class Broker:
     gone: dict[int, frozenset[int]] = field(default_factory=dict)
     # Whether retention waits for the archive; else nobody at the broker notes how far it is.
     is_required: bool = True
+    # Whether records are too young to be deleted, whatever is archived.
+    keeps_all: bool = False
 
     def pass_by(self, moment: str) -> None:
         self.meanwhile.pop(moment, lambda: None)()
@@ -165,7 +167,14 @@ class Broker:
 
     def _retain(self, partition: int) -> None:
         log = self.log(partition)
-        self.starts[partition] = max(log.start_offset, vouched(log, *self.told[partition]))
+        if not self.keeps_all:
+            self.starts[partition] = max(log.start_offset, vouched(log, *self.told[partition]))
+
+    def age(self) -> None:
+        """Records are old enough by now."""
+        self.keeps_all = False
+        for at in self.told:
+            self._retain(at)
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         return {}

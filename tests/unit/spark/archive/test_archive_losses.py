@@ -29,6 +29,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
+@pytest.fixture
+def young(monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same, but the broker has everything still, and every entry has a checkpoint."""
+    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
+    world = World(monkeypatch)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 1)
+    world.broker.keeps_all = True
+    world.run(Steps())
+    assert {at: offset for at, (offset, _) in world.broker.told.items()} == {0: 10, 1: 10}
+    assert Manifest.load(world.lake).checkpoint
+    return world
+
+
 def lose_first(world: World) -> str:
     """Offsets 0 to 3 of partition 0."""
     path = min(path for path in world.lake.files if path.startswith("topic="))
@@ -152,3 +165,89 @@ def test_a_file_none_of_whose_rows_count_holds_nothing_back(
     run_without_it(world, monkeypatch)
     assert world.broker.told[0][0] == 20
     assert Manifest.load(world.lake).checkpoint
+
+
+@pytest.mark.parametrize("settings", [LOSSY, rounds.Settings()], ids=["lossy", "default"])
+def test_retention_keeps_what_was_in_a_file_that_a_checkpoint_has(
+    settings: rounds.Settings, young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells of it but the file's absence; retention was told long ago that it is archived."""
+    lose_first(young)
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", settings)
+    with suppress(CorruptFileError):
+        young.run(Steps())
+    assert young.broker.told[0][0] == 0
+    young.broker.age()
+    assert young.broker.starts == {0: 0, 1: 10}
+
+
+def test_a_run_ends_with_a_file_that_a_checkpoint_has_and_that_is_missing(young: World) -> None:
+    path = lose_first(young)
+    with pytest.raises(CorruptFileError, match=path):
+        young.run(Steps())
+
+
+@pytest.mark.parametrize("entries", [1, 2, 50])
+def test_one_since_the_last_checkpoint_is_an_error_that_retention_hears_of(
+    entries: int, young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", entries)
+    young.broker.grow(0, 14, young.broker.leading[0])
+    young.run(Steps())
+    assert young.broker.told[0][0] == 14
+    path = max(path for path in young.lake.files if "hour=10" in path)
+    del young.lake.files[path]
+    with pytest.raises(CorruptFileError, match=path):
+        young.run(Steps())
+    assert young.broker.told[0][0] == 10
+
+
+def test_one_that_goes_while_a_run_goes_on_is_missed_at_the_next_checkpoint(
+    young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    young.broker.grow(0, 14, young.broker.leading[0])
+    young.broker.meanwhile["read"] = lambda: lose_first(young)
+    young.run(Steps())
+    assert young.broker.told[0][0] == 0
+    young.broker.age()
+    assert young.broker.starts[0] == 0
+
+
+def test_no_checkpoint_forgets_one_that_went_while_the_run_went_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has its records any more: the next run notes that."""
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 4)
+    world.broker.grow(0, 14, world.broker.leading[0])
+    world.broker.meanwhile["read"] = lambda: lose_first(world)
+    world.run(Steps())
+    assert not Manifest.load(world.lake).checkpoint
+    world.run(Steps())
+    assert archive(world).lost == {0: [(0, 4)]}
+    assert Manifest.load(world.lake).checkpoint
+
+
+def test_one_of_a_partition_that_gets_a_leader_while_a_run_goes_on(
+    young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 50)
+    lose_first(young)
+    young.broker.unled.add(0)
+    young.broker.grow(1, 14, young.broker.leading[1])
+    young.broker.meanwhile["read"] = young.broker.unled.clear
+    young.run(Steps())
+    assert young.broker.told[0][0] == 0
+
+
+def test_one_that_is_back_holds_nothing_up(young: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = min(path for path in young.lake.files if path.startswith("topic="))
+    content = young.lake.files[path]
+    lose_first(young)
+    run_without_it(young, monkeypatch)
+    assert young.broker.told[0][0] == 0
+    young.lake.files[path] = content
+    run_without_it(young, monkeypatch, 30)
+    assert young.broker.told[0][0] == 30

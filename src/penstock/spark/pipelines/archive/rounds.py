@@ -3,13 +3,20 @@
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
+from penstock.core.errors import PenstockError
+from penstock.spark.pipelines.archive.committing import commit, lost_error, now_text, recover, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, Mark
-from penstock.spark.pipelines.archive.errors import ConflictError, GapError, HoleInLogError
+from penstock.spark.pipelines.archive.errors import (
+    ConflictError,
+    CorruptFileError,
+    GapError,
+    HoleInLogError,
+)
 from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
@@ -23,6 +30,7 @@ from penstock.spark.pipelines.archive.planning import (
     plan,
     worth_a_look,
 )
+from penstock.spark.pipelines.archive.presence import Presence
 from penstock.spark.pipelines.archive.source import Source, id_of
 from penstock.spark.pipelines.archive.survey import Survey
 from penstock.spark.pipelines.archive.telling import tell
@@ -86,11 +94,18 @@ class Rounds:
         self.told = False
         self.manifest = Manifest.load(lake)
         self.survey = Survey(source, self.manifest, self._warn_once)
+        self._presence = Presence(self.manifest, still_owner)
 
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
-        report = None if self.settings.fail_on_data_loss else self.warn
-        recover(self.manifest, report=report, still_owner=self.still_owner)
+        report = None if self.settings.fail_on_data_loss else self._warn_once
+        try:
+            recover(self.manifest, report=report, still_owner=self.still_owner)
+        except CorruptFileError:
+            # Retention goes by what it was told while the file was there.
+            with suppress(PenstockError):
+                self.tell()
+            raise
         if self.manifest.missing and not self.settings.fail_on_data_loss:
             self._give_up()
 
@@ -245,8 +260,18 @@ class Rounds:
         return {archive.topic: archive.next_offsets for archive in archives if archive is not None}
 
     def tell(self) -> None:
-        """Let the broker know how far its topics are archived; again after a crash, since it may not have heard."""
-        self.told = tell(self._source, self.manifest, self.survey, self._warn_once)
+        """Let the broker know how far its topics are archived; again after a crash, since it may not have heard.
+
+        No further than files are there; that one is missing is an error only when retention knows.
+        """
+        self.told = tell(self._source, self.manifest, self.survey, self._presence, self._warn_once)
+        files = self.manifest.files
+        for path in sorted(self.manifest.missing & files.keys()):
+            error = lost_error(self._lake, files[path])
+            if self.settings.fail_on_data_loss:
+                self.still_owner()
+                raise error
+            self._warn_once(f"{error}; going on without its {files[path].rows} rows")
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:

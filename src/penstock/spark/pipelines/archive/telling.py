@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping
 from penstock.client.raw import TopicPartition
 from penstock.spark.pipelines.archive.losses import kept_from
 from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.presence import Presence
 from penstock.spark.pipelines.archive.source import Source, id_of
 from penstock.spark.pipelines.archive.standing import Log
 from penstock.spark.pipelines.archive.survey import Survey
 
 
-def tell(source: Source, manifest: Manifest, survey: Survey, warn_once: Callable[[str], None]) -> bool:
+def tell(
+    source: Source, manifest: Manifest, survey: Survey, presence: Presence, warn_once: Callable[[str], None]
+) -> bool:
     """Tell what can be told; whether the broker knows now how far everything is archived."""
     archived: dict[str, tuple[str, dict[int, int]]] = {}
     epochs: dict[TopicPartition, int] = {}
@@ -23,6 +26,7 @@ def tell(source: Source, manifest: Manifest, survey: Survey, warn_once: Callable
     held = survey.held(ids)
     logs = survey.logs(found, held)
     parted = survey.standing(logs, held).parted
+    presence.look(ids, logs)
     missing = _missing(manifest, ids, logs, warn_once)
     for at, (line, _) in held.items():
         if at not in logs:
