@@ -1,5 +1,6 @@
 """A file of the lake is gone for good: retention and checkpoints wait for it while the broker has its records."""
 
+import uuid
 from contextlib import suppress
 
 import pytest
@@ -8,6 +9,7 @@ from tests.unit.spark.archive.faulty import TOPIC
 from tests.unit.spark.archive.faulty_lake import Steps
 from tests.unit.spark.archive.test_archive_steps import World
 
+from penstock.client.raw import TopicInfo
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import compaction, manifest, rounds
 from penstock.spark.pipelines.archive.errors import CorruptFileError
@@ -108,6 +110,31 @@ def test_of_a_partition_without_a_leader_nobody_knows(world: World, monkeypatch:
     world.broker.unled.add(0)
     run_without_it(world, monkeypatch)
     assert path in archive(world).files
+
+
+@pytest.mark.parametrize("says", ["there is no such topic", "there is the one before"])
+def test_one_broker_that_was_cut_off_is_not_believed(
+    says: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not heard of the topic, or not that it was made anew; the others lead it, and have all records."""
+    world.broker.starts = {0: 0, 1: 0}
+    path = lose_first(world)
+    before = TopicInfo(TOPIC, uuid.uuid4(), (0, 1), False)
+    answers = [({}, [TOPIC]) if says == "there is no such topic" else ({TOPIC: before}, [])]
+    find = world.broker.find
+    monkeypatch.setattr(world.broker, "find", lambda: answers.pop() if answers else find())
+    run_without_it(world, monkeypatch)
+    assert path in archive(world).files
+    assert world.broker.told[0][0] == 0
+
+
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_a_topic_that_no_broker_has(cut_off: bool, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gone with its records, once all have said so."""
+    path = lose_first(world)
+    world.broker.is_there, world.broker.is_cut_off = False, cut_off
+    run_without_it(world, monkeypatch)
+    assert (path in archive(world).files) == cut_off
 
 
 def test_it_may_fail_at_any_step(monkeypatch: pytest.MonkeyPatch, world: World) -> None:

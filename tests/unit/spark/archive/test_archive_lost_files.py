@@ -12,6 +12,7 @@ from tests.unit.spark.archive.faulty import TOPIC, Broker
 from tests.unit.spark.archive.faulty_lake import FAULTS, Row, Steps
 from tests.unit.spark.archive.test_archive_steps import World
 
+from penstock.client.raw import Heard, TopicInfo
 from penstock.core.errors import PenstockError
 from penstock.services.maintenance.archive_progress import vouched
 from penstock.spark.pipelines.archive import manifest, presence, rounds
@@ -37,7 +38,7 @@ class Story:
     def run(self) -> None:
         moves = [self.grow, self.archive, self.archive, self.fail, self.lose, self.lose, self.bring_back]
         for _ in range(MOVES):
-            self.dice.choice([*moves, self.change_leader])()
+            self.dice.choice([*moves, self.change_leader, self.mislead])()
             self.lake.steps = Steps()
             rows = self.counting()
             assert len(rows) == len(set(rows))
@@ -70,6 +71,14 @@ class Story:
     def archive(self) -> None:
         with suppress(PenstockError):
             self.world.run(Steps())
+
+    def mislead(self) -> None:
+        """The first broker that a run asks was cut off before the topic was made."""
+        answers: list[tuple[dict[str, TopicInfo], list[str]]] = [({}, [TOPIC])]
+        find = self.broker.find
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.broker, "find", lambda: answers.pop() if answers else find())
+            self.archive()
 
     def fail(self) -> None:
         fault = FAULTS[self.dice.choice(["killed", "power cut", "error", "Ctrl-C"])]
@@ -107,4 +116,9 @@ def test_nothing_is_deleted_that_is_nowhere_else() -> None:
 
 def test_it_finds_files_that_are_not_looked_for_behind_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence.Presence, "look", lambda *_: None)
+    assert harmful()
+
+
+def test_it_finds_one_broker_that_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Broker, "hear_all", lambda *_: Heard({}, by_all=True))
     assert harmful()

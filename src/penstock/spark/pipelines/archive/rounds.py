@@ -20,7 +20,7 @@ from penstock.spark.pipelines.archive.errors import (
 from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.losses import loss_entry
+from penstock.spark.pipelines.archive.losses import loss_entry, missing_files
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.planning import (
     Bounds,
@@ -111,9 +111,10 @@ class Rounds:
 
     def _give_up(self) -> None:
         """Note as lost what is neither in the lake nor at the broker: nothing is worth waiting for it."""
-        found, gone = self._source.find()
+        heard = self._source.hear_all({file.topic for file in missing_files(self.manifest)})
+        found, _ = self._source.find()
         ids = {name: id_of(info) for name, info in found.items()}
-        entry = loss_entry(self.manifest, ids, gone, self.survey.logs(found, self.survey.held(ids)))
+        entry = loss_entry(self.manifest, ids, self.survey.logs(found, self.survey.held(ids)), heard)
         if entry is None:
             return
         self.still_owner()
@@ -262,16 +263,15 @@ class Rounds:
     def tell(self) -> None:
         """Let the broker know how far its topics are archived; again after a crash, since it may not have heard.
 
-        No further than files are there; that one is missing is an error only when retention knows.
+        No further than files are there; that one is missing is an error once retention was told.
         """
         self.told = tell(self._source, self.manifest, self.survey, self._presence, self._warn_once)
-        files = self.manifest.files
-        for path in sorted(self.manifest.missing & files.keys()):
-            error = lost_error(self._lake, files[path])
+        for file in missing_files(self.manifest):
+            error = lost_error(self._lake, file)
             if self.settings.fail_on_data_loss:
                 self.still_owner()
                 raise error
-            self._warn_once(f"{error}; going on without its {files[path].rows} rows")
+            self._warn_once(f"{error}; going on without its {file.rows} rows")
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:

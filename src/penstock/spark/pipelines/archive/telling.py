@@ -7,7 +7,7 @@ their records still.
 from collections.abc import Callable, Mapping
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.pipelines.archive.losses import kept_from
+from penstock.spark.pipelines.archive.losses import kept_from, missing_files
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.presence import Presence
 from penstock.spark.pipelines.archive.source import Source, id_of
@@ -50,10 +50,8 @@ def _missing(
     warn_once: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
     """From where on rows are in files that are nowhere, and the broker has records of them still."""
-    files = manifest.files
     found: dict[TopicPartition, int] = {}
-    for path in manifest.missing & files.keys():
-        file = files[path]
+    for file in missing_files(manifest):
         if ids.get(file.topic) != file.topic_id:
             continue
         for at, first in kept_from(file, logs).items():
