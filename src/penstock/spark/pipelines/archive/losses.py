@@ -47,9 +47,11 @@ def _is_lost(
 ) -> bool:
     known = logs if ids.get(file.topic) == file.topic_id else {}
     named = [info for info in heard.topics.get(file.topic, ()) if id_of(info) == file.topic_id]
-    for at in file.offsets:
-        # Of a topic that this run does not look at, or of a partition that nobody leads, nobody knows.
-        if TopicPartition(file.topic, at) not in known and (named or not heard.by_all):
+    there = {at for info in named for at in info.partitions}
+    for at in file.offsets.keys() | file.held.keys():
+        # Of a topic that this run does not look at, or of a partition that nobody leads, nobody knows. One that left
+        # its topic has taken its records with it.
+        if TopicPartition(file.topic, at) not in known and (at in there or not heard.by_all):
             return False
     return not kept_from(file, known) and _is_nowhere(manifest, file)
 

@@ -181,8 +181,9 @@ class Manifest:
         for archive in self._topics.values() if removed else ():
             for path in removed & archive.files.keys():
                 del archive.files[path]
-        for file in entry.given_up:
-            self._topics[file.topic, file.topic_id].give_up(file.path)
+        given_up = {file.path for file in entry.given_up}
+        for archive in self._topics.values() if given_up else ():
+            archive.give_up(sorted(given_up & archive.files.keys()))
         self.entries.append(entry)
         self.number = entry.number
 
