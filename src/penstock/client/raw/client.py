@@ -8,7 +8,7 @@ from typing import Self
 from penstock.client.raw.cluster import Cluster
 from penstock.client.raw.epochs import epoch_ends, settled_end
 from penstock.client.raw.fetching import fetch, serves
-from penstock.client.raw.model import Fetched, OffsetAt, Retirement, TopicInfo
+from penstock.client.raw.model import Fetched, Heard, OffsetAt, Retirement, TopicInfo
 from penstock.client.raw.offsets import list_offsets
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.policies import cleanup_policies
@@ -68,9 +68,9 @@ class RawClient:
         """Partitions have leaders of these epochs or later ones: who says otherwise was replaced, and is not asked."""
         self._cluster.expect(topic_id, epochs)
 
-    def hear_all(self, topics: Iterable[str]) -> None:
+    def hear_all(self, topics: Iterable[str]) -> Heard:
         """Before something is believed that one broker alone says: `expect` of what any of them has heard."""
-        self._cluster.hear_all(list(dict.fromkeys(topics)))
+        return self._cluster.hear_all(list(dict.fromkeys(topics)))
 
     def leader_epoch(self, at: TopicPartition) -> int:
         """Of the leader that is asked; -1 where brokers do not tell it."""

@@ -24,7 +24,7 @@ from penstock.client.raw.errors import (
     UnknownTopicError,
 )
 from penstock.client.raw.link import Address, Link
-from penstock.client.raw.model import TopicInfo
+from penstock.client.raw.model import Heard, TopicInfo
 from penstock.client.raw.options import RawOptions
 from penstock.client.raw.retry_budget import RetryBudget
 from penstock.client.topic_partition import TopicPartition
@@ -45,6 +45,7 @@ _UNKNOWN_TRIES = 4
 # How long each of all brokers is waited for: a busy one answers within it, and a job goes on where one is frozen.
 HEAR_ALL_MS = 5000
 _ASKED_AT_ONCE = 16
+_NO_SUCH_TOPIC = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 class Leader(NamedTuple):
@@ -126,7 +127,7 @@ class Cluster:
                 raise error
             budget.pause(BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ", ".join(unknown)))
 
-    def hear_all(self, names: Collection[str]) -> None:
+    def hear_all(self, names: Collection[str]) -> Heard:
         """Ask every broker that answers who leads these topics: from now on the latest epochs are expected.
 
         All at once, over connections of their own: one that is frozen takes connections and answers nothing, and
@@ -137,16 +138,30 @@ class Cluster:
             request_timeout_ms=min(HEAR_ALL_MS, self.options.request_timeout_ms),
             connect_timeout_ms=min(HEAR_ALL_MS, self.options.connect_timeout_ms),
         )
-        asked: set[Address] = set()
+        answers: dict[Address, MetadataResponse | None] = {}
+        heard: list[MetadataResponse] = []
+        named: set[Address] = set()
         left = {*self._bootstrap, *self._brokers.values()}
         with ThreadPoolExecutor(_ASKED_AT_ONCE) as threads:
             while left:
-                asked |= left
-                answers = list(threads.map(lambda address: _heard(address, options, names), sorted(left)))
-                left = {(broker.host, broker.port) for answer in answers for broker in answer.brokers} - asked
-                for topic in (topic for answer in answers for topic in answer.topics):
-                    if not topic.error_code and topic.topic_id != ZERO_UUID:
-                        self.expect(uuid.UUID(bytes=topic.topic_id), _known(_leaders(topic)))
+                asked = sorted(left)
+                answers |= zip(
+                    asked, threads.map(lambda address: _heard(address, options, names), asked), strict=True
+                )
+                heard = [answer for answer in answers.values() if answer is not None]
+                named = {(broker.host, broker.port) for answer in heard for broker in answer.brokers}
+                left = named - answers.keys()
+        topics: dict[str, tuple[TopicInfo, ...]] = {}
+        by_all = bool(named) and all(answers[address] is not None for address in named)
+        for topic in (topic for answer in heard for topic in answer.topics):
+            if not topic.error_code:
+                info = _info(topic)
+                topics[info.name] = (*topics.get(info.name, ()), info)
+                if info.topic_id is not None:
+                    self.expect(info.topic_id, _known(_leaders(topic)))
+            elif topic.error_code not in _NO_SUCH_TOPIC:
+                by_all = False
+        return Heard(topics, by_all)
 
     def _refresh(self, names: Collection[str] | None, budget: RetryBudget) -> list[str]:
         """Ask any broker; the names it does not know."""
@@ -160,21 +175,20 @@ class Cluster:
 
     def _learn(self, topic: MetadataResponseTopic) -> bool:
         name = topic.name or ""
-        if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+        if topic.error_code in _NO_SUCH_TOPIC:
             self._topics.pop(name, None)
             return False
         if topic.error_code:
             raise BrokerError(topic.error_code, f"topic {name}")
-        topic_id = None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id)
-        numbers = tuple(sorted(partition.partition_index for partition in topic.partitions))
-        leaders = _leaders(topic)
+        info, leaders = _info(topic), _leaders(topic)
+        topic_id = info.topic_id
         if self._is_behind(topic_id, leaders):
             self._doubt_teller()
             self._topics.pop(name, None)
             raise BrokerError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"topic {name}")
         if topic_id is not None:
             self._epochs[topic_id] = {**self._epochs.get(topic_id, {}), **_known(leaders)}
-        self._topics[name] = Topic(TopicInfo(name, topic_id, numbers, topic.is_internal), leaders)
+        self._topics[name] = Topic(info, leaders)
         return True
 
     # -- routes -------------------------------------------------------------------------------------------------
@@ -267,13 +281,13 @@ class Cluster:
         raise ConnectionLostError("; ".join(str(error) for error in failures.values()))
 
 
-def _heard(address: Address, options: RawOptions, names: Collection[str]) -> MetadataResponse:
-    """What this broker tells; of one that does not answer, nothing."""
+def _heard(address: Address, options: RawOptions, names: Collection[str]) -> MetadataResponse | None:
+    """What this broker tells, if it answers."""
     try:
         with closing(Link(address, options)) as link:
             return _metadata(link, names)
     except RawError:
-        return MetadataResponse()
+        return None
 
 
 def _metadata(link: Link, names: Collection[str] | None) -> MetadataResponse:
@@ -285,6 +299,12 @@ def _metadata(link: Link, names: Collection[str] | None) -> MetadataResponse:
     if answer.error_code:
         raise BrokerError(answer.error_code, "asking for metadata")
     return answer
+
+
+def _info(topic: MetadataResponseTopic) -> TopicInfo:
+    topic_id = None if topic.topic_id == ZERO_UUID else uuid.UUID(bytes=topic.topic_id)
+    numbers = tuple(sorted(partition.partition_index for partition in topic.partitions))
+    return TopicInfo(topic.name or "", topic_id, numbers, topic.is_internal)
 
 
 def _leaders(topic: MetadataResponseTopic) -> dict[int, Leader]:

@@ -1,6 +1,7 @@
 """What the raw client takes and gives: names, offsets and whole record batches."""
 
 import uuid
+from collections.abc import Mapping
 from typing import NamedTuple
 
 # Points in time that ListOffsets knows by name. LATEST is the high watermark, or the last stable offset for those
@@ -15,6 +16,14 @@ class TopicInfo(NamedTuple):
     topic_id: uuid.UUID | None  # None: the broker is too old to have them
     partitions: tuple[int, ...]
     internal: bool
+
+
+class Heard(NamedTuple):
+    """What brokers say of topics, each for itself."""
+
+    topics: Mapping[str, tuple[TopicInfo, ...]]
+    # Whether every broker has answered that any of them names: what none of them knows is not there.
+    by_all: bool
 
 
 class OffsetAt(NamedTuple):

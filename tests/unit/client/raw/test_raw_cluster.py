@@ -224,7 +224,9 @@ def test_what_any_broker_has_heard_of_counts() -> None:
         gone.on(ApiKey.METADATA, CLOSE)
         new.leaders, new.leader_epoch = {"t": {0: 2}}, 5
         with RawClient(old.bootstrap, QUICK) as client:
-            client.hear_all(["t", "never"])
+            heard = client.hear_all(["t", "never"])
+            assert heard.topics == {"t": (TopicInfo("t", TOPIC_ID, (0,), False),) * 2}
+            assert not heard.by_all
             assert client.offsets({AT: LATEST})[AT].offset == 2
         with RawClient(old.bootstrap, QUICK) as client:
             assert client.offsets({AT: LATEST})[AT].offset == 1
@@ -257,6 +259,7 @@ def test_all_brokers_are_asked_at_once() -> None:
 
             peer.on(ApiKey.METADATA, together)
         first.leader_epoch, second.leader_epoch = 3, 4
-        with RawClient(f"{first.bootstrap},{second.bootstrap}", QUICK) as client:
-            client.hear_all(["t"])
+        with RawClient(f"{first.bootstrap},{second.bootstrap},127.0.0.1:1", QUICK) as client:
+            # One that nobody names is perhaps no broker any more.
+            assert client.hear_all(["t"]).by_all
             assert client._cluster._epochs[TOPIC_ID] == {0: 4}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from tests.unit.spark.archive.faulty_lake import MemoryLake, Rows, Steps
 
-from penstock.client.raw import Retirement, TopicInfo, TopicPartition
+from penstock.client.raw import Heard, Retirement, TopicInfo, TopicPartition
 from penstock.core.archive_progress import ArchiveProgress
 from penstock.services.maintenance.archive_progress import _claim, vouched
 from penstock.spark.pipelines.archive.entries import Mark, Span
@@ -68,13 +68,26 @@ class Broker:
     gone: dict[int, frozenset[int]] = field(default_factory=dict)
     # Whether retention waits for the archive; else nobody at the broker notes how far it is.
     is_required: bool = True
+    # Whether any broker knows the topic, and whether one of them does not answer.
+    is_there: bool = True
+    is_cut_off: bool = False
+    # Whether records are too young to be deleted, whatever is archived.
+    keeps_all: bool = False
 
     def pass_by(self, moment: str) -> None:
         self.meanwhile.pop(moment, lambda: None)()
 
     def find(self) -> tuple[dict[str, TopicInfo], list[str]]:
-        info = TopicInfo(TOPIC, None, tuple(self.ends()), False)
-        return {TOPIC: info}, []
+        return ({TOPIC: self.everywhere()}, []) if self.is_there else ({}, [TOPIC])
+
+    def hear_all(self, names: Iterable[str]) -> Heard:
+        with self.steps.step("hear all"):
+            found = [self.everywhere()] if self.is_there and TOPIC in names else []
+            return Heard({TOPIC: tuple(found)}, by_all=not self.is_cut_off)
+
+    def everywhere(self) -> TopicInfo:
+        """As all but one broker know it."""
+        return TopicInfo(TOPIC, None, tuple(self.ends()), False)
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         with self.steps.step("ids"):
@@ -165,7 +178,14 @@ class Broker:
 
     def _retain(self, partition: int) -> None:
         log = self.log(partition)
-        self.starts[partition] = max(log.start_offset, vouched(log, *self.told[partition]))
+        if not self.keeps_all:
+            self.starts[partition] = max(log.start_offset, vouched(log, *self.told[partition]))
+
+    def age(self) -> None:
+        """Records are old enough by now."""
+        self.keeps_all = False
+        for at in self.told:
+            self._retain(at)
 
     def record_bytes(self, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, float]:
         return {}

@@ -2,15 +2,13 @@
 
 import errno
 import os
-from pathlib import Path, PurePosixPath
-from types import SimpleNamespace
-from typing import Any
-from unittest.mock import MagicMock
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from tests.unit.spark.archive.faulty_s3 import nothing, s3_lake
 
 from penstock.spark.pipelines.archive.errors import LakeError, LakeFullError
-from penstock.spark.pipelines.archive.hadoop_lake import HadoopLake
 from penstock.spark.pipelines.archive.lake import FolderLake, Stored, local_folder, open_lake
 
 
@@ -49,69 +47,9 @@ def test_a_move_can_be_repeated(lake: FolderLake) -> None:
         lake.move("from/y", "to/deep/y")
 
 
-class S3:
-    """As S3A has it: a rename copies and then deletes, and refuses a file that is there."""
-
-    def __init__(self, *files: str) -> None:
-        self.files = {path: f"what was in {path}" for path in files}
-        self.steps: Any = iter(())  # what happens before each call
-
-    def _step(self) -> None:
-        next(self.steps, lambda: None)()
-
-    def getScheme(self) -> str:  # noqa: N802 - Hadoop's names
-        return "s3a"
-
-    def getFileStatus(self, path: PurePosixPath) -> Any:  # noqa: N802
-        content = self.open(path).content
-        return SimpleNamespace(getLen=lambda: len(content))
-
-    def open(self, path: PurePosixPath) -> Any:
-        self._step()
-        if str(path) not in self.files:
-            raise FileNotFoundError(path)
-        return SimpleNamespace(content=self.files[str(path)], close=lambda: None)
-
-    def exists(self, path: PurePosixPath) -> bool:
-        self._step()
-        return str(path) in self.files
-
-    def mkdirs(self, path: PurePosixPath) -> None:
-        self._step()
-
-    def delete(self, path: PurePosixPath, recursive: bool) -> None:
-        self._step()
-        assert not recursive
-        self.files.pop(str(path), None)
-
-    def rename(self, source: PurePosixPath, target: PurePosixPath) -> bool:
-        self._step()
-        if str(target) in self.files:
-            return False
-        if str(source) not in self.files:
-            raise FileNotFoundError(source)
-        self.files[str(target)] = self.files.pop(str(source))
-        return True
-
-
-def s3_lake(monkeypatch: pytest.MonkeyPatch, *files: str) -> HadoopLake:
-    monkeypatch.setattr(HadoopLake, "_path", lambda _, path: Path3(path))
-    lake = HadoopLake.__new__(HadoopLake)
-    lake._uri, lake._fs, lake._jvm = "s3a://bucket/lake", S3(*files), MagicMock()
-    lake._jvm.org.apache.commons.io.IOUtils.contentEquals = lambda left, right: left.content == right.content
-    return lake
-
-
-class Path3(PurePosixPath):
-    def getParent(self) -> PurePosixPath:  # noqa: N802 - Hadoop's name
-        return self.parent
-
-
 @pytest.mark.parametrize("before", [("old",), ("new",)])
-def test_a_move_that_was_killed_between_copy_and_delete_is_finished(
-    before: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = s3_lake(monkeypatch, *before)
+def test_a_move_that_was_killed_between_copy_and_delete_is_finished(before: tuple[str, ...]) -> None:
+    lake = s3_lake(*before)
     for _ in range(2):
         lake.move("old", "new")
         assert lake._fs.files == {"new": f"what was in {before[0]}"}
@@ -119,32 +57,47 @@ def test_a_move_that_was_killed_between_copy_and_delete_is_finished(
         lake.move("never", "nor")
 
 
+class KilledError(BaseException):
+    pass
+
+
+def kill() -> None:
+    raise KilledError
+
+
 @pytest.mark.parametrize("killed_before", [False, True])
+@pytest.mark.parametrize("asleep_at", range(12))
 def test_a_move_takes_nothing_away_that_another_one_moved_meanwhile(
-    killed_before: bool, monkeypatch: pytest.MonkeyPatch
+    asleep_at: int, killed_before: bool
 ) -> None:
     """One falls asleep before any step of it, also where a copy is there whose source is not deleted yet."""
-    for asleep_at in range(12):
-        lake = s3_lake(monkeypatch, "old")
+    for killed_after in range(16):
+        lake = s3_lake("old")
         if killed_before:
             lake._fs.files["new"] = lake._fs.files["old"]
-        awake = [lambda: None] * asleep_at
-        lake._fs.steps = iter([*awake, lambda lake=lake: lake.move("old", "new")])
+        asleep = [*[nothing] * asleep_at, lambda lake=lake: lake.move("old", "new")]
+        lake._fs.steps = iter([*asleep, *[nothing] * killed_after, kill])
+        with suppress(KilledError):
+            lake.move("old", "new")
+        lake._fs.steps = iter(())
         lake.move("old", "new")
-        assert lake._fs.files == {"new": "what was in old"}, asleep_at
+        assert lake._fs.files == {"new": "what was in old"}
 
 
-@pytest.mark.parametrize("asleep_at", range(16))
-def test_nor_where_a_file_of_another_round_has_the_name(
-    asleep_at: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One that a restored manifest does not know: it makes room, and stays under a name that Spark passes over."""
-    lake = s3_lake(monkeypatch, "old", "new")
-    lake._fs.steps = iter([*[lambda: None] * asleep_at, lambda: lake.move("old", "new")])
-    lake.move("old", "new")
-    assert lake._fs.files.pop("new") == "what was in old"
-    assert list(lake._fs.files.values()) == ["what was in new"]
-    assert all(Path(path).name.startswith(".") for path in lake._fs.files)
+@pytest.mark.parametrize("asleep_at", range(12))
+def test_nor_where_a_file_of_another_round_has_the_name(asleep_at: int) -> None:
+    """Names were given by number alone once, and a restored manifest gives a number again: both files stay."""
+    lake = s3_lake("old", "new")
+    both = dict(lake._fs.files)
+
+    def another_one() -> None:
+        with suppress(LakeError):
+            lake.move("old", "new")
+
+    lake._fs.steps = iter([*[nothing] * asleep_at, another_one])
+    with pytest.raises(LakeError, match="new is in the way of old"):
+        lake.move("old", "new")
+    assert lake._fs.files == both
 
 
 def test_the_folders_that_spark_made_are_synced_too(

@@ -1,5 +1,6 @@
 """A file of the lake is gone for good: retention and checkpoints wait for it while the broker has its records."""
 
+import uuid
 from contextlib import suppress
 
 import pytest
@@ -8,9 +9,12 @@ from tests.unit.spark.archive.faulty import TOPIC
 from tests.unit.spark.archive.faulty_lake import Steps
 from tests.unit.spark.archive.test_archive_steps import World
 
+from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import compaction, manifest, rounds
+from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import CorruptFileError
+from penstock.spark.pipelines.archive.held_back import HeldBack
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Bounds
 from penstock.spark.pipelines.archive.topics import TopicArchive
@@ -26,6 +30,19 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 50)
     world.run(Steps())
     assert world.broker.starts == {0: 10, 1: 10}
+    return world
+
+
+@pytest.fixture
+def young(monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same, but the broker has everything still, and every entry has a checkpoint."""
+    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
+    world = World(monkeypatch)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 1)
+    world.broker.keeps_all = True
+    world.run(Steps())
+    assert {at: offset for at, (offset, _) in world.broker.told.items()} == {0: 10, 1: 10}
+    assert Manifest.load(world.lake).checkpoint
     return world
 
 
@@ -97,6 +114,95 @@ def test_of_a_partition_without_a_leader_nobody_knows(world: World, monkeypatch:
     assert path in archive(world).files
 
 
+@pytest.mark.parametrize("says", ["there is no such topic", "there is the one before"])
+def test_one_broker_that_was_cut_off_is_not_believed(
+    says: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has not heard of the topic, or not that it was made anew; the others lead it, and have all records."""
+    world.broker.starts = {0: 0, 1: 0}
+    path = lose_first(world)
+    before = TopicInfo(TOPIC, uuid.uuid4(), (0, 1), False)
+    answers = [({}, [TOPIC]) if says == "there is no such topic" else ({TOPIC: before}, [])]
+    find = world.broker.find
+    monkeypatch.setattr(world.broker, "find", lambda: answers.pop() if answers else find())
+    run_without_it(world, monkeypatch)
+    assert path in archive(world).files
+    assert world.broker.told[0][0] == 0
+
+
+@pytest.mark.parametrize("cut_off", [True, False])
+def test_a_topic_that_no_broker_has(cut_off: bool, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gone with its records, once all have said so."""
+    path = lose_first(world)
+    world.broker.is_there, world.broker.is_cut_off = False, cut_off
+    run_without_it(world, monkeypatch)
+    assert (path in archive(world).files) == cut_off
+
+
+def test_a_partition_that_left_its_topic_holds_nothing_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was retired and removed: nobody has its records any more."""
+    path = lose_first(world)
+    monkeypatch.setattr(world.broker, "everywhere", lambda: TopicInfo(TOPIC, None, (1,), False))
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 1)
+    world.run(Steps())
+    assert path not in archive(world).files
+    assert Manifest.load(world.lake).checkpoint
+
+
+def in_turns() -> TopicArchive:
+    """Two hours have the offsets of a partition in turns: producers' clocks differ."""
+    made = TopicArchive("t", "-", since=1)
+    made.line(0).take((0, 10))
+    for path, offsets in (("topic=t/hour=10/a", (0, 8)), ("topic=t/hour=11/b", (1, 9))):
+        made.files[path] = ArchivedFile(path, "t", "-", 5, 100, {0: offsets})
+    return made
+
+
+def test_offsets_that_other_files_may_have_are_not_noted_as_lost() -> None:
+    made = in_turns()
+    made.give_up(["topic=t/hour=10/a"])
+    assert (made.lost, made.ranges) == ({0: [(0, 1)]}, {0: [(1, 10)]})
+    assert made.lost_offsets == 5
+    assert TopicArchive.from_json(made.as_json()) == made
+
+
+def test_files_that_are_lost_together_leave_nothing_to_each_other() -> None:
+    made = in_turns()
+    made.give_up(list(made.files))
+    assert (made.lost, made.ranges, made.lost_offsets) == ({0: [(0, 10)]}, {}, 10)
+
+
+@pytest.mark.parametrize("entries", [1, 50])
+def test_without_epochs_a_progress_that_was_held_back_is_no_log_that_lost_its_end(
+    entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
+    world = World(monkeypatch)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", entries)
+    world.broker.knows_epochs, world.broker.keeps_all = False, True
+    world.run(Steps())
+    other = TopicPartition("of another run", 0)
+    HeldBack(world.lake).note({other: 5})
+    path = min(path for path in world.lake.files if path.startswith("topic="))
+    content = world.lake.files[path]
+    lose_first(world)
+    for grown in (12, 14):  # the second run finds what the first has told
+        run_without_it(world, monkeypatch, grown)
+        assert world.broker.told[0][0] == 0
+    world.lake.files[path] = content
+    run_without_it(world, monkeypatch, 16)
+    assert world.broker.told[0][0] == 16
+    world.check()
+    assert HeldBack(world.lake).offsets == {other: 5}
+    # From now on a lower one is the broker's.
+    world.broker.lose_end(0, 8, 18, epoch=4)
+    world.run(Steps())
+    assert sorted(world.archived()) == sorted(world.broker.rows)
+
+
 def test_it_may_fail_at_any_step(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 2)
     lose_first(world)
@@ -152,3 +258,89 @@ def test_a_file_none_of_whose_rows_count_holds_nothing_back(
     run_without_it(world, monkeypatch)
     assert world.broker.told[0][0] == 20
     assert Manifest.load(world.lake).checkpoint
+
+
+@pytest.mark.parametrize("settings", [LOSSY, rounds.Settings()], ids=["lossy", "default"])
+def test_retention_keeps_what_was_in_a_file_that_a_checkpoint_has(
+    settings: rounds.Settings, young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells of it but the file's absence; retention was told long ago that it is archived."""
+    lose_first(young)
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", settings)
+    with suppress(CorruptFileError):
+        young.run(Steps())
+    assert young.broker.told[0][0] == 0
+    young.broker.age()
+    assert young.broker.starts == {0: 0, 1: 10}
+
+
+def test_a_run_ends_with_a_file_that_a_checkpoint_has_and_that_is_missing(young: World) -> None:
+    path = lose_first(young)
+    with pytest.raises(CorruptFileError, match=path):
+        young.run(Steps())
+
+
+@pytest.mark.parametrize("entries", [1, 2, 50])
+def test_one_since_the_last_checkpoint_is_an_error_that_retention_hears_of(
+    entries: int, young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", entries)
+    young.broker.grow(0, 14, young.broker.leading[0])
+    young.run(Steps())
+    assert young.broker.told[0][0] == 14
+    path = max(path for path in young.lake.files if "hour=10" in path)
+    del young.lake.files[path]
+    with pytest.raises(CorruptFileError, match=path):
+        young.run(Steps())
+    assert young.broker.told[0][0] == 10
+
+
+def test_one_that_goes_while_a_run_goes_on_is_missed_at_the_next_checkpoint(
+    young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    young.broker.grow(0, 14, young.broker.leading[0])
+    young.broker.meanwhile["read"] = lambda: lose_first(young)
+    young.run(Steps())
+    assert young.broker.told[0][0] == 0
+    young.broker.age()
+    assert young.broker.starts[0] == 0
+
+
+def test_no_checkpoint_forgets_one_that_went_while_the_run_went_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has its records any more: the next run notes that."""
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 4)
+    world.broker.grow(0, 14, world.broker.leading[0])
+    world.broker.meanwhile["read"] = lambda: lose_first(world)
+    world.run(Steps())
+    assert not Manifest.load(world.lake).checkpoint
+    world.run(Steps())
+    assert archive(world).lost == {0: [(0, 4)]}
+    assert Manifest.load(world.lake).checkpoint
+
+
+def test_one_of_a_partition_that_gets_a_leader_while_a_run_goes_on(
+    young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 50)
+    lose_first(young)
+    young.broker.unled.add(0)
+    young.broker.grow(1, 14, young.broker.leading[1])
+    young.broker.meanwhile["read"] = young.broker.unled.clear
+    young.run(Steps())
+    assert young.broker.told[0][0] == 0
+
+
+def test_one_that_is_back_holds_nothing_up(young: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = min(path for path in young.lake.files if path.startswith("topic="))
+    content = young.lake.files[path]
+    lose_first(young)
+    run_without_it(young, monkeypatch)
+    assert young.broker.told[0][0] == 0
+    young.lake.files[path] = content
+    run_without_it(young, monkeypatch, 30)
+    assert young.broker.told[0][0] == 30

@@ -126,6 +126,7 @@ def test_a_checkpoint_holds_everything_and_few_entries_stay(lake: FolderLake) ->
     for number in range(1, rounds + 1):
         span = (number - 1, number)
         lost = {1: ((0, 5),)} if number == 7 else {}
+        lake.create(file(number).path, b"rows")
         manifest.commit(entry(number, {0: span}, lost=lost, added=(file(number),)))
         manifest.tidy()
     again = Manifest.load(lake)

@@ -47,6 +47,8 @@ def parted_lake(folder: Path) -> FolderLake:
         entry(3, {0: (15, 20)}, added=(file(3, {0: (15, 19)}, rows=5),)),
         Entry(4, "round", "0000000004-x", "", (parted,), (file(4, {0: (12, 29)}, rows=18),)),
     )
+    for number in range(1, 5):
+        lake.create(file(number).path, b"rows")
     return lake
 
 

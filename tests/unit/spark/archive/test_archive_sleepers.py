@@ -1,21 +1,27 @@
 """Two archivers of one lake: the first falls asleep at any step, and goes on as if nothing had been (A4).
 
 Meanwhile the second has taken over, and was killed at a step of its own. Whatever the first does then, a run that
-nothing disturbs finds everything in the lake once.
+nothing disturbs finds everything in the lake once: in a folder, and on S3, where a move is a copy and a deletion, also
+with a manifest that was restored and knows nothing of files that are there.
 """
 
 import random
+import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from tests.unit.spark.archive import test_archive_steps
-from tests.unit.spark.archive.faulty_lake import FAULTS, KilledError, Steps
+from tests.unit.spark.archive.faulty_lake import FAULTS, KilledError, MemoryLake, Steps
+from tests.unit.spark.archive.faulty_s3 import MemoryLakeOnS3
 from tests.unit.spark.archive.test_archive_steps import World, steps_of_a_run
 
 from penstock.core.errors import PenstockError
-from penstock.spark.pipelines.archive import committing, manifest, rounds
+from penstock.spark.pipelines.archive import committing, compaction, manifest, rounds
+from penstock.spark.pipelines.archive.entries import ArchivedFile
+from penstock.spark.pipelines.archive.errors import LakeError
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 
 SEEDS = 300
@@ -33,9 +39,22 @@ class Sleeps(Steps):
             self.meanwhile()
 
 
-def story(patch: pytest.MonkeyPatch, seed: int, steps: int) -> None:
+def restored(world: World) -> set[str]:
+    """The manifest as it was before everything; the files that it does not know stay. The broker has all records."""
+    world.run(Steps())
+    world.broker.starts.clear()
+    world.broker.told.clear()
+    # Rounds get the numbers again, and take other rows.
+    world.broker.grow(0, world.broker.ends()[0] + 3, 3)
+    for path in [path for path in world.lake.files if path.startswith(manifest.FOLDER)]:
+        del world.lake.files[path]
+    return {path for path in world.lake.files if path.startswith("topic=")}
+
+
+def story(patch: pytest.MonkeyPatch, seed: int, steps: int, lake: type[MemoryLake]) -> None:
     dice = random.Random(seed)
-    world = World(patch)
+    world = World(patch, lake)
+    unknown = restored(world) if dice.random() < 0.3 else set()
     # Left by others: a round that is committed and not in its place, perhaps, or files that nobody committed.
     world.run_and_fail(FAULTS["killed"], dice.randrange(steps))
     world.broker.grow(0, world.broker.ends()[0] + 5, 3)
@@ -50,22 +69,70 @@ def story(patch: pytest.MonkeyPatch, seed: int, steps: int) -> None:
     with suppress(PenstockError, FileNotFoundError, KilledError):
         world.run(Sleeps(at=sleeps_at, meanwhile=taken_over))
     world.run(Steps())
-    world.check()
+    world.check(unknown)
 
 
-def harmful(patch: pytest.MonkeyPatch) -> list[str]:
+def harmful(patch: pytest.MonkeyPatch, lake: type[MemoryLake] = MemoryLake) -> list[str]:
     steps = len(steps_of_a_run(patch))
     found = []
     for seed in range(SEEDS):
         try:
-            story(patch, seed, steps)
+            story(patch, seed, steps, lake)
         except (AssertionError, PenstockError) as error:
             found.append(f"seed {seed}: {type(error).__name__} {error}".splitlines()[0])
     return found
 
 
-def test_one_who_slept_destroys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert harmful(monkeypatch) == []
+@pytest.mark.parametrize("lake", [MemoryLake, MemoryLakeOnS3])
+def test_one_who_slept_destroys_nothing(lake: type[MemoryLake], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert harmful(monkeypatch, lake) == []
+
+
+def asleep_in_a_move(patch: pytest.MonkeyPatch) -> list[str]:
+    """A round is committed and was killed at its move; who finishes that falls asleep, and another one does it all."""
+    patch.setattr(compaction, "groups", lambda *_, **__: [])
+    world = World(patch, MemoryLakeOnS3)
+    restored(world)
+    with suppress(LakeError):
+        world.run(steps := Steps())
+    move = next(at for at, name in enumerate(steps.names) if name.startswith("within move"))
+    found = []
+    for asleep_at in range(60):
+        world = World(patch, MemoryLakeOnS3)
+        unknown = restored(world)
+        world.run_and_fail(FAULTS["killed"], move)
+
+        def taken_over(world: World = world) -> None:
+            mine = world.lake.steps
+            world.run(Steps())
+            world.lake.steps = world.broker.steps = mine
+
+        with suppress(PenstockError, FileNotFoundError):
+            world.run(Sleeps(at=asleep_at, meanwhile=taken_over))
+        try:
+            world.run(Steps())
+            world.check(unknown)
+        except (AssertionError, PenstockError) as error:
+            found.append(f"asleep at {asleep_at}: {type(error).__name__} {error}".splitlines()[0])
+    return found
+
+
+def test_one_who_slept_in_a_move_destroys_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asleep_in_a_move(monkeypatch) == []
+
+
+def test_it_finds_names_that_come_again_with_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = rounds.archived_files
+
+    def numbered(*args: Any) -> list[ArchivedFile]:
+        return [
+            replace(file, path=re.sub(r"/(\d{10})-[0-9a-f]{32}-", r"/\1-", file.path)) for file in made(*args)
+        ]
+
+    for module in (rounds, compaction):
+        monkeypatch.setattr(module, "archived_files", numbered)
+    assert harmful(monkeypatch, MemoryLakeOnS3)
+    assert asleep_in_a_move(monkeypatch)
 
 
 def test_it_finds_one_who_clears_all_of_staging(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def put_in_place(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> 
             try:
                 lake.move(file.staged, file.path)
             except FileNotFoundError:
-                raise _lost(lake, file) from None
+                raise lost_error(lake, file) from None
     # Their folders are perhaps of a run that was killed before it had synced the names of those.
     lake.sync(file.path for file in kept)
     for path in () if lost else entry.removed:
@@ -74,16 +74,16 @@ def recover(
     lake = manifest.lake
     there = _there(manifest)
     lost = _missing(manifest, there)
-    for file in lost:
-        if report is None:
-            raise _lost(lake, file)
-        report(f"{_lost(lake, file)}; going on without its {file.rows} rows")
     manifest.missing = {file.path for file in lost}
     still_owner()
     # Whoever was killed between a name and its sync has left it to nobody but the page cache: before anybody goes by
     # what is committed, and retention deletes by it, it is durable.
     lake.sync(entry_path(entry.number) for entry in manifest.entries)
     lake.sync(file.path for entry in manifest.entries for file in entry.added if file.path in there)
+    for file in lost:
+        if report is None:
+            raise lost_error(lake, file)
+        report(f"{lost_error(lake, file)}; going on without its {file.rows} rows")
     gone = {file.path for file in lost} | {file.path for entry in manifest.entries for file in entry.given_up}
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
     for entry in manifest.entries:
@@ -123,7 +123,7 @@ def now_text() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _lost(lake: Lake, file: ArchivedFile) -> CorruptFileError:
+def lost_error(lake: Lake, file: ArchivedFile) -> CorruptFileError:
     return CorruptFileError(lake.url(file.path), "is missing, and not in staging either")
 
 

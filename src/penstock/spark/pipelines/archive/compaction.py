@@ -100,7 +100,7 @@ def _compacted(rounds: Rounds, group: Group) -> Entry:
         after = _sum(session, [lake.url(f"{staging}/{file.path}") for file in files], lake.uri)
         if before != after:
             raise ArchiveError(f"{group.folder} would change by compaction: it stays as it is; this is a bug")
-        added = archived_files(lake, staging, number, files, {group.topic: group.topic_id})
+        added = archived_files(lake, staging, files, {group.topic: group.topic_id})
         removed = tuple(file.path for file in group.files)
         entry = Entry(number, "compaction", name, now_text(), (), tuple(added), removed)
         lake.sync(file.staged for file in added if file.staged is not None)

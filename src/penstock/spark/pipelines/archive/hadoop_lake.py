@@ -2,7 +2,8 @@
 
 What can be promised is what the file system promises. HDFS renames atomically and never over another file, so its
 manifest is as safe as a folder's. S3 knows no rename: an entry is written whole, but two archivers at the very same
-moment are kept apart only by the lock.
+moment are kept apart only by the lock. A copy that S3 ends after its archiver lost the lock, and after another one
+compacted the file away, leaves a file that the manifest does not name: only plain Parquet readers see its rows again.
 """
 
 import uuid
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from penstock.spark.pipelines.archive.errors import LakeError
 from penstock.spark.pipelines.archive.failures import spark_errors
 from penstock.spark.pipelines.archive.lake import Stored
 
@@ -98,15 +100,11 @@ class HadoopLake:
         context.rename(self._qualified(old), self._qualified(new), options)
 
     def _write_part(self, path: str, content: bytes) -> Any:
-        part = self._beside(path)
+        folder, _, name = path.rpartition("/")
+        part = self._path(f"{folder}/.{name}.{uuid.uuid4().hex}")
         with self._errors(path):
             self._write(part, content, overwrite=False)
         return part
-
-    def _beside(self, path: str) -> Any:
-        """A name of its own, which Spark passes over."""
-        folder, _, name = path.rpartition("/")
-        return self._path(f"{folder}/.{name}.{uuid.uuid4().hex}")
 
     def _write(self, path: Any, content: bytes, *, overwrite: bool) -> None:
         stream = self._fs.create(path, overwrite)
@@ -126,34 +124,27 @@ class HadoopLake:
             old, new = self._path(source), self._path(target)
             if self._fs.exists(old):
                 self._fs.mkdirs(new.getParent())
-                self._move(old, new, self._beside(target))
+                self._move(old, new)
         with self._errors(target):
             if not self._fs.exists(new):
                 raise FileNotFoundError(source)
 
-    def _move(self, old: Any, new: Any, aside: Any) -> None:
-        """What is to be moved is right: what is there may be of a round that a restored manifest does not know."""
+    def _move(self, old: Any, new: Any) -> None:
         if self._fs.getScheme() != "s3a":
             self._rename_over(old, new)
             return
-        # S3 copies, whole, and deletes then: whoever is killed in between leaves both. No rename goes over a file.
-        if self._fs.exists(new):
-            if self._is_same(old, new):
-                self._fs.delete(old, False)
-                return
-            if self._fs.exists(old):
-                self._make_room(old, new, aside)
-            return
-        self._fs.rename(old, new)
-
-    def _make_room(self, old: Any, new: Any, aside: Any) -> None:
-        """Nothing is deleted: whoever slept since the last look has here what another one moved meanwhile."""
-        self._fs.rename(new, aside)
-        try:
+        # S3 copies, whole, and deletes then: whoever is killed or asleep in between leaves both. The id of a round is
+        # in the names of its files, so what is there under a name is what is to be moved, and nothing has to go.
+        if not self._fs.exists(new):
             self._fs.rename(old, new)
-        finally:
-            if not self._fs.exists(new):
-                self._fs.rename(aside, new)
+        elif self._is_same(old, new):
+            self._fs.delete(old, False)
+        else:
+            # Of a version that gave names by number alone, with a manifest that was restored.
+            raise LakeError(
+                f"{new} is in the way of {old}, and of a round that the manifest does not know: keep it elsewhere, "
+                "and run the same command again"
+            )
 
     def _is_same(self, old: Any, new: Any) -> bool:
         """FileNotFoundError where another one has moved it since."""

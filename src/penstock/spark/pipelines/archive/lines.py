@@ -8,7 +8,7 @@ A record is what its offset and its leader epoch say: an epoch has one leader. T
 common have everything before it in common, too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -52,9 +52,14 @@ class Line:
                 self.marks.pop()
             self.marks.append(mark)
 
-    def lose(self, span: Span) -> None:
-        """What it has of a span is lost."""
-        low, high = span
+    def lose(self, span: Span, but: Iterable[Span] = ()) -> int:
+        """What it has of a span is lost, `but` for these; how many offsets that is."""
+        before = sum(end - start for start, end in self.ranges)
+        for part in without(span, but):
+            self._lose(*part)
+        return before - sum(end - start for start, end in self.ranges)
+
+    def _lose(self, low: int, high: int) -> None:
         ranges, lost = [], list(self.lost)
         for start, end in self.ranges:
             first, behind = max(start, low), min(end, high)
@@ -128,6 +133,16 @@ def common(marks: Sequence[Mark], other: Sequence[Mark], start: int) -> int:
         if mine is None or theirs is None or mine[0] != theirs[0] or mine[0] == UNKNOWN_EPOCH:
             return start
         start = min(mine[1], theirs[1])
+
+
+def without(span: Span, others: Iterable[Span]) -> list[Span]:
+    """What is left of a span."""
+    left, (start, end) = [], span
+    for low, high in sorted(others):
+        if start < min(low, end):
+            left.append((start, min(low, end)))
+        start = max(start, high)
+    return [*left, (start, end)] if start < end else left
 
 
 def add(spans: list[Span], span: Span) -> None:

@@ -6,29 +6,30 @@ is, and counts no more.
 """
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
-from penstock.client.raw import TopicPartition
+from penstock.client.raw import Heard, TopicPartition
 from penstock.spark.pipelines.archive.committing import now_text
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
 from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.source import id_of
 from penstock.spark.pipelines.archive.standing import Log
 
 
 def loss_entry(
-    manifest: Manifest,
-    ids: Mapping[str, str],
-    gone: Collection[str],
-    logs: Mapping[TopicPartition, Log],
+    manifest: Manifest, ids: Mapping[str, str], logs: Mapping[TopicPartition, Log], heard: Heard
 ) -> Entry | None:
-    """What gives up the missing files that are worth no waiting; `gone`: topics that the broker has no more."""
-    files = manifest.files
-    missing = [files[path] for path in sorted(manifest.missing & files.keys())]
-    lost = [file for file in missing if not _is_kept(file, ids, gone, logs) and _is_nowhere(manifest, file)]
+    """What gives up the missing files that are worth no waiting; `heard` of their topics."""
+    lost = [file for file in missing_files(manifest) if _is_lost(manifest, file, ids, logs, heard)]
     if not lost:
         return None
     number = manifest.number + 1
     return Entry(number, "loss", f"{number:010}-{uuid.uuid4().hex}", now_text(), given_up=tuple(lost))
+
+
+def missing_files(manifest: Manifest) -> list[ArchivedFile]:
+    files = manifest.files
+    return [files[path] for path in sorted(manifest.missing & files.keys())]
 
 
 def kept_from(file: ArchivedFile, logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, int]:
@@ -37,16 +38,22 @@ def kept_from(file: ArchivedFile, logs: Mapping[TopicPartition, Log]) -> dict[To
     return {at: first for at, (first, last) in found.items() if at in logs and last >= logs[at].earliest}
 
 
-def _is_kept(
-    file: ArchivedFile, ids: Mapping[str, str], gone: Collection[str], logs: Mapping[TopicPartition, Log]
+def _is_lost(
+    manifest: Manifest,
+    file: ArchivedFile,
+    ids: Mapping[str, str],
+    logs: Mapping[TopicPartition, Log],
+    heard: Heard,
 ) -> bool:
-    """Or may be: of a topic that this run does not look at, or of a partition that nobody leads, nobody knows."""
-    if file.topic not in ids:
-        return file.topic not in gone
-    if ids[file.topic] != file.topic_id:
-        return False
-    unknown = any(TopicPartition(file.topic, at) not in logs for at in file.offsets)
-    return unknown or bool(kept_from(file, logs))
+    known = logs if ids.get(file.topic) == file.topic_id else {}
+    named = [info for info in heard.topics.get(file.topic, ()) if id_of(info) == file.topic_id]
+    there = {at for info in named for at in info.partitions}
+    for at in file.offsets.keys() | file.held.keys():
+        # Of a topic that this run does not look at, or of a partition that nobody leads, nobody knows. One that left
+        # its topic has taken its records with it.
+        if TopicPartition(file.topic, at) not in known and (at in there or not heard.by_all):
+            return False
+    return not kept_from(file, known) and _is_nowhere(manifest, file)
 
 
 def _is_nowhere(manifest: Manifest, file: ArchivedFile) -> bool:

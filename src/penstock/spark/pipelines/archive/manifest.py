@@ -6,6 +6,7 @@ new one; entries behind it are then removed, but for the last few, which are for
 
 import json
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from penstock.spark.pipelines.archive.entries import (
@@ -117,6 +118,12 @@ class Manifest:
         """Write a checkpoint when it is time. Only when every file of every entry is in its place."""
         if self.number - self.checkpoint < CHECKPOINT_ENTRIES or self._waits():
             return
+        # One may have gone since it was put there.
+        files = self.files
+        added = [files[file.path] for entry in self.entries for file in entry.added if file.path in files]
+        self.missing |= {file.path for file in added} - self.present(added)
+        if self._waits():
+            return
         moved = [
             replace(archive, files={path: replace(file, staged=None) for path, file in archive.files.items()})
             for archive in self._topics.values()
@@ -137,6 +144,18 @@ class Manifest:
         for number in numbers:
             if number <= self.checkpoint - KEPT_ENTRIES:
                 self._lake.delete(entry_path(number))
+
+    def present(self, files: Collection[ArchivedFile]) -> set[str]:
+        """The paths of those that are in the lake, in their places or on the way there."""
+        # A day at once: a file system far away takes longer for each call than for all that one can list.
+        days = dict.fromkeys(file.folder.rpartition("/")[0] for file in files)
+        there = {stored.path for day in days for stored in self._lake.list(day)}
+        found = {file.path for file in files if file.path in there}
+        left = [file for file in files if file.path not in found and file.staged is not None]
+        if left:
+            staging = {stored.path for stored in self._lake.list(STAGING)}
+            found |= {file.path for file in left if file.staged in staging}
+        return found
 
     def _waits(self) -> bool:
         """Whether a file is looked for that a checkpoint would forget; none that has no rows which count."""
@@ -162,8 +181,9 @@ class Manifest:
         for archive in self._topics.values() if removed else ():
             for path in removed & archive.files.keys():
                 del archive.files[path]
-        for file in entry.given_up:
-            self._topics[file.topic, file.topic_id].give_up(file.path)
+        given_up = {file.path for file in entry.given_up}
+        for archive in self._topics.values() if given_up else ():
+            archive.give_up(sorted(given_up & archive.files.keys()))
         self.entries.append(entry)
         self.number = entry.number
 

@@ -3,17 +3,24 @@
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.pipelines.archive.committing import commit, now_text, recover, staged
+from penstock.core.errors import PenstockError
+from penstock.spark.pipelines.archive.committing import commit, lost_error, now_text, recover, staged
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry, Mark
-from penstock.spark.pipelines.archive.errors import ConflictError, GapError, HoleInLogError
+from penstock.spark.pipelines.archive.errors import (
+    ConflictError,
+    CorruptFileError,
+    GapError,
+    HoleInLogError,
+)
 from penstock.spark.pipelines.archive.failures import HoleFoundError, ReadLostError
 from penstock.spark.pipelines.archive.job import FoundFile, check_ranges, read_back, write_round
 from penstock.spark.pipelines.archive.lake import Lake
-from penstock.spark.pipelines.archive.losses import loss_entry
+from penstock.spark.pipelines.archive.losses import loss_entry, missing_files
 from penstock.spark.pipelines.archive.manifest import STAGING, Manifest
 from penstock.spark.pipelines.archive.planning import (
     Bounds,
@@ -23,6 +30,7 @@ from penstock.spark.pipelines.archive.planning import (
     plan,
     worth_a_look,
 )
+from penstock.spark.pipelines.archive.presence import Presence
 from penstock.spark.pipelines.archive.source import Source, id_of
 from penstock.spark.pipelines.archive.survey import Survey
 from penstock.spark.pipelines.archive.telling import tell
@@ -86,19 +94,27 @@ class Rounds:
         self.told = False
         self.manifest = Manifest.load(lake)
         self.survey = Survey(source, self.manifest, self._warn_once)
+        self._presence = Presence(self.manifest, still_owner)
 
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
-        report = None if self.settings.fail_on_data_loss else self.warn
-        recover(self.manifest, report=report, still_owner=self.still_owner)
+        report = None if self.settings.fail_on_data_loss else self._warn_once
+        try:
+            recover(self.manifest, report=report, still_owner=self.still_owner)
+        except CorruptFileError:
+            # Retention goes by what it was told while the file was there.
+            with suppress(PenstockError):
+                self.tell()
+            raise
         if self.manifest.missing and not self.settings.fail_on_data_loss:
             self._give_up()
 
     def _give_up(self) -> None:
         """Note as lost what is neither in the lake nor at the broker: nothing is worth waiting for it."""
-        found, gone = self._source.find()
+        heard = self._source.hear_all({file.topic for file in missing_files(self.manifest)})
+        found, _ = self._source.find()
         ids = {name: id_of(info) for name, info in found.items()}
-        entry = loss_entry(self.manifest, ids, gone, self.survey.logs(found, self.survey.held(ids)))
+        entry = loss_entry(self.manifest, ids, self.survey.logs(found, self.survey.held(ids)), heard)
         if entry is None:
             return
         self.still_owner()
@@ -195,7 +211,7 @@ class Rounds:
                     # What is noted as lost is what the one that was read has not.
                     raise ReadLostError("a partition got another leader while it was archived")
                 payload_bytes = written.payload_bytes
-                added = archived_files(self._lake, staging, number, files, planned.ids)
+                added = archived_files(self._lake, staging, files, planned.ids)
             self._check_standing(planned)
             entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
@@ -245,8 +261,17 @@ class Rounds:
         return {archive.topic: archive.next_offsets for archive in archives if archive is not None}
 
     def tell(self) -> None:
-        """Let the broker know how far its topics are archived; again after a crash, since it may not have heard."""
-        self.told = tell(self._source, self.manifest, self.survey, self._warn_once)
+        """Let the broker know how far its topics are archived; again after a crash, since it may not have heard.
+
+        No further than files are there; that one is missing is an error once retention was told.
+        """
+        self.told = tell(self._source, self.manifest, self.survey, self._presence, self._warn_once)
+        for file in missing_files(self.manifest):
+            error = lost_error(self._lake, file)
+            if self.settings.fail_on_data_loss:
+                self.still_owner()
+                raise error
+            self._warn_once(f"{error}; going on without its {file.rows} rows")
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
@@ -255,9 +280,14 @@ class Rounds:
 
 
 def archived_files(
-    lake: Lake, staging: str, number: int, files: list[FoundFile], ids: Mapping[str, str]
+    lake: Lake, staging: str, files: list[FoundFile], ids: Mapping[str, str]
 ) -> list[ArchivedFile]:
-    """Staged files under the names that they get; the number of the entry makes them unlike any other."""
+    """Staged files under the names that they get.
+
+    The round's random id makes them unlike any other: numbers come again when a manifest is restored, and a move that
+    finds the name taken would have to tell whose file that is.
+    """
+    name = staging.rpartition("/")[2]
     sizes = {stored.path: stored.size_bytes for stored in lake.list(staging)}
     added = []
     for index, file in enumerate(files):
@@ -268,7 +298,7 @@ def archived_files(
             raise ConflictError(lake.uri)
         added.append(
             ArchivedFile(
-                path=f"{folder}/{number:010}-{index:04}.parquet",
+                path=f"{folder}/{name}-{index:04}.parquet",
                 topic=topic,
                 topic_id=ids[topic],
                 rows=file.rows,

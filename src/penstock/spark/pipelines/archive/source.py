@@ -12,6 +12,7 @@ from penstock.client.errors import ClientError
 from penstock.client.raw import (
     EARLIEST,
     LATEST,
+    Heard,
     OffsetOutOfRangeError,
     RawClient,
     RawError,
@@ -94,6 +95,10 @@ class Source:
                 if not info.internal and self._pattern.fullmatch(name)
             }
         return found, [name for name in self._names if name not in there]
+
+    def hear_all(self, names: Iterable[str]) -> Heard:
+        """What every broker says of topics: that one knows none of a name may only mean that it was cut off."""
+        return self._client.hear_all(names)
 
     def ids(self, names: Iterable[str]) -> dict[str, str]:
         """As they are now; topics that are gone are left out."""

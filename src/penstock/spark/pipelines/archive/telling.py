@@ -7,14 +7,17 @@ their records still.
 from collections.abc import Callable, Mapping
 
 from penstock.client.raw import TopicPartition
-from penstock.spark.pipelines.archive.losses import kept_from
+from penstock.spark.pipelines.archive.losses import kept_from, missing_files
 from penstock.spark.pipelines.archive.manifest import Manifest
+from penstock.spark.pipelines.archive.presence import Presence
 from penstock.spark.pipelines.archive.source import Source, id_of
 from penstock.spark.pipelines.archive.standing import Log
 from penstock.spark.pipelines.archive.survey import Survey
 
 
-def tell(source: Source, manifest: Manifest, survey: Survey, warn_once: Callable[[str], None]) -> bool:
+def tell(
+    source: Source, manifest: Manifest, survey: Survey, presence: Presence, warn_once: Callable[[str], None]
+) -> bool:
     """Tell what can be told; whether the broker knows now how far everything is archived."""
     archived: dict[str, tuple[str, dict[int, int]]] = {}
     epochs: dict[TopicPartition, int] = {}
@@ -23,6 +26,7 @@ def tell(source: Source, manifest: Manifest, survey: Survey, warn_once: Callable
     held = survey.held(ids)
     logs = survey.logs(found, held)
     parted = survey.standing(logs, held).parted
+    presence.look(ids, logs)
     missing = _missing(manifest, ids, logs, warn_once)
     for at, (line, _) in held.items():
         if at not in logs:
@@ -33,7 +37,16 @@ def tell(source: Source, manifest: Manifest, survey: Survey, warn_once: Callable
         epoch = line.epoch_before(offset)
         if epoch is not None:
             epochs[at] = epoch
+    # Where epochs tell how a log stands to its archive, nobody goes by what the broker was told.
+    unknown = {at for at, (line, _) in held.items() if line.epoch_before(line.end) is None}
+    held_back = {at: offset for at, offset in missing.items() if at in unknown}
+    before = survey.held_back.offsets
+    survey.held_back.note(before | held_back)
     troubles = source.tell(archived, epochs, survey.unled)
+    if not troubles:
+        # What was held back of others, this run has not told anybody.
+        told = {TopicPartition(topic, at) for topic, (_, offsets) in archived.items() for at in offsets}
+        survey.held_back.note({at: before[at] for at in before if at not in told} | held_back)
     for trouble in troubles:
         warn_once(trouble)  # it is told again and again until it is heard
     return not troubles and not survey.unled
@@ -46,10 +59,8 @@ def _missing(
     warn_once: Callable[[str], None],
 ) -> dict[TopicPartition, int]:
     """From where on rows are in files that are nowhere, and the broker has records of them still."""
-    files = manifest.files
     found: dict[TopicPartition, int] = {}
-    for path in manifest.missing & files.keys():
-        file = files[path]
+    for file in missing_files(manifest):
         if ids.get(file.topic) != file.topic_id:
             continue
         for at, first in kept_from(file, logs).items():

@@ -1,6 +1,6 @@
 """What is archived of one incarnation of a topic, and which rows of its files count."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,8 @@ class TopicArchive:
     # And what counted once, and may again.
     branches: dict[int, list[Branch]] = field(default_factory=dict)
     files: dict[str, ArchivedFile] = field(default_factory=dict)
+    # Rows that were lost with files, and whose offsets are not in `lost`: other files have some between them.
+    lost_among: int = 0
 
     def line(self, partition: int) -> Line:
         return self.lines.setdefault(partition, Line())
@@ -67,7 +69,7 @@ class TopicArchive:
 
     @property
     def lost_offsets(self) -> int:
-        return sum(end - start for spans in self.lost.values() for start, end in spans)
+        return self.lost_among + sum(end - start for spans in self.lost.values() for start, end in spans)
 
     def turn(self, number: int, partition: int, offset: int, branch: int | None = None) -> None:
         """From now on counts what a branch has below an offset, or what counts already; an entry says so."""
@@ -103,18 +105,35 @@ class TopicArchive:
             limited = file.below(partition, None if of is None else limits[of])
             self.files[path] = limited if partition in limited.held else limited.on(partition, None)
 
-    def give_up(self, path: str) -> None:
-        """A file is lost: so is what it held, also of branches, which may count again."""
-        file = self.files.pop(path)
+    def give_up(self, paths: Iterable[str]) -> None:
+        """Files are lost: so is what they held, also of branches, which may count again.
+
+        Offsets that other files span as well (of another hour, where clocks differ) are perhaps in those. How many rows
+        are lost among them is known, and which is not.
+        """
+        given_up = [self.files.pop(path) for path in paths]
+        found = sum(self._lose(file) for file in given_up)
+        self.lost_among += max(0, sum(file.rows for file in given_up) - found)
+
+    def _lose(self, file: ArchivedFile) -> int:
+        """How many offsets no longer count."""
+        found = 0
         for partition in file.offsets.keys() | file.held.keys():
             first, last = file.held.get(partition) or file.offsets[partition]
             branches = self.branches.get(partition, [])
-            of = next((each for each in branches if each.number == file.branches.get(partition)), None)
+            number = file.branches.get(partition)
+            of = next((each for each in branches if each.number == number), None)
+            others = list(self.files.values())
             if partition in file.offsets:
-                self.line(partition).lose((first, file.offsets[partition][1] + 1))
+                counting = [other.offsets[partition] for other in others if partition in other.offsets]
+                span = first, file.offsets[partition][1] + 1
+                found += self.line(partition).lose(span, map(_behind, counting))
+            beside = [other for other in others if other.branches.get(partition) == number]
+            held = [other.held.get(partition) or other.offsets.get(partition) for other in beside]
             for branch in branches:
                 shared = branch.fork if of is None else last + 1 if branch is of else branch.common(of)
-                branch.line.lose((first, min(last + 1, shared)))
+                branch.line.lose((first, min(last + 1, shared)), (_behind(each) for each in held if each))
+        return found
 
     def _move(self, partition: int, source: int | None, target: int | None, start: int) -> None:
         """Files with rows from `start` on are of another branch now (None: of what counts)."""
@@ -145,6 +164,8 @@ class TopicArchive:
             "files": [file.as_json() for file in self.files.values()],
             "marks": spans(self.marks),
         }
+        if self.lost_among:
+            tree["lost_among"] = self.lost_among
         if self.branches:
             tree["branches"] = {
                 str(at): [branch.as_json() for branch in branches] for at, branches in self.branches.items()
@@ -170,4 +191,10 @@ class TopicArchive:
                 for at, branches in tree.get("branches", {}).items()
             },
             files={file.path: file for file in files},
+            lost_among=int(tree.get("lost_among", 0)),
         )
+
+
+def _behind(span: Span) -> Span:
+    """From the first and the last offset to the one behind."""
+    return span[0], span[1] + 1

@@ -17,7 +17,7 @@ from penstock.spark.pipelines.archive.topics import TopicArchive
 from penstock.spark.pipelines.replaying.errors import ReplayError
 from penstock.spark.pipelines.replaying.job import job_session, run_wave
 from penstock.spark.pipelines.replaying.selection import Selection, hour_of
-from penstock.spark.pipelines.replaying.summary import PartitionReplayed, Replayed
+from penstock.spark.pipelines.replaying.summary import PartitionReplayed, Replayed, lost_line
 from penstock.spark.pipelines.replaying.target import Target, TargetOptions, prepare
 from penstock.spark.pipelines.replaying.waves import Wave, next_wave
 from penstock.spark.pipelines.status import StatusFile
@@ -156,6 +156,7 @@ class _Run:
         self._listener = listener
         self._skip_corrupt = skip_corrupt
         self._corrupt: dict[str, str] = {}
+        self._lost_told = 0
 
     # -- before Spark -------------------------------------------------------------------------------------------
 
@@ -180,6 +181,14 @@ class _Run:
         unknown = sorted(set(chosen or ()) - self._partitions())
         if unknown:
             raise ReplayError(f"{name} has no partition {unknown[0]} in {self._lake.uri}")
+        self._tell_lost(self._archive)
+
+    def _tell_lost(self, archive: TopicArchive) -> None:
+        """What the archive does not have, and a replay leaves out; again when more was lost since."""
+        if archive.lost_offsets <= self._lost_told:
+            return
+        self._lost_told = archive.lost_offsets
+        self._listener.warn(lost_line(archive))
 
     def _partitions(self) -> set[int]:
         return set(self._archive.ranges) | set(self._archive.lost)
@@ -242,6 +251,7 @@ class _Run:
                 status.update(rows=summary.rows - rows, size_bytes=summary.size_bytes - size_bytes)
                 self._listener.wave_done(summary, self._left(starts))
         summary.corrupt = list(self._corrupt.values())
+        summary.lost = self._lost_told
         summary.finished = wave is None
         if summary.finished:
             self._check(summary)
@@ -280,6 +290,9 @@ class _Run:
             in {_below_lake(path) for path in (located.get(file.path), file.path, file.staged) if path}
         ]
         now = Manifest.load(self._lake).topic(self._archive.topic, self._archive.topic_id)
+        if now is not None:
+            # A file that an archiver has given up meanwhile vanishes like one that was merged, but its rows are lost.
+            self._tell_lost(now)
         if now is not None and not any(file.path in now.files for file in found):
             vanished = bool(found)
             self._archive.files = now.files

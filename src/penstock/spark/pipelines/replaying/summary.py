@@ -3,6 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.spark.pipelines.archive.topics import TopicArchive
+
+# A log that was compacted once may have lost every other record.
+_SPANS_TOLD_MAX = 10
+
 
 @dataclass(slots=True)
 class PartitionReplayed:
@@ -24,6 +29,7 @@ class Replayed:
     size_bytes: int = 0  # of record batches, as they were sent
     partitions: dict[int, PartitionReplayed] = field(default_factory=dict)
     corrupt: list[str] = field(default_factory=list)
+    lost: int = 0  # what the archive does not have: gone before it was archived, or with a file
 
     @property
     def rows(self) -> int:
@@ -59,4 +65,19 @@ class Replayed:
                 for number, partition in sorted(self.partitions.items())
             },
             "corrupt": self.corrupt,
+            "lost": self.lost,
         }
+
+
+def lost_line(archive: TopicArchive) -> str:
+    """What is lost of a topic of the archive, in words."""
+    spans = [(at, start, end) for at, found in sorted(archive.lost.items()) for start, end in found]
+    parts = [f"partition {at}: {start} to {end - 1}" for at, start, end in spans[:_SPANS_TOLD_MAX]]
+    if len(spans) > _SPANS_TOLD_MAX:
+        parts.append(f"{len(spans) - _SPANS_TOLD_MAX} more ranges")
+    if archive.lost_among:
+        parts.append(f"{archive.lost_among} rows between others")
+    return (
+        f"{archive.lost_offsets} offsets of {archive.topic} are not replayed ({', '.join(parts)}): they are noted as "
+        "lost, from before they were archived or with a file of the archive"
+    )
