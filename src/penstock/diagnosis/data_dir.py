@@ -9,7 +9,6 @@ from pathlib import Path
 from penstock.core.os_files import OsFiles
 from penstock.core.text import count_text, size_text
 from penstock.diagnosis.findings import Finding, fail, ok, warn
-from penstock.diagnosis.quarantine import quarantine
 from penstock.storage.data_format import UnusableError, check_data_dir, read_identity
 
 # Room for a few segments; below it a busy broker has minutes left.
@@ -46,6 +45,9 @@ _REMOTE = {
 
 
 def data_findings(data_dir: Path) -> list[Finding]:
+    # It needs the storage, and every command the rest of this module.
+    from penstock.diagnosis.quarantine import quarantine
+
     base = _existing(data_dir)
     findings = [_state(data_dir)]
     if not base.is_dir():
