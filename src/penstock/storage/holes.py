@@ -27,9 +27,29 @@ def damaged_segments(
     """The base offsets of those that are missing or too short, of a log that starts at `start`."""
     if point is None or point.sealed is None or not segments:
         return []
+    return _damaged(point, point.sealed, start, merged, segments)
+
+
+def lacks_empty_end(
+    point: RecoveryPoint, start: int, merged: Sequence[tuple[int, int]], segments: Sequence[Segment]
+) -> bool:
+    """Whether only the empty file is gone that the log would write to next: nothing is lost with it."""
+    if point.sealed is None or point.position:
+        return False
+    is_there = any(segment.base_offset == point.segment for segment in segments)
+    return not is_there and not _damaged(point, point.sealed, start, merged, segments)
+
+
+def _damaged(
+    point: RecoveryPoint,
+    sealed: Sequence[tuple[int, int]],
+    start: int,
+    merged: Sequence[tuple[int, int]],
+    segments: Sequence[Segment],
+) -> list[int]:
     # A point that was moved back still names what lay behind it.
     vouched = [
-        *((base, size) for base, size in point.sealed if base < point.segment),
+        *((base, size) for base, size in sealed if base < point.segment),
         (point.segment, point.position),
     ]
     ends = [*(base for base, _ in vouched[1:]), point.offset]

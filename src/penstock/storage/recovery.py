@@ -19,7 +19,7 @@ from penstock.storage.checkpoint import RecoveryPoint, known_epochs
 from penstock.storage.compaction.checkpoint import Cleaned, load_cleaned, parse_cleaned, save_cleaned
 from penstock.storage.compaction.swap import finish_swaps
 from penstock.storage.epochs import EpochHistory
-from penstock.storage.holes import damaged_segments, may_have_holes, without_holes
+from penstock.storage.holes import damaged_segments, lacks_empty_end, may_have_holes, without_holes
 from penstock.storage.layout import (
     ANEW,
     CLEANER_FILE,
@@ -292,7 +292,11 @@ def _needed(
     segments = [Segment(files, directory, base, size) for base, size in zip(names.bases, sizes, strict=True)]
     while len(segments) > 1 and segments[1].base_offset <= below:
         remove(files, segments.pop(0))
-    segments, names.set_aside = without_overlaps(point, segments)
+    segments, names.set_aside = without_overlaps(files, point, segments)
     if names.set_aside:
+        files.sync_dir(directory)
+    if point is not None and lacks_empty_end(point, start, names.merged, segments):
+        segments.append(Segment.create(files, directory, point.segment))
+        segments.sort(key=lambda segment: segment.base_offset)
         files.sync_dir(directory)
     return segments
