@@ -80,7 +80,12 @@ def test_topics_are_described_and_never_made(client: RawClient, topic: str) -> N
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_librdkafka_wrote_is_read_whole(kafka: ApacheKafka, topic: str, codec: str) -> None:
     sent = [b"%05d" % number + b"x" * 500 for number in range(3000)]
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "compression.type": codec, "linger.ms": 5})
+    settings = {
+        "compression.type": codec,
+        "linger.ms": 5,
+        "enable.idempotence": True,
+    }  # in order, also when sent again
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, **settings})
     for number, value in enumerate(sent):
         producer.produce(topic, value, partition=0, timestamp=1000 + number)
     assert producer.flush(60) == 0
