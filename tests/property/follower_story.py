@@ -216,7 +216,7 @@ class Story:
     def check_producers(self, stored: list[Stored]) -> None:
         known = {each.producer_id: each.batches[-1].last_offset for each in self.log.producers.copy()}
         assert all(self.begun <= last < self.log.end_offset for last in known.values())
-        # PendingReply ones may have been compacted away, for the sake of others that are cut.
+        # Later ones may have been compacted away, for the sake of others that are cut.
         assert all(known[batch.producer] >= batch.last for batch in stored if batch.producer >= 0)
 
     def lasts(self) -> None:
@@ -289,7 +289,7 @@ class Story:
         return Goes(behind=offset), lambda: self.cut_to(offset)
 
     def cut_to(self, offset: int) -> None:
-        if self.leaving and offset < self.log.segments[0].base_offset:
+        if self.log._leaving and offset < self.log.segments[0].base_offset:  # perhaps empty segments alone
             with suppress(StorageError):
                 self.log.truncation(offset)
                 raise AssertionError("what retention could not hide would follow the new end")
@@ -327,7 +327,7 @@ class Story:
             self.note(known.without_tombstones(went).going_by(made.end_offset))
             swap_all(self.log, made._replace(segments=made.segments[: int(share * len(made.segments))]))
             if share == 1:
-                self.cleaned_to = made.end_offset
+                self.cleaned_to = max(self.cleaned_to, made.end_offset)  # a cut moves rounds back
 
         return Goes(anything=True), work
 

@@ -33,11 +33,14 @@ def damaged_segments(
 def lacks_empty_end(
     point: RecoveryPoint, start: int, merged: Sequence[tuple[int, int]], segments: Sequence[Segment]
 ) -> bool:
-    """Whether only the empty file is gone that the log would write to next: nothing is lost with it."""
+    """Whether only the empty file is gone that the log would write to next: nothing is lost with it.
+
+    Not where another one follows: then it went by right, for its offsets did not reach so far.
+    """
     if point.sealed is None or point.position:
         return False
-    is_there = any(segment.base_offset == point.segment for segment in segments)
-    return not is_there and not _damaged(point, point.sealed, start, merged, segments)
+    is_last = all(segment.base_offset < point.segment for segment in segments)
+    return is_last and not _damaged(point, point.sealed, start, merged, segments)
 
 
 def _damaged(

@@ -297,6 +297,5 @@ def _needed(
         files.sync_dir(directory)
     if point is not None and lacks_empty_end(point, start, names.merged, segments):
         segments.append(Segment.create(files, directory, point.segment))
-        segments.sort(key=lambda segment: segment.base_offset)
         files.sync_dir(directory)
     return segments
