@@ -126,8 +126,9 @@ def _with_holes(
         behind = min((other for other in named if other > base), default=None)
         if behind is not None:  # else it is the end, which a scan finds
             torn = next((s for s in segments if s.base_offset == base), None)
-            begin = max(start, base if torn is None else _cut(torn))
-            holes.append((begin, behind))
+            # Where the file began, also if the log starts within it: it may be put back.
+            begin = base if torn is None else _cut(torn)
+            holes.append((max(start, begin), behind))
             if begin < behind and not any(s.base_offset == begin for s in (*segments, *empty)):
                 empty.append(segments[0].beside(begin))
     row = sorted((*segments, *empty), key=lambda segment: segment.base_offset)

@@ -16,13 +16,10 @@ from penstock.storage.scan import remove
 from penstock.storage.segment import Segment
 
 
-def without_overlaps(
-    files: Files, point: RecoveryPoint | None, segments: list[Segment]
-) -> tuple[list[Segment], list[str]]:
+def without_overlaps(point: RecoveryPoint | None, segments: list[Segment]) -> tuple[list[Segment], list[str]]:
     """The segments that stay, and the new names of those that were set aside."""
     if point is None or point.sealed is None:  # a scan sees all of it, or nobody knows which are its own
         return segments, []
-    segments = _without_filled_holes(files, point, segments)
     named = {base for base, _ in point.sealed}
     strangers = [s for s in segments if s.base_offset < point.segment and s.base_offset not in named]
     if not strangers:
@@ -37,11 +34,11 @@ def without_overlaps(
     return left, aside
 
 
-def _without_filled_holes(files: Files, point: RecoveryPoint, segments: list[Segment]) -> list[Segment]:
+def without_filled_holes(files: Files, point: RecoveryPoint | None, segments: list[Segment]) -> list[Segment]:
     """Without empty ones that stood for what a segment had lost (`holes`), where that was put back whole."""
     left: list[Segment] = []
     for segment in segments:
-        if not segment.size and segment.base_offset < point.segment and left:
+        if point is not None and not segment.size and segment.base_offset < point.segment and left:
             before = left[-1]
             if before.size and before.next_offset() > segment.base_offset:
                 remove(files, segment)

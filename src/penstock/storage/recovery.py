@@ -34,7 +34,7 @@ from penstock.storage.log import Log
 from penstock.storage.lost import Lost, lost_below, note_lost
 from penstock.storage.names import DirectoryNames
 from penstock.storage.new_log import made_new
-from penstock.storage.overlaps import without_overlaps
+from penstock.storage.overlaps import without_filled_holes, without_overlaps
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.recovered import Recovered
@@ -149,7 +149,8 @@ def _open(
         scan.producers.forget_clients()
         begin = max(start, point.offset) if only_copy and point is not None else start
         starts_at = start if only_copy and has_laggards else begin
-        return _emptied(names, scan, begin, owner, starts_at, known())._replace(lost=lost)
+        emptied = _emptied(names, scan, begin, owner, starts_at, known())
+        return emptied._replace(lost=lost, set_aside=[*aside, *scan.set_aside])
     scan.know_epochs(known() if only_copy and lost else None)
     scan.epochs.advance_start(start)
     # Not where it has got all of that back, from another replica, since it was noted.
@@ -290,9 +291,10 @@ def _needed(
     below = start if point is None else min(start, point.segment)
     sizes = [files.size(directory / segment_name(base, LOG)) for base in names.bases]
     segments = [Segment(files, directory, base, size) for base, size in zip(names.bases, sizes, strict=True)]
+    segments = without_filled_holes(files, point, segments)  # or what was put back would seem to end there
     while len(segments) > 1 and segments[1].base_offset <= below:
         remove(files, segments.pop(0))
-    segments, names.set_aside = without_overlaps(files, point, segments)
+    segments, names.set_aside = without_overlaps(point, segments)
     if names.set_aside:
         files.sync_dir(directory)
     if point is not None and lacks_empty_end(point, start, names.merged, segments):

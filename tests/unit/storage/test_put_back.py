@@ -3,6 +3,8 @@
 Also where only the empty file is gone that a log would write to next: it makes it again, and forgets nothing.
 """
 
+from collections.abc import Callable
+
 import pytest
 from tests.unit.storage.logs import (
     DIRECTORY,
@@ -16,12 +18,14 @@ from tests.unit.storage.logs import (
 )
 
 from penstock.records.batch import read_header
+from penstock.storage.deletion import StartJob
 from penstock.storage.layout import LOG, segment_name
 from penstock.storage.lost import forget_lost
 from penstock.storage.recovery import open_log
 from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 
+Damage = Callable[[MemFiles, int], None]
 END = 10
 THREE_EACH = Settings(segment_bytes=3 * len(a_batch()))  # segments from 0, 3, 6 and 9 on
 
@@ -51,7 +55,9 @@ def gone(files: MemFiles, base: int) -> None:
     ],
     ids=["end", "torn end", "last", "torn middle", "middle", "two", "all"],
 )
-def test_it_is_there_again_beside_what_was_written_since(damage: dict, has_laggards: bool) -> None:
+def test_it_is_there_again_beside_what_was_written_since(
+    damage: dict[int, Damage], has_laggards: bool
+) -> None:
     files = MemFiles(1)
     log = opened(files, THREE_EACH).log
     for _ in range(END):
@@ -81,6 +87,33 @@ def test_it_is_there_again_beside_what_was_written_since(damage: dict, has_lagga
         assert found.set_aside == []
         found.log.close()
         files = files.kill()
+
+
+@pytest.mark.parametrize("damage", [gone, torn])
+@pytest.mark.parametrize("has_laggards", [False, True])
+def test_also_where_the_log_starts_within_it(damage: Damage, has_laggards: bool) -> None:
+    """An empty segment stands for it, which must not make it one from before the log's start."""
+    files = MemFiles(1)
+    log = opened(files, THREE_EACH).log
+    for _ in range(END):
+        append(log, a_batch())
+    sync(log, checkpoint=True)
+    StartJob(files, DIRECTORY, 1).run()
+    log.advance_start(1)
+    sync(log, checkpoint=True)
+    log.close()
+    files = files.kill()
+    kept = files.read(DIRECTORY / segment_name(0, LOG))
+    damage(files, 0)
+    files.sync_dir(DIRECTORY)
+    found = open_log(files, DIRECTORY, THREE_EACH, only_copy=True, has_laggards=has_laggards)
+    assert found.lost == (1, 3)
+    found.log.close()
+    files = files.kill()
+    files.write_atomically(DIRECTORY / segment_name(0, LOG), kept)
+    log = open_log(files, DIRECTORY, THREE_EACH, only_copy=True, has_laggards=has_laggards).log
+    assert log.start_offset == 1
+    assert [batch.base_offset for batch in read_everything(log)] == list(range(1, END))
 
 
 @pytest.mark.parametrize("limits", [RetentionLimits(retention_ms=1), RetentionLimits(retention_bytes=400)])
