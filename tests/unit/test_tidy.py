@@ -19,7 +19,9 @@ LONG_FUNCTIONS: dict[str, int] = {}
 
 def sources(folder: str) -> list[Path]:
     found = sorted((ROOT / folder).rglob("*.py"))
-    return [path for path in found if GENERATED not in path.parents and "node_modules" not in path.parts]
+    # `make clients` installs others' code below its own folder.
+    others = {"node_modules", ".venv"}
+    return [path for path in found if GENERATED not in path.parents and not others & set(path.parts)]
 
 
 def functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
