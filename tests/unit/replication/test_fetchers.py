@@ -22,10 +22,11 @@ class Slow:
         self.slow = slow  # the only partition that takes so long
         self.begun, self.done = asyncio.Event(), asyncio.Event()
         self.taken = False
+        self.others: list[object] = []  # which were taken over at once
 
     async def take(self, partition: object, *_: Any) -> bool:
         if self.slow is not None and partition is not self.slow:
-            await asyncio.sleep(0)
+            self.others.append(partition)
             return True
         self.begun.set()
         await self.done.wait()
@@ -34,9 +35,13 @@ class Slow:
 
 
 async def answered(fetcher: Fetcher) -> list[Any]:
-    """In place of `Fetcher._ask`: each partition has an answer, always."""
-    answer = SimpleNamespace(records=b"", error_code=0)
-    return [(partition, followed, answer) for partition, followed in fetcher.partitions.items()]
+    """In place of `Fetcher._ask`: each partition has an answer, and the slow one always."""
+    answer, follower = SimpleNamespace(records=b"", error_code=0), cast("Slow", fetcher._context.follower)
+    return [
+        (partition, followed, answer)
+        for partition, followed in fetcher.partitions.items()
+        if partition not in follower.others
+    ]
 
 
 @pytest.mark.parametrize("is_done", [False, True])  # when the stop comes to the fetchers
@@ -56,6 +61,7 @@ async def test_a_stop_waits_for_an_answer_that_somebody_waited_for_who_was_cance
     if "behind" in others:
         fetchers.follow(other, leader=1, epoch=0)
     await follower.begun.wait()
+    busy = fetchers._by_leader[1]._busy
     hosting = loop.create_task(fetchers.release(partition))
     await asyncio.sleep(0)
     hosting.cancel()
@@ -64,8 +70,7 @@ async def test_a_stop_waits_for_an_answer_that_somebody_waited_for_who_was_cance
         follower.done.set()
         await until(lambda: follower.taken)
     stop = loop.create_task(fetchers.close())
-    for _ in range(5):
-        await asyncio.sleep(0)
+    await until(lambda: stop.done() or busy._waiters)
     assert is_done or not stop.done()
     follower.done.set()
     await stop

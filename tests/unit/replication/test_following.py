@@ -1,10 +1,9 @@
 """What a follower makes of its leader's answers: takes over, cuts off, begins anew, or leaves alone."""
 
-import asyncio
-
 import pytest
 from tests.unit.replication.test_begun_anew import Nobody, follower_of
 from tests.unit.services.maintenance.test_cleaner import Bench, run
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.lease import Work
@@ -248,7 +247,7 @@ def test_what_a_leader_said_is_past_when_another_was_elected_meanwhile(answer: P
         compaction = await partition.lease.get(Work.CLEAN)
         assert compaction is not None
         taking = bench.loop.create_task(follower_of(bench).take(partition, EPOCH, answer, Knows()))
-        await asyncio.sleep(0)
+        await until(lambda: bool(partition.lease._waiting))
         partition.leader_epoch = EPOCH + 1
         compaction.release()
         assert not await taking
