@@ -15,7 +15,7 @@ It stops, and says why (`Outlook.stopped`), when too many are gone at once or no
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.config.live import LiveConfig
@@ -40,6 +40,7 @@ from penstock.coordination.nodes import PartitionState
 from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import Check
 from penstock.core.errors import PenstockError
+from penstock.core.wake import Wake
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class Healer:
         self._config = config
         self._is_active = is_active
         self._ask_disk = ask_disk
-        self._work = asyncio.Event()
+        self._wake = Wake()
         self._gone_since: dict[int, float] = {}
         self._balance_at: float | None = None
         self.outlook = Outlook()
@@ -103,16 +104,13 @@ class Healer:
             self._by_hand -= 1
 
     def wake(self) -> None:
-        self._work.set()
+        self._wake.now()
 
     async def run(self) -> None:
         """Until cancelled."""
         rest_s: float | None = None
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(rest_s):
-                    await self._work.wait()
-            self._work.clear()
+            await self._wake.rest(rest_s)
             try:
                 rest_s = await self._round()
             except PenstockError as error:

@@ -7,7 +7,6 @@ elections: a broker that does not answer holds up nobody else.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 
 from penstock.controller.election import NOBODY, ReplicaEnd, Rules, lead_by_log_end, needs_log_ends
 from penstock.controller.image_queries import Rewrite, checks_of, states_of, world_of
@@ -17,6 +16,7 @@ from penstock.coordination.nodes import PartitionState
 from penstock.coordination.registration import BrokerRegistration
 from penstock.coordination.tree import Check
 from penstock.core.errors import PenstockError
+from penstock.core.wake import Wake
 
 logger = logging.getLogger(__name__)
 
@@ -46,21 +46,18 @@ class LogEndElection:
         self._rules = rules
         self._ask_log_ends = ask_log_ends
         self._write = write
-        self._work = asyncio.Event()
+        self._wake = Wake()
         self._compared_since: dict[PartitionKey, float] = {}  # partitions whose suspects' logs decide
 
     def wake(self) -> None:
         """Some partition may have come to wait for the ends of its replicas' logs."""
-        self._work.set()
+        self._wake.now()
 
     async def run(self) -> None:
         """Until cancelled."""
         rest_s: float | None = None
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(rest_s):
-                    await self._work.wait()
-            self._work.clear()
+            await self._wake.rest(rest_s)
             waiting = self._waiting_for_ends() if self._is_active() else {}
             now = asyncio.get_running_loop().time()
             before = self._compared_since

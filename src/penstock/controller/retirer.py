@@ -3,10 +3,8 @@
 The conversation is drawn in `wire.peers.retirement`.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 
 from penstock.config.live import LiveConfig
 from penstock.config.topic import TopicConfig
@@ -28,6 +26,7 @@ from penstock.coordination.nodes import PartitionState
 from penstock.coordination.tree import Check
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.wake import Wake
 from penstock.wire.peers.retirement import Closed, Frozen, Question, RetirementAnswer, Seen
 
 logger = logging.getLogger(__name__)
@@ -54,21 +53,18 @@ class Retirer:
         self._is_active = is_active
         self._clock = clock
         self._ask = ask
-        self._work = asyncio.Event()
+        self._wake = Wake()
         # Topic -> (retired partition, leader epoch) -> when that leader was first seen.
         self._led_since: dict[bytes, dict[tuple[int, int], int]] = {}
 
     def wake(self) -> None:
-        self._work.set()
+        self._wake.now()
 
     async def run(self) -> None:
         """Until cancelled."""
         rest_s: float | None = None
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(rest_s):
-                    await self._work.wait()
-            self._work.clear()
+            await self._wake.rest(rest_s)
             rest_s = await self._round()
 
     async def _round(self) -> float | None:
