@@ -111,9 +111,13 @@ async def _measure(directory: str) -> dict[str, float]:
     from penstock.config.broker import BrokerConfig
     from penstock.coordination.memory import MemoryStore
     from penstock.core.clock import SystemClock
-    from penstock.core.os_files import OsFiles
     from penstock.server.broker import Broker
     from penstock.server.seams import Seams
+
+    try:
+        from penstock.core.os_files import OsFiles
+    except ModuleNotFoundError:
+        from penstock.core.files import OsFiles  # where it was before
 
     settings = {
         "log.dirs": directory,
