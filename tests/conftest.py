@@ -9,12 +9,16 @@ they compute, and the longest must not be left for the end. The rest goes out in
 And that the garbage collector leaves alone what was there before the first test: ten thousand tests and all modules
 they need, which it would look through again and again.
 
+And that `caplog` holds what Penstock says: threads of an earlier test's clients speak at any time.
+
 And that Ctrl-C works in what tests start: a shell makes what it runs in the background ignore it, and children do too.
 """
 
 import gc
+import logging
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +55,12 @@ def zookeeper():
         pytest.fail(problem, pytrace=False)
     yield server
     running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    with caplog.filtering(logging.Filter("penstock")):
+        yield caplog
 
 
 class Dealer(LoadScopeScheduling):

@@ -16,6 +16,7 @@ class Gate:
         self._requests_pass.set()
         self._answers_pass.set()
         self._refuses = False
+        self._ignores_next = False
         self.holds = asyncio.Event()  # something that was sent waits here
         self.port = 0
 
@@ -35,12 +36,21 @@ class Gate:
         self._requests_pass.set()
         self._answers_pass.set()
 
+    def ignore_next(self):
+        """Accept one more connection, and never answer it."""
+        self._ignores_next = True
+
     def admit(self):
         self._refuses = False
 
     async def _serve(self, reader, writer):
         if self._refuses:
             writer.transport.abort()
+            return
+        if self._ignores_next:
+            self._ignores_next = False
+            while await reader.read(_CHUNK_BYTES):
+                self.holds.set()
             return
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, server_writer}

@@ -16,7 +16,7 @@ from penstock.coordination.tree import (
     SessionExpiredError,
     Set,
 )
-from penstock.coordination.zookeeper import Address, ZooKeeperStore, writing
+from penstock.coordination.zookeeper import Address, ZooKeeperStore, handler, writing
 from penstock.coordination.zookeeper.server_process import zookeeper as running_zookeeper
 
 # One that tests wait for, and one that must not end however busy the machine is.
@@ -209,6 +209,19 @@ async def test_one_that_lags_within_the_feed_misses_nothing(zookeeper_stores):
         doors.admit()
         feed = tree.changes(start.number)
         assert [await anext(feed) for _ in made] == made
+
+
+async def test_a_server_that_accepts_and_never_answers_is_asked_again(zookeeper_stores, monkeypatch):
+    monkeypatch.setattr(handler, "SILENCE_S_MAX", 0.2)
+    async with behind_a_gate(zookeeper_stores) as (tree, proxy):
+        session = tree.session
+        proxy.ignore_next()
+        proxy.cut()
+        await proxy.holds.wait()
+        with pytest.raises(ConnectionLostError):
+            await tree.snapshot()
+        await reconnected(tree)
+        assert tree.session == session
 
 
 async def test_the_server_is_killed_and_comes_back():

@@ -34,6 +34,7 @@ from penstock.coordination.tree import (
     Set,
 )
 from penstock.coordination.zookeeper.address import Address
+from penstock.coordination.zookeeper.handler import ImpatientHandler
 from penstock.coordination.zookeeper.kazoo_errors import Refused, mapped, refused
 from penstock.coordination.zookeeper.layout import REQUEST_BYTES_MAX, request_bytes, unsigned
 
@@ -72,6 +73,7 @@ class Link:
             timeout=session_timeout_s,
             auth_data=[("digest", credential)] if credential else None,
             connection_retry=dict(_RETRY),
+            handler=ImpatientHandler(session_timeout_s),
             logger=_KAZOO_LOG,
         )
         self._client.add_listener(self._heard)
