@@ -21,6 +21,9 @@ _LOOK_SECONDS = 5.0
 # Less is not worth it: for as long as it takes, whoever wants memory waits, about 0.1 ms for each megabyte.
 _WORTH_BYTES = 32 * 1024 * 1024
 _WORTH_BLOCKS = 250_000
+# Worth it when no more of them go for the moment: a fall may have been seen in the midst of it.
+_WORTH_BLOCKS_AT_REST = 50_000
+_REST_BLOCKS = 5_000
 _STATUS = Path("/proc/self/status")
 
 
@@ -71,6 +74,7 @@ class Allocator:
         self._malloc = malloc
         self._in_thread = in_thread
         self._since = _Use(0, 0, 0)
+        self._blocks_before = 0
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -80,6 +84,7 @@ class Allocator:
 
     async def look(self) -> None:
         use, since = self._use(), self._since
+        worth_blocks = self._worth_blocks(use.blocks)
         # What was used again since then has to be given back again.
         self._since = since = _Use(
             min(since.anonymous_bytes, use.anonymous_bytes),
@@ -89,11 +94,15 @@ class Allocator:
         if (
             use.anonymous_bytes - since.anonymous_bytes >= _WORTH_BYTES
             or use.free_bytes - since.free_bytes >= _WORTH_BYTES
-            or since.blocks - use.blocks >= _WORTH_BLOCKS
+            or since.blocks - use.blocks >= worth_blocks
         ):
             gc.collect()
             await self._in_thread(self._malloc.trim)
             self._since = self._use()
+
+    def _worth_blocks(self, blocks: int) -> int:
+        before, self._blocks_before = self._blocks_before, blocks
+        return _WORTH_BLOCKS_AT_REST if abs(blocks - before) <= _REST_BLOCKS else _WORTH_BLOCKS
 
     def _use(self) -> _Use:
         return _Use(self._malloc.anonymous_bytes(), self._malloc.free_bytes(), sys.getallocatedblocks())

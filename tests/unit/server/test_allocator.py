@@ -54,6 +54,23 @@ async def test_it_is_given_back_when_many_small_objects_went() -> None:
     assert malloc.trims == 1
 
 
+async def test_a_fall_that_was_seen_in_its_midst_is_looked_at_again_when_it_is_over() -> None:
+    malloc = CountedMalloc()
+    allocator = Allocator(malloc, at_once)
+    first, rest = ([bytes(100 + number % 50) for number in range(count)] for count in (300_000, 100_000))
+    await allocator.look()
+    first.clear()
+    await allocator.look()
+    assert malloc.trims == 1
+    rest.clear()
+    await allocator.look()
+    assert malloc.trims == 1  # it may go on
+    await allocator.look()
+    assert malloc.trims == 2
+    await allocator.look()
+    assert malloc.trims == 2
+
+
 @pytest.mark.skipif(not Malloc().is_known, reason="another C library than glibc")
 async def test_freed_pieces_between_others_that_stay_go_back_to_the_system() -> None:
     libc = ctypes.CDLL(None)
