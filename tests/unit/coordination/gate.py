@@ -51,6 +51,7 @@ class Gate:
             self._ignores_next = False
             while await reader.read(_CHUNK_BYTES):
                 self.holds.set()
+            writer.transport.abort()
             return
         server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers |= {writer, server_writer}
