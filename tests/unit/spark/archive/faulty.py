@@ -231,6 +231,8 @@ class Broker:
         epochs: Mapping[TopicPartition, int],
         unled: Collection[TopicPartition] = (),
     ) -> list[str]:
+        if not archived:  # nothing is said of the topic, so what was said before stays
+            return []
         kept = {at.partition: self.told[at.partition] for at in unled if at.partition in self.told}
         self.told = kept | {
             at: (next_offset, epochs.get(TopicPartition(TOPIC, at)))

@@ -9,12 +9,11 @@ from tests.unit.spark.archive.faulty import TOPIC
 from tests.unit.spark.archive.faulty_lake import Steps
 from tests.unit.spark.archive.test_archive_steps import World
 
-from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.client.raw import TopicInfo
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import compaction, manifest, rounds
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import CorruptFileError
-from penstock.spark.pipelines.archive.held_back import HeldBack
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Bounds
 from penstock.spark.pipelines.archive.topics import TopicArchive
@@ -173,34 +172,6 @@ def test_files_that_are_lost_together_leave_nothing_to_each_other() -> None:
     made = in_turns()
     made.give_up(list(made.files))
     assert (made.lost, made.ranges, made.lost_offsets) == ({0: [(0, 10)]}, {}, 10)
-
-
-@pytest.mark.parametrize("entries", [1, 50])
-def test_without_epochs_a_progress_that_was_held_back_is_no_log_that_lost_its_end(
-    entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
-    world = World(monkeypatch)
-    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", entries)
-    world.broker.knows_epochs, world.broker.keeps_all = False, True
-    world.run(Steps())
-    other = TopicPartition("of another run", 0)
-    HeldBack(world.lake).note({other: 5})
-    path = min(path for path in world.lake.files if path.startswith("topic="))
-    content = world.lake.files[path]
-    lose_first(world)
-    for grown in (12, 14):  # the second run finds what the first has told
-        run_without_it(world, monkeypatch, grown)
-        assert world.broker.told[0][0] == 0
-    world.lake.files[path] = content
-    run_without_it(world, monkeypatch, 16)
-    assert world.broker.told[0][0] == 16
-    world.check()
-    assert HeldBack(world.lake).offsets == {other: 5}
-    # From now on a lower one is the broker's.
-    world.broker.lose_end(0, 8, 18, epoch=4)
-    world.run(Steps())
-    assert sorted(world.archived()) == sorted(world.broker.rows)
 
 
 def test_it_may_fail_at_any_step(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
