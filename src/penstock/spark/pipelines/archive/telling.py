@@ -16,7 +16,12 @@ from penstock.spark.pipelines.archive.survey import Survey
 
 
 def tell(
-    source: Source, manifest: Manifest, survey: Survey, presence: Presence, warn_once: Callable[[str], None]
+    source: Source,
+    manifest: Manifest,
+    survey: Survey,
+    presence: Presence,
+    still_owner: Callable[[], None],
+    warn_once: Callable[[str], None],
 ) -> bool:
     """Tell what can be told; whether the broker knows now how far everything is archived."""
     archived: dict[str, tuple[str, dict[int, int]]] = {}
@@ -37,7 +42,7 @@ def tell(
         epoch = line.epoch_before(offset)
         if epoch is not None:
             epochs[at] = epoch
-    troubles = source.tell(archived, epochs, survey.unled)
+    troubles = source.tell(archived, epochs, survey.unled, still_owner)
     if not troubles:
         # Lower than it is archived, and by our own word: the broker has no more reason to lower it, were an end lost.
         survey.own -= missing.keys()
