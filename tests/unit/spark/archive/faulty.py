@@ -230,7 +230,13 @@ class Broker:
         archived: Mapping[str, tuple[str, Mapping[int, int]]],
         epochs: Mapping[TopicPartition, int],
         unled: Collection[TopicPartition] = (),
+        still_owner: Callable[[], None] = lambda: None,
     ) -> list[str]:
+        if not archived:  # nothing is said of the topic, so what was said before stays
+            return []
+        with self.steps.step("ask what was told"):
+            pass
+        still_owner()
         kept = {at.partition: self.told[at.partition] for at in unled if at.partition in self.told}
         self.told = kept | {
             at: (next_offset, epochs.get(TopicPartition(TOPIC, at)))

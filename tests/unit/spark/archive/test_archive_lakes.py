@@ -10,7 +10,7 @@ from tests.unit.spark.archive.faulty_lake import MemoryLake, Steps
 
 from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.core.archive_progress import ArchiveProgress
-from penstock.spark.pipelines.archive.errors import ManifestError
+from penstock.spark.pipelines.archive.errors import ConflictError, ManifestError
 from penstock.spark.pipelines.archive.lake_id import LAKE_FILE, lake_id
 from penstock.spark.pipelines.archive.source import PROGRESS, REQUIRED, Source
 
@@ -77,6 +77,20 @@ def test_what_was_taken_over_once_is_not_taken_back(admin: Admin, source: Source
     (said,) = tell(source, 950)
     assert "retention of orders waits for the lake new" in said
     assert stored(admin) == (100, "new")
+
+
+@pytest.mark.parametrize("lake", ["production", "look"])
+def test_who_owns_the_lake_no_more_tells_nothing(admin: Admin, source: Source, lake: str) -> None:
+    source.archive_to("production")
+    assert tell(source, 60) == []
+
+    def taken_over() -> None:
+        raise ConflictError(lake)
+
+    source.archive_to(lake, take_over=True)
+    with pytest.raises(ConflictError):
+        source.tell({"orders": (str(ID), {0: 120})}, still_owner=taken_over)
+    assert stored(admin) == (60, "production")
 
 
 def test_what_an_earlier_version_told_is_taken_over(admin: Admin, source: Source) -> None:

@@ -9,12 +9,11 @@ from tests.unit.spark.archive.faulty import TOPIC
 from tests.unit.spark.archive.faulty_lake import Steps
 from tests.unit.spark.archive.test_archive_steps import World
 
-from penstock.client.raw import TopicInfo, TopicPartition
+from penstock.client.raw import TopicInfo
 from penstock.core.errors import PenstockError
 from penstock.spark.pipelines.archive import compaction, manifest, rounds
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import CorruptFileError
-from penstock.spark.pipelines.archive.held_back import HeldBack
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Bounds
 from penstock.spark.pipelines.archive.topics import TopicArchive
@@ -175,34 +174,6 @@ def test_files_that_are_lost_together_leave_nothing_to_each_other() -> None:
     assert (made.lost, made.ranges, made.lost_offsets) == ({0: [(0, 10)]}, {}, 10)
 
 
-@pytest.mark.parametrize("entries", [1, 50])
-def test_without_epochs_a_progress_that_was_held_back_is_no_log_that_lost_its_end(
-    entries: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
-    world = World(monkeypatch)
-    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", entries)
-    world.broker.knows_epochs, world.broker.keeps_all = False, True
-    world.run(Steps())
-    other = TopicPartition("of another run", 0)
-    HeldBack(world.lake).note({other: 5})
-    path = min(path for path in world.lake.files if path.startswith("topic="))
-    content = world.lake.files[path]
-    lose_first(world)
-    for grown in (12, 14):  # the second run finds what the first has told
-        run_without_it(world, monkeypatch, grown)
-        assert world.broker.told[0][0] == 0
-    world.lake.files[path] = content
-    run_without_it(world, monkeypatch, 16)
-    assert world.broker.told[0][0] == 16
-    world.check()
-    assert HeldBack(world.lake).offsets == {other: 5}
-    # From now on a lower one is the broker's.
-    world.broker.lose_end(0, 8, 18, epoch=4)
-    world.run(Steps())
-    assert sorted(world.archived()) == sorted(world.broker.rows)
-
-
 def test_it_may_fail_at_any_step(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 2)
     lose_first(world)
@@ -344,3 +315,60 @@ def test_one_that_is_back_holds_nothing_up(young: World, monkeypatch: pytest.Mon
     young.lake.files[path] = content
     run_without_it(young, monkeypatch, 30)
     assert young.broker.told[0][0] == 30
+
+
+# -- files that a checkpoint has: only a look for them tells that they are missing ----------------------------------
+
+
+def miss_first(world: World) -> str:
+    """A run has found that the file is missing; then the broker deletes its records: it waits for nobody any more."""
+    path = lose_first(world)
+    with pytest.raises(CorruptFileError, match=path):
+        world.run(Steps())
+    assert world.broker.told[0][0] == 0
+    world.broker.starts[0] = 4
+    return path
+
+
+def test_one_that_was_missed_is_noted_as_lost_once_nobody_has_its_records(
+    young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = miss_first(young)
+    with pytest.raises(CorruptFileError, match=path):
+        young.run(Steps())
+    run_without_it(young, monkeypatch)
+    assert archive(young).lost == {0: [(0, 4)]}
+    assert path not in archive(young).files
+    assert young.broker.told[0][0] == 20
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", rounds.Settings())
+    young.run(Steps())
+
+
+def test_one_that_was_missed_and_is_back_counts(young: World) -> None:
+    before = dict(young.lake.files)
+    path = miss_first(young)
+    young.lake.files[path] = before[path]
+    young.run(Steps())
+    assert young.broker.told[0][0] == 10
+    assert path in archive(young).files
+    # It is no longer looked for.
+    del young.lake.files[path]
+    young.run(Steps())
+
+
+def test_one_that_was_missed_is_not_forgotten_for_others(
+    young: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run ends with one that is missing since the checkpoint."""
+    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 50)
+    young.broker.grow(1, 14, young.broker.leading[1])
+    young.run(Steps())
+    path = miss_first(young)
+    other = max(path for path in young.lake.files if "hour=11" in path)
+    del young.lake.files[other]
+    young.broker.starts[1] = 14
+    with pytest.raises(CorruptFileError, match=other):
+        young.run(Steps())
+    run_without_it(young, monkeypatch)
+    assert archive(young).lost == {0: [(0, 4)], 1: [(10, 14)]}
+    assert not {path, other} & archive(young).files.keys()

@@ -164,3 +164,33 @@ def test_no_progress_is_told_over_a_file_that_is_missing(monkeypatch: pytest.Mon
     assert {at: world.broker.told[at][0] for at in offsets} == {
         at: first for at, (first, _) in offsets.items()
     }
+
+
+def kept(patch: pytest.MonkeyPatch) -> World:
+    """Archived, and the broker has everything still."""
+    world = World(patch)
+    world.broker.keeps_all = True
+    world.run(Steps())
+    return world
+
+
+def test_one_who_slept_tells_nothing_over_a_file_that_another_has_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compaction, "groups", lambda *_, **__: [])
+    monkeypatch.setattr(test_archive_steps, "SETTINGS", rounds.Settings(fail_on_data_loss=False))
+    kept(monkeypatch).run(steps := Steps())
+    told_all = []
+    for asleep_at, name in enumerate(steps.names):
+        world = kept(monkeypatch)
+
+        def missed(world: World = world) -> None:
+            mine = world.lake.steps
+            del world.lake.files[min(path for path in world.lake.files if path.startswith("topic="))]
+            world.run(Steps())
+            world.lake.steps = world.broker.steps = mine
+
+        with suppress(PenstockError, FileNotFoundError):
+            world.run(Sleeps(at=asleep_at, meanwhile=missed))
+        told_all += [name] if world.broker.told[0][0] else []
+    assert told_all == []

@@ -99,6 +99,7 @@ class Rounds:
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
         report = None if self.settings.fail_on_data_loss else self._warn_once
+        self._presence.recall()
         try:
             recover(self.manifest, report=report, still_owner=self.still_owner)
         except CorruptFileError:
@@ -265,7 +266,9 @@ class Rounds:
 
         No further than files are there; that one is missing is an error once retention was told.
         """
-        self.told = tell(self._source, self.manifest, self.survey, self._presence, self._warn_once)
+        self.told = tell(
+            self._source, self.manifest, self.survey, self._presence, self.still_owner, self._warn_once
+        )
         for file in missing_files(self.manifest):
             error = lost_error(self._lake, file)
             if self.settings.fail_on_data_loss:

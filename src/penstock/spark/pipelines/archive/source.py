@@ -3,7 +3,7 @@
 import logging
 import re
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
@@ -222,10 +222,13 @@ class Source:
         archived: Mapping[str, tuple[str, Mapping[int, int]]],
         epochs: Mapping[TopicPartition, int] | None = None,
         unled: Collection[TopicPartition] = (),
+        still_owner: Callable[[], None] = lambda: None,
     ) -> list[str]:
         """Let retention go on for topics that wait for their archive; returns what went wrong, in words.
 
         `unled`: nobody can say now what is true of these; for them what the broker has been told stays.
+        `still_owner`: asked right before each word. One who slept since he looked may know of less than is missing
+        now, and another has told the broker so.
         Whatever goes wrong, nothing is lost: the broker keeps what it does not know to be archived.
         """
         troubles = []
@@ -236,13 +239,16 @@ class Source:
             known = {at: epoch for at, epoch in of_topic.items() if epoch is not None}
             made = ArchiveProgress(uuid.UUID(topic_id).bytes, dict(next_offsets), known, self._lake)
             try:
-                trouble = self._tell(topic, made, [at.partition for at in unled if at.topic == topic])
+                left = [at.partition for at in unled if at.topic == topic]
+                trouble = self._tell(topic, made, left, still_owner)
                 troubles += [trouble] if trouble else []
             except ClientError as error:
                 troubles.append(f"the broker does not know yet how far {topic} is archived: {error}")
         return troubles
 
-    def _tell(self, topic: str, made: ArchiveProgress, unled: Collection[int]) -> str:
+    def _tell(
+        self, topic: str, made: ArchiveProgress, unled: Collection[int], still_owner: Callable[[], None]
+    ) -> str:
         configs = self._configs(topic)
         if configs.get(REQUIRED) != "true":
             return ""
@@ -254,9 +260,11 @@ class Source:
                     f"retention of {topic} waits for the lake {stored.lake} (the id in its {LAKE_FILE}), not for this "
                     "one: --take-over lets it wait for this one from now on"
                 )
+            still_owner()
             self._admin.alter_configs(topic, {PROGRESS: ""})
         progress = str(made.with_others(stored, unled))
         if configs.get(PROGRESS) != progress:
+            still_owner()
             self._admin.alter_configs(topic, {PROGRESS: progress})
         self._waited_for.add(made.topic_id)
         return ""

@@ -76,12 +76,10 @@ def standing(
     logs: Mapping[TopicPartition, Log],
     held: Mapping[TopicPartition, Held],
     own: Collection[TopicPartition] = (),
-    held_back: Mapping[TopicPartition, int] | None = None,
 ) -> Standing:
     """`held`: of topics that are there; a partition that has no log is one that left.
 
     `own`: partitions that this process has archived: progress that is lower there was only not told yet.
-    `held_back`: where an archiver, not the broker, made progress lower.
     """
     there = {at: of for at, of in held.items() if at in logs}
     asks = {at: _asked_once(broker, at) for at in there}
@@ -91,10 +89,10 @@ def standing(
     progress = broker.progress(doubted) if doubted else {}
     for at in unknown:
         log, where = logs[at], there[at].line.end
-        known = progress.get(at, where)
-        if at not in own and known != (held_back or {}).get(at):
-            # The broker lowers it when it finds that it has less. Below the start there is nothing to read again.
-            where = min(where, max(known, log.earliest))
+        if at not in own:
+            # The broker lowers it when it finds that it has less. One that is low already, for a file that is missing,
+            # would hide that: so it counts whoever made it low. Below the start there is nothing to read again.
+            where = min(where, max(progress.get(at, where), log.earliest))
         agree[at] = min(where, log.latest)
     parted, branches = {}, {}
     for at, of in there.items():

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from penstock.client.raw import TopicInfo, TopicPartition
 from penstock.spark.pipelines.archive.errors import ArchiveError
-from penstock.spark.pipelines.archive.held_back import HeldBack
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.source import Source
 from penstock.spark.pipelines.archive.standing import Held, Log, Standing, standing
@@ -19,7 +18,6 @@ class Survey:
         self._manifest = manifest
         self._warn_once = warn_once
         self.own: set[TopicPartition] = set()  # archived by this process
-        self.held_back = HeldBack(manifest.lake)
         # Partitions that nobody answers for, as the last look found it.
         self.unled: tuple[TopicPartition, ...] = ()
 
@@ -68,7 +66,7 @@ class Survey:
     def standing(self, logs: Mapping[TopicPartition, Log], held: Mapping[TopicPartition, Held]) -> Standing:
         """As the last look at the logs found it. Who has no leader is there all the same, also while it is retired."""
         there = {at: of for at, of in held.items() if at not in self.unled}
-        return standing(self._source, logs, there, self.own, self.held_back.offsets)
+        return standing(self._source, logs, there, self.own)
 
 
 def check_topics(source: Source, manifest: Manifest) -> tuple[dict[str, TopicInfo], list[str]]:

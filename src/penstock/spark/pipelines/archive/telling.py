@@ -16,7 +16,12 @@ from penstock.spark.pipelines.archive.survey import Survey
 
 
 def tell(
-    source: Source, manifest: Manifest, survey: Survey, presence: Presence, warn_once: Callable[[str], None]
+    source: Source,
+    manifest: Manifest,
+    survey: Survey,
+    presence: Presence,
+    still_owner: Callable[[], None],
+    warn_once: Callable[[str], None],
 ) -> bool:
     """Tell what can be told; whether the broker knows now how far everything is archived."""
     archived: dict[str, tuple[str, dict[int, int]]] = {}
@@ -37,16 +42,11 @@ def tell(
         epoch = line.epoch_before(offset)
         if epoch is not None:
             epochs[at] = epoch
-    # Where epochs tell how a log stands to its archive, nobody goes by what the broker was told.
-    unknown = {at for at, (line, _) in held.items() if line.epoch_before(line.end) is None}
-    held_back = {at: offset for at, offset in missing.items() if at in unknown}
-    before = survey.held_back.offsets
-    survey.held_back.note(before | held_back)
-    troubles = source.tell(archived, epochs, survey.unled)
+    troubles = source.tell(archived, epochs, survey.unled, still_owner)
     if not troubles:
-        # What was held back of others, this run has not told anybody.
-        told = {TopicPartition(topic, at) for topic, (_, offsets) in archived.items() for at in offsets}
-        survey.held_back.note({at: before[at] for at in before if at not in told} | held_back)
+        # Lower than it is archived, and by our own word: the broker has no more reason to lower it, were an end lost.
+        survey.own -= missing.keys()
+    presence.note()
     for trouble in troubles:
         warn_once(trouble)  # it is told again and again until it is heard
     return not troubles and not survey.unled
