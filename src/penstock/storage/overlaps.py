@@ -22,7 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 def without_overlaps(
-    point: RecoveryPoint | None, merged: Sequence[tuple[int, int]], segments: list[Segment]
+    files: Files,
+    point: RecoveryPoint | None,
+    start: int,
+    merged: Sequence[tuple[int, int]],
+    segments: list[Segment],
 ) -> tuple[list[Segment], list[str]]:
     """The segments that stay, and the new names of those that were set aside."""
     if point is None or point.sealed is None:  # a scan sees all of it, or nobody knows which are its own
@@ -42,6 +46,9 @@ def without_overlaps(
     left: list[Segment] = []
     aside: list[str] = []
     for number, segment in enumerate(segments):
+        if segment in strangers and segment.next_offset() <= start:
+            remove(files, segment)  # what an emptied log had before: retention would go from it over the hole
+            continue
         limit = next((s.base_offset for s in own if s.base_offset > segment.base_offset), None)
         if segment in strangers and _overlaps(segment, left, limit):
             aside.append(segment.set_aside())

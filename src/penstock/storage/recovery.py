@@ -291,7 +291,7 @@ def _needed(
     below = start if point is None else min(start, point.segment)
     sizes = [files.size(directory / segment_name(base, LOG)) for base in names.bases]
     segments = [Segment(files, directory, base, size) for base, size in zip(names.bases, sizes, strict=True)]
-    segments, names.set_aside = without_overlaps(point, names.merged, segments)
+    segments, names.set_aside = without_overlaps(files, point, start, names.merged, segments)
     segments = without_filled_holes(files, point, segments)  # or what was put back would seem to end there
     while len(segments) > 1 and segments[1].base_offset <= below:
         remove(files, segments.pop(0))
