@@ -144,14 +144,13 @@ def _open(
     )
     if scan.lacks_state and has_laggards:
         names.note_incomplete()
-    scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
+    scan.run(start, rewrite_tail=rewrite_tail, names_last=names_last)
     below, behind = segments[0].base_offset, scan.point.offset if scan.point else -1
     # The point's own is there as long as the point is: without it this log would lack what producers did.
     names.drop_snapshots(below=below, behind=behind, but=point.offset if point else None)
     lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, marked=is_one_of_many)
     if start > scan.end_offset:
-        # Readers were told that this is gone: no offset twice. Producers have written more than is known of them.
-        scan.producers.forget_clients()
+        # Readers were told that this is gone: no offset twice.
         begin = max(start, point.offset) if only_copy and point is not None else start
         starts_at = start if only_copy and has_laggards else begin
         emptied = _emptied(names, scan, begin, owner, starts_at, known())
@@ -161,7 +160,9 @@ def _open(
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
         scan.leave_out(lost[1])
-    is_wrong = scan.point is None or holes is not None or leaves_out  # by it, what follows the gap would be cut
+    is_wrong = (
+        scan.point is None or holes is not None or leaves_out
+    )  # by it, what follows the gap would be cut
     if is_wrong:
         scan.point = None
     log = _scanned_log(scan, start, owner)
@@ -191,7 +192,8 @@ def _scanned_log(scan: Scan, start: int, owner: str) -> Log:
 def _emptied(
     names: DirectoryNames, scan: Scan, begin: int, owner: str, starts_at: int, known: EpochHistory | None
 ) -> Recovered:
-    """Nothing that the scan found lies behind the log's start."""
+    """Nothing that the scan found lies behind the log's start. Producers have written more than is known of them."""
+    scan.producers.forget_clients()
     made = made_new(
         scan.files,
         scan.directory,
