@@ -3,9 +3,9 @@
 Seeded stories beside `test_log_model`, which knows no gaps, and `test_compaction_model`, which knows no cuts. After a
 kill, a power cut or an I/O error the log is opened again, and that may be stopped by another; after a full disk, or
 without a descriptor, it goes on as it is where its broker would let it. What must hold then: all that was durable is
-there unless it was to go (after a kill all that was written), in one piece and under its epochs; what was deleted stays
-so; keys have their latest values; a log that was to start over is the old one or an empty one. What retention took and
-could not hide may come back, but leaves no hole.
+there unless it was to go (after a kill all that was written), in one piece and under its epochs; it waits for no other
+replica; what was deleted stays so; keys have their latest values; a log that was to start over is the old one or an
+empty one. What retention took and could not hide may come back, but leaves no hole.
 """
 
 import random
@@ -26,6 +26,7 @@ from penstock.storage.compaction.checkpoint import Cleaned, CleanedNote
 from penstock.storage.deletion import StartJob
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
+from penstock.storage.recovered import Recovered
 from penstock.storage.recovery import begin_anew, start_over
 from penstock.storage.replicated import UnknownStartError, append_replicated
 from penstock.storage.retention import RetentionLimits
@@ -50,6 +51,7 @@ Step = tuple[Goes, Callable[[], object]]
 class Story:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self.others = random.Random(seed)  # whether any are in sync: that changes nothing else
         self.files = MemFiles(seed)
         self.settings = Settings(
             compacts=True,
@@ -60,9 +62,7 @@ class Story:
         self.tombstones = self.rng.choice([0, 100])  # below it they may be missing: the mark never goes back
         self.note(Cleaned(tombstones=self.tombstones))
         self.starts = [(1, 0)]  # of epochs, as the leader has them
-        self.cleaned_to = (
-            0  # what compaction has gone through, and nobody wrote to since: the mark is never ahead
-        )
+        self.cleaned_to = 0  # compaction went through it, and nobody wrote there since: no mark is ahead
         self.begun = 0  # where the log began last; what was before it is not known any more
         self.leaving: list[Stored] = []  # retention took it, and it may not be hidden yet
         self.went_below = 0  # where the log begins by that, or by what its leader deleted
@@ -115,9 +115,8 @@ class Story:
         keeps_all = self.steps[-1] in ("kill", "error", "full disk", "shortage", "write-back")
         stays = [batch for batch in before if keeps_all or batch.last < synced]
         if goes.anything:
-            assert all(
-                key in self.latest() for key, value in latest.items() if value is not None and keeps_all
-            )
+            has = self.latest()
+            assert all(key in has for key, value in latest.items() if value is not None and keeps_all)
         elif self.steps[-2].startswith("start_over"):
             assert not after or set(stays) <= set(after)
         else:
@@ -164,7 +163,7 @@ class Story:
                 self.files.short_in = self.rng.choice([0, self.rng.randint(1, 20)])
             if opens:
                 with suppress(StorageError):  # perhaps not without room
-                    opened(self.files, self.settings, rewrite_tail=True)
+                    self.recovered(rewrite_tail=True)
             self.files.make_room()
             self.files.short_in = 0
             if opens:
@@ -197,18 +196,23 @@ class Story:
         self.log = self.open(rewrite_tail=self.rng.random() < 0.5)
 
     def open(self, *, rewrite_tail: bool = False) -> Log:
-        recovered = opened(self.files, self.settings, rewrite_tail=rewrite_tail)
+        recovered = self.recovered(rewrite_tail=rewrite_tail)
         assert recovered.lost is None, "whatever happens, what was durable is"
+        assert not recovered.log.is_incomplete, "nor does it wait for others that may have more"
         assert not recovered.set_aside, "nor is anything of its own taken for another's"
         assert recovered.log.cleaned.offset <= self.cleaned_to
         return recovered.log
+
+    def recovered(self, *, rewrite_tail: bool) -> Recovered:
+        others = {"only_copy": self.others.random() < 0.5, "has_laggards": True}
+        return opened(self.files, self.settings, rewrite_tail=rewrite_tail, **others)
 
     def stopped_again(self) -> None:
         """While it is opened."""
         how = self.rng.choice(["power cut", "kill"])
         interrupt(self.files, self.rng.randint(0, 30))
         with suppress(PowerCut):
-            opened(self.files, self.settings, rewrite_tail=True)
+            self.recovered(rewrite_tail=True)
         self.files = self.files.crash(self.rng) if how == "power cut" else self.files.kill()
         if how == "power cut":
             self.steps[-1] = how
@@ -221,11 +225,9 @@ class Story:
 
     def lasts(self) -> None:
         """What is written now and synced survives a power cut, whatever the process before left half-done."""
-        rolls = self.rng.random() < 0.5
-        if rolls:
+        if self.rng.random() < 0.5:
             self.log.roll(NOW_MS)
-        _, work = self.append()
-        work()
+        self.append()[1]()
         self.sync_now(checkpoint=self.rng.random() < 0.5)
         before = stored_in(self.log)
         self.files = self.files.crash(self.rng)
@@ -260,8 +262,7 @@ class Story:
         return Goes(), work
 
     def sync(self) -> Step:
-        checkpoint = self.rng.random() < 0.5
-        return Goes(), lambda: self.sync_now(checkpoint=checkpoint)
+        return Goes(), partial(self.sync_now, checkpoint=self.rng.random() < 0.5)
 
     def sync_now(self, *, checkpoint: bool) -> None:
         job = self.log.sync_job(checkpoint=checkpoint)
@@ -346,7 +347,6 @@ class Story:
     def delete(self) -> Step:
         offset = self.rng.randint(self.log.start_offset, self.log.end_offset)
         self.sync_now(checkpoint=False)  # only what is committed is deleted
-
         return Goes(), lambda: self.delete_below(offset)
 
     def delete_below(self, offset: int) -> None:

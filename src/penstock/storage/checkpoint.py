@@ -24,6 +24,7 @@ from penstock.storage.layout import (
     DRAFT,
     EPOCHS_FILE,
     MERGED,
+    OLD_POINT_FILE,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
     parse_segment_name,
@@ -244,6 +245,8 @@ class Checkpoint(NamedTuple):
                 self.files.unlink(self.directory / range_name(*merged, MERGED))
 
     def _drop_old_snapshots(self) -> None:
+        if self.start_moved:  # as it counts where nothing vouched for the log
+            self.files.unlink(self.directory / OLD_POINT_FILE)
         if not self.producers:
             return
         names = self.files.list_dir(self.directory)

@@ -209,11 +209,14 @@ class DataDir:
 
     def _clear(self, directory: Path, topic: str, index: int) -> None:
         """Nobody owns it: set records aside; what a power cut left of a partition in the making just goes."""
-        for name in self.files.list_dir(directory):
-            if name.endswith(LOG) and self.files.size(directory / name):
-                self._quarantine(directory, topic, index, "unknown")
-                return
-        self.files.remove_tree(directory)
+        if self._has_records(directory):
+            self._quarantine(directory, topic, index, "unknown")
+        else:
+            self.files.remove_tree(directory)
+
+    def _has_records(self, directory: Path) -> bool:
+        names = self.files.list_dir(directory)
+        return any(name.endswith(LOG) and self.files.size(directory / name) for name in names)
 
     def _owner(self, directory: Path) -> "_Owner | None":
         try:
@@ -225,12 +228,10 @@ class DataDir:
             return None
 
     def _is_named_by_point(self, directory: Path, topic_id: bytes, index: int) -> bool:
-        """Where the file that says whose it is is there and damaged, the recovery point may say it as well.
+        """Where the file that says whose it is is gone or damaged, the recovery point may say it as well.
 
-        Where there is no such file the partition is one in the making.
+        Where there is no such file, and nothing was ever written, the partition is one in the making.
         """
-        if not self.files.exists(directory / PARTITION_FILE):
-            return False
         try:
             point = RecoveryPoint.parse(self.files.read(directory / RECOVERY_POINT_FILE))
         except FileNotFoundError:
@@ -239,7 +240,11 @@ class DataDir:
             raise
         except StorageError:
             return False
-        return point.owner == owner_of(topic_id, index)
+        if point.owner != owner_of(topic_id, index):
+            return False
+        return (
+            point.offset > 0 or self.files.exists(directory / PARTITION_FILE) or self._has_records(directory)
+        )
 
     def _quarantine(self, directory: Path, topic: str, index: int, owner: str) -> None:
         self._move(directory, self.path / "quarantine", f"{topic}-{index}-{owner}")
@@ -292,7 +297,8 @@ class DataDir:
         except ShortageError:  # a full disk, where this is what makes room: then all of it goes right here
             if self.files.exists(directory):
                 # Nobody's before the first of it goes: the rest would look like a log that begins late, or has a hole.
-                self.files.unlink(directory / PARTITION_FILE)
+                for name in (PARTITION_FILE, RECOVERY_POINT_FILE):  # either says whose it is
+                    self.files.unlink(directory / name)
                 self.files.sync_dir(directory)
                 self.files.remove_tree(directory)
             self.files.sync_dir(directory.parent)

@@ -127,7 +127,7 @@ def _with_holes(
         if behind is not None:  # else it is the end, which a scan finds
             torn = next((s for s in segments if s.base_offset == base), None)
             # Where the file began, also if the log starts within it: it may be put back.
-            begin = base if torn is None else _cut(torn)
+            begin = base if torn is None else cut(torn)
             holes.append((max(start, begin), behind))
             if begin < behind and not any(s.base_offset == begin for s in (*segments, *empty)):
                 empty.append(segments[0].beside(begin))
@@ -135,11 +135,11 @@ def _with_holes(
     return row, (holes[0][0], holes[-1][1]) if holes else None
 
 
-def _cut(segment: Segment) -> int:
-    """Its end, without the batch that is not whole."""
+def cut(segment: Segment, limit: int | None = None) -> int:
+    """Its end, without a batch that is not whole, and what reaches over `limit`."""
     position, end_offset = 0, segment.base_offset
     for at, header in segment.walk(0, segment.size, wait=True):
-        if at + header.size_bytes > segment.size:
+        if at + header.size_bytes > segment.size or (limit is not None and header.next_offset > limit):
             break
         position, end_offset = at + header.size_bytes, header.next_offset
     segment.file.truncate(position)

@@ -24,6 +24,8 @@
                                     it, or segments of the log's own that it overlaps
     leader-epoch-checkpoint         leader epoch -> first offset written under it
     recovery-point                  up to where everything above is durable, in which segments, and where the log starts
+    recovery-point.old              one that was wrong, and could not be replaced on a full disk: nobody reads it, but
+                                    until the next checkpoint it says that there was one
     cleaner-offset-checkpoint       up to where a compacted log is clean, and below which tombstones went
 <data>/trash/                       deleted partitions, on their way out
 <data>/quarantine/                  partition directories that the metadata does not know, or that do not say whose they
@@ -49,6 +51,7 @@ ANEW = ".anew"
 PARTITION_FILE = "partition.json"
 EPOCHS_FILE = "leader-epoch-checkpoint"
 RECOVERY_POINT_FILE = "recovery-point"
+OLD_POINT_FILE = "recovery-point.old"
 CLEANER_FILE = "cleaner-offset-checkpoint"
 INCOMPLETE_FILE = "incomplete"
 

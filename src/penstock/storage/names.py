@@ -17,6 +17,7 @@ from penstock.storage.layout import (
     LOST,
     MERGED,
     OFFSET_INDEX,
+    OLD_POINT_FILE,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
     START,
@@ -43,6 +44,7 @@ class DirectoryNames:
         self.set_aside: list[str] = []  # by this start: segments of another log, over others
         self._snapshots: list[int] = []
         self._has_point = False
+        self.had_point = False  # which a start took away for want of room: it has noted what was to be noted
         self.is_foreign = False  # another log's files were written here
         self.has_cleaned = False
         self.is_incomplete = False
@@ -52,6 +54,8 @@ class DirectoryNames:
                 files.unlink(directory / name)
             elif name == RECOVERY_POINT_FILE:
                 self._has_point = True
+            elif name == OLD_POINT_FILE:
+                self.had_point = True
             elif name == CLEANER_FILE:
                 self.has_cleaned = True
             elif name == INCOMPLETE_FILE:
@@ -72,6 +76,9 @@ class DirectoryNames:
                 suffix = name[name.rindex(".") :]
                 if (base := parse_segment_name(name, suffix)) is not None:
                     indexes.append((base, name))
+        if self._has_point and self.had_point:
+            files.unlink(directory / OLD_POINT_FILE)  # or it would stand for this one, were that lost
+            self.had_point = False
         for base, name in indexes:
             if base not in self.bases:
                 files.unlink(directory / name)
@@ -111,5 +118,5 @@ class DirectoryNames:
     def drop_snapshots(self, *, below: int = 0, behind: int = -1, but: int | None = None) -> None:
         """Those may tell of records that a power cut has taken back, or of another log, which was here before."""
         for base in self._snapshots:
-            if (base > behind and base != but) or base < below:
+            if base != but and (base > behind or base < below):
                 self._files.unlink(self._directory / segment_name(base, SNAPSHOT))

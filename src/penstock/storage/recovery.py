@@ -11,6 +11,7 @@ is not opened, and tried again later. All of it blocks, so it runs before the br
 A bit that flips below the recovery point is not found here; readers find it, by the batch's CRC.
 """
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from penstock.storage.layout import (
     CLEANER_FILE,
     DAMAGED,
     LOG,
+    OLD_POINT_FILE,
     PARTITION_FILE,
     RECOVERY_POINT_FILE,
     parse_segment_name,
@@ -74,7 +76,8 @@ def open_log(
     finish_swaps(files, directory)
     names = DirectoryNames(files, directory)
     point = names.recovery_point(owner)
-    if point is None and (expected or (has_laggards and names.has_records)):
+    was_noted = names.had_point and names.has_records
+    if point is None and not was_noted and (expected or (has_laggards and names.has_records)):
         names.note_incomplete()
     # Read before anything changes: what a start that came to nothing has put right, the next one does not tell.
     cleaned = files.read(directory / CLEANER_FILE) if names.has_cleaned else None
@@ -141,12 +144,13 @@ def _open(
     )
     if scan.lacks_state and has_laggards:
         names.note_incomplete()
-    scan.run(rewrite_tail=rewrite_tail, names_last=names_last)
-    names.drop_snapshots(below=segments[0].base_offset, behind=scan.point.offset if scan.point else -1)
+    scan.run(start, rewrite_tail=rewrite_tail, names_last=names_last)
+    below, behind = segments[0].base_offset, scan.point.offset if scan.point else -1
+    # The point's own is there as long as the point is: without it this log would lack what producers did.
+    names.drop_snapshots(below=below, behind=behind, but=point.offset if point else None)
     lost = _noted_loss(files, directory, names, point, scan.end_offset, holes, marked=is_one_of_many)
     if start > scan.end_offset:
-        # Readers were told that this is gone: no offset twice. Producers have written more than is known of them.
-        scan.producers.forget_clients()
+        # Readers were told that this is gone: no offset twice.
         begin = max(start, point.offset) if only_copy and point is not None else start
         starts_at = start if only_copy and has_laggards else begin
         emptied = _emptied(names, scan, begin, owner, starts_at, known())
@@ -156,10 +160,16 @@ def _open(
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
         scan.leave_out(lost[1])
+    is_wrong = (
+        scan.point is None or holes is not None or leaves_out
+    )  # by it, what follows the gap would be cut
+    if is_wrong:
+        scan.point = None
     log = _scanned_log(scan, start, owner)
     log.row.merged = names.merged
-    if scan.point is None or holes is not None or leaves_out:  # or what follows the gap would be cut
-        _replace_point(log)
+    if is_wrong:
+        has_snapshot = _replace_point(log) and bool(log.producers.copy())
+        names.drop_snapshots(below=below, behind=behind, but=log.end_offset if has_snapshot else None)
     return Recovered(log, scan.scanned_bytes, scan.cut_bytes, [*aside, *scan.set_aside], lost)
 
 
@@ -182,7 +192,8 @@ def _scanned_log(scan: Scan, start: int, owner: str) -> Log:
 def _emptied(
     names: DirectoryNames, scan: Scan, begin: int, owner: str, starts_at: int, known: EpochHistory | None
 ) -> Recovered:
-    """Nothing that the scan found lies behind the log's start."""
+    """Nothing that the scan found lies behind the log's start. Producers have written more than is known of them."""
+    scan.producers.forget_clients()
     made = made_new(
         scan.files,
         scan.directory,
@@ -273,14 +284,16 @@ def _take_over(log: Log, known: Cleaned) -> None:
         save_cleaned(log.files, log.directory, log.cleaned)
 
 
-def _replace_point(log: Log) -> None:
-    """The recovery point on disk is wrong: nobody must ever read it again."""
+def _replace_point(log: Log) -> bool:
+    """The recovery point on disk is wrong: nobody must ever read it again. Whether there is another now."""
     job = log.sync_job(checkpoint=True)
     job.run()
     if not job.checkpointed:  # a full disk; then the next start looks at everything once more
-        log.files.unlink(log.directory / RECOVERY_POINT_FILE)
+        with suppress(FileNotFoundError):
+            log.files.rename(log.directory / RECOVERY_POINT_FILE, log.directory / OLD_POINT_FILE)
         log.files.sync_dir(log.directory)
     log.synced(job)
+    return job.checkpointed
 
 
 def _needed(
@@ -291,10 +304,10 @@ def _needed(
     below = start if point is None else min(start, point.segment)
     sizes = [files.size(directory / segment_name(base, LOG)) for base in names.bases]
     segments = [Segment(files, directory, base, size) for base, size in zip(names.bases, sizes, strict=True)]
+    segments, names.set_aside = without_overlaps(files, point, start, names.merged, segments)
     segments = without_filled_holes(files, point, segments)  # or what was put back would seem to end there
     while len(segments) > 1 and segments[1].base_offset <= below:
         remove(files, segments.pop(0))
-    segments, names.set_aside = without_overlaps(point, segments)
     if names.set_aside:
         files.sync_dir(directory)
     if point is not None and lacks_empty_end(point, start, names.merged, segments):

@@ -82,7 +82,7 @@ class Scan:
             path = self.directory / segment_name(point.offset, SNAPSHOT)
             self.producers = load_producers(self.files.read(path))
 
-    def run(self, *, rewrite_tail: bool, names_last: bool) -> None:
+    def run(self, start: int, *, rewrite_tail: bool, names_last: bool) -> None:
         position = first = 0
         if self.point is not None:
             first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
@@ -94,9 +94,14 @@ class Scan:
                 self._drop(segment)
                 continue
             self.end_offset = max(self.end_offset, segment.base_offset)
+            had_records = segment.size > 0
             whole = self._scan_segment(segment, position, rewrite=rewrite_tail)
             position = 0
-            kept.append(segment)
+            if had_records and self._is_of_no_use(segment, start):
+                remove(self.files, segment)
+                whole = True
+            else:
+                kept.append(segment)
         if rewrite_tail and not whole:
             self._go_on_in_another_file(kept)
         self.segments = kept
@@ -109,6 +114,10 @@ class Scan:
             # That goes for names, too: what is written to files that are known to nobody but the page cache would go
             # with their names.
             self.files.sync_dir(self.directory)
+
+    def _is_of_no_use(self, segment: Segment, start: int) -> bool:
+        """Whether the log starts behind its end, where nothing can be trusted: torn or not, others lie behind it."""
+        return self.point is None and self.end_offset < start and segment is not self.segments[-1]
 
     def _go_on_in_another_file(self, kept: list[Segment]) -> None:
         """Of the one that was cut, answers may be on their way since before the log failed (ADR 4)."""

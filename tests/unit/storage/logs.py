@@ -33,11 +33,20 @@ def opened(
     directory: Path = DIRECTORY,
     *,
     rewrite_tail: bool = False,
+    only_copy: bool = False,
+    has_laggards: bool = False,
 ) -> Recovered:
     if not files.exists(directory):
         files.make_dirs(directory)
         files.sync_all(directory)
-    return open_log(files, directory, settings or Settings(), rewrite_tail=rewrite_tail)
+    return open_log(
+        files,
+        directory,
+        settings or Settings(),
+        rewrite_tail=rewrite_tail,
+        only_copy=only_copy,
+        has_laggards=has_laggards,
+    )
 
 
 def a_batch(

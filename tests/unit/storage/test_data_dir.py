@@ -198,25 +198,25 @@ def test_a_directory_nobody_owns_is_set_aside(content: bytes | None) -> None:
     data_dir = a_data_dir(files)
     directory = partition_dir(PATH, "t", 0)
     append(data_dir.open_partition("t", ID, 0, Settings()).log, a_batch())
+    files.unlink(directory / "recovery-point")
     if content is None:
         files.unlink(directory / "partition.json")
     else:
         files.write_atomically(directory / "partition.json", content)
-        files.unlink(directory / "recovery-point")
     assert data_dir.open_partition("t", ID, 0, Settings()).log.end_offset == 0
     assert files.list_dir(PATH / "quarantine") == ["t-0-unknown.0"]
 
 
-@pytest.mark.parametrize("content", DAMAGED)
+@pytest.mark.parametrize("content", [None, *DAMAGED])
 @pytest.mark.parametrize(
     ("topic_id", "first_epoch", "stays"),
     [(ID, 2, True), (ID, 3, False), (OTHER_ID, 0, False)],
     ids=["its own", "of a partition that was removed since", "of another topic"],
 )
 def test_a_directory_whose_recovery_point_says_whose_it_is_stays(
-    content: bytes, topic_id: bytes, first_epoch: int, stays: bool
+    content: bytes | None, topic_id: bytes, first_epoch: int, stays: bool
 ) -> None:
-    """Only that file is damaged: what was acknowledged is there, and its offsets are given to nobody else."""
+    """Only that file is gone or damaged: what was acknowledged is there, and its offsets are given to nobody else."""
     files = MemFiles()
     data_dir = a_data_dir(files)
     path = partition_dir(PATH, "t", 0) / "partition.json"
@@ -224,7 +224,10 @@ def test_a_directory_whose_recovery_point_says_whose_it_is_stays(
     append(log, a_batch(), epoch=2)
     log.close()
     sound = files.read(path)
-    files.write_atomically(path, content)
+    if content is None:
+        files.unlink(path)
+    else:
+        files.write_atomically(path, content)
     again = data_dir.open_partition("t", topic_id, 0, Settings(), first_epoch=first_epoch).log
     assert again.end_offset == (1 if stays else 0)
     assert files.list_dir(PATH / "quarantine") == ([] if stays else ["t-0-unknown.0"])

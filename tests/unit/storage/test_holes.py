@@ -238,6 +238,81 @@ def test_nor_does_a_log_whose_start_lies_behind_what_is_left_start_later_than_it
     assert found.log.start_offset == (2 if has_laggards else END)
 
 
+@pytest.mark.parametrize("how", ["kill", "cut"])
+def test_nor_does_its_retention_go_over_the_hole_wherever_a_start_was_stopped(how: str) -> None:
+    """Of what is left nothing lies behind its start: an emptied log takes its place before the old files go."""
+    stopped, operations = True, 0
+    while stopped:
+        files = MemFiles(1)
+        log = filled(files)
+        StartJob(files, DIRECTORY, 2).run()
+        log.close()
+        take(files, 3, 6, 9)
+        file = files.open(DIRECTORY / segment_name(0, LOG))
+        file.truncate(BATCH_BYTES)
+        file.sync()
+        files = files.kill()
+        interrupt(files, operations)
+        try:
+            open_log(files, DIRECTORY, SMALL, only_copy=True, has_laggards=True)
+            stopped = False
+        except PowerCut:
+            pass
+        files.__dict__.pop("enter", None)
+        files = files.crash(random.Random(operations)) if how == "cut" else files.kill()
+        log = open_log(files, DIRECTORY, SMALL, only_copy=True, has_laggards=True).log
+        assert (log.start_offset, log.end_offset) == (2, END)
+        append(log, a_batch([NOW_MS * 2]))
+        sync(log, checkpoint=True)
+        for segment in log.unknown_times():
+            segment.load_times()
+        log.expire(RetentionLimits(retention_ms=10), log.end_offset, NOW_MS * 2)
+        assert log.start_offset == 2, operations
+        operations += 1
+    assert operations > 10
+
+
+def without_point(files: MemFiles) -> None:
+    StartJob(files, DIRECTORY, 2).run()
+    tear(files, 0)
+    files.unlink(DIRECTORY / RECOVERY_POINT_FILE)
+
+
+def without_end(files: MemFiles) -> None:
+    StartJob(files, DIRECTORY, 5).run()
+    tear(files, 0)
+    take(files, 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("done", "left"), [(without_point, (2, END, range(3, END))), (without_end, (5, END, range(6, 9)))]
+)
+def test_a_torn_file_below_the_start_has_nothing_behind_it_set_aside(
+    done: Taken, left: tuple[int, int, range]
+) -> None:
+    """Where all of the log is scanned: wherever that is stopped."""
+    stopped, operations = True, 0
+    while stopped:
+        files = MemFiles(1)
+        filled(files).close()
+        done(files)
+        files.sync_dir(DIRECTORY)
+        files = files.kill()
+        interrupt(files, operations)
+        try:
+            found = start(files, only_copy=True)
+            stopped = False
+            files.__dict__.pop("enter", None)
+        except PowerCut:
+            found = start(files := files.kill(), only_copy=True)
+        assert found.set_aside == [], operations
+        assert (found.log.start_offset, append(found.log, a_batch())) == left[:2]
+        assert [batch.base_offset for batch in read_everything(found.log)] == [*left[2], END]
+        assert not files.exists(DIRECTORY / segment_name(0, LOG))
+        operations += 1
+    assert operations > 10
+
+
 def test_what_was_set_aside_before_is_not_written_over() -> None:
     files = damaged("middle")
     aside = start(files, only_copy=False).set_aside

@@ -68,7 +68,7 @@ def forget_segments(files: MemFiles) -> None:
 FRONT, MIDDLE, LAST = (segment_name(base, LOG) for base in (0, 3, 9))
 DAMAGES = {
     "directory": lambda files: files.remove_tree(DIRECTORY),
-    "owner": lambda files: lose(files, PARTITION_FILE),
+    "owner and point": lambda files: lose(files, PARTITION_FILE, RECOVERY_POINT_FILE),
     "rest": lambda files: lose(files, *(n for n in files.list_dir(DIRECTORY) if n != PARTITION_FILE)),
     "point": lambda files: lose(files, RECOVERY_POINT_FILE),
     "point and front": lambda files: lose(files, RECOVERY_POINT_FILE, FRONT),

@@ -32,9 +32,10 @@ class Written:
         sync(log, checkpoint=True)
         log.close()
 
-    def put(self, base: int, end: int) -> None:
+    def put(self, base: int, end: int, *, torn: bool = False) -> None:
         file = self.files.open(DIRECTORY / segment_name(base, LOG), create=True)
-        file.pwrite(b"".join(self.batches[base:end]), 0)
+        data = b"".join(self.batches[base:end])
+        file.pwrite(data[:-10] if torn else data, 0)
         file.sync()
         file.close()
 
@@ -104,3 +105,61 @@ def test_of_another_broker_in_their_place_they_hide_nothing(base: int, end: int)
     answers = found(recovered.log)
     assert all(answers[offset] == offset for offset in has)
     assert [batch.base_offset for batch in read_everything(recovered.log)] == sorted(has)
+
+
+def offsets(log: Log) -> list[int]:
+    return [batch.base_offset for batch in read_everything(log)]
+
+
+@pytest.mark.parametrize(("base", "end"), [(3, 5), (3, 6), (4, 6)])
+def test_one_that_ends_within_a_batch_is_served_without_it(base: int, end: int) -> None:
+    """Retention takes what is missing behind it for no older than what lies there: an empty segment is in between."""
+    written = Written()
+    written.take(3)
+    written.close(written.open(only_copy=True).log)
+    written.put(base, end, torn=True)
+    for _ in range(2):
+        recovered = written.open(only_copy=True)
+        assert offsets(recovered.log) == [0, 1, 2, *range(base, end - 1), *range(6, END)]
+        assert end - 1 in [segment.base_offset for segment in recovered.log.segments if not segment.size]
+        assert recovered.set_aside == []
+        written.close(recovered.log)
+
+
+def test_one_that_is_set_aside_does_not_fill_a_hole() -> None:
+    written = Written()
+    written.take(3)
+    written.close(written.open(only_copy=True).log)
+    written.put(2, 5)
+    recovered = written.open(only_copy=True)
+    assert recovered.set_aside == [segment_name(2, LOG) + DAMAGED]
+    assert [segment.base_offset for segment in recovered.log.segments] == list(OWN)
+
+
+@pytest.mark.parametrize("writes_on", [True, False])
+def test_what_its_recovery_point_did_not_know_of_a_lost_file_does_not_show_offsets_twice(
+    writes_on: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last file went after a crash; those offsets were given anew before it was put back."""
+    written = Written()
+    log = written.open().log
+    append(log, a_batch())
+    sync(log, checkpoint=True)
+    for _ in range(2):
+        append(log, a_batch())
+    sync(log)
+    files = written.files = written.files.kill()
+    last = DIRECTORY / segment_name(END, LOG)
+    kept = files.read(last)
+    files.unlink(last)
+    log = written.open(only_copy=True).log
+    assert log.end_offset == END + 1
+    since = [append(log, a_batch(padding=9)) for _ in range(3 * writes_on)]
+    newer = read(log, END + 1)
+    written.close(log)
+    files.write_atomically(last, kept)
+    recovered = written.open(only_copy=True)
+    assert offsets(recovered.log) == [*range(END + 1), *since]
+    assert read(recovered.log, END + 1) == newer
+    assert append(recovered.log, a_batch()) == END + 1 + len(since)
+    assert str(last) in caplog.text
