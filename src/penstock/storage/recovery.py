@@ -160,9 +160,8 @@ def _open(
     # Not where it has got all of that back, from another replica, since it was noted.
     if leaves_out := only_copy and lost is not None and scan.batches_end < lost[1]:
         scan.leave_out(lost[1])
-    is_wrong = (
-        scan.point is None or holes is not None or leaves_out
-    )  # by it, what follows the gap would be cut
+    # By such a point what follows the gap would be cut.
+    is_wrong = scan.point is None or holes is not None or leaves_out
     if is_wrong:
         scan.point = None
     log = _scanned_log(scan, start, owner)
