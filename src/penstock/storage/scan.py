@@ -55,7 +55,8 @@ class Scan:
         self.epochs = EpochHistory()
         self.producers = ProducerState()
         self.lacks_state = False  # which no scan brings back: of records that went, nothing else tells
-        if point is not None and not self._reaches(point):
+        self._first = self._segment_of(point) if point is not None else None
+        if self._first is None:
             self.point = None  # what it vouches for is not there: look at everything
         elif point is not None:
             try:
@@ -71,8 +72,14 @@ class Scan:
         self.batches_end = self.end_offset  # gaps behind the last batch left out
         self._starts: list[tuple[int, int]] | None = None if has_epochs else []  # None: not read yet
 
-    def _reaches(self, point: RecoveryPoint) -> bool:
-        return any(s.base_offset == point.segment and s.size >= point.position for s in self.segments)
+    def _segment_of(self, point: RecoveryPoint) -> Segment | None:
+        """Where it lies. The empty one that it names may have gone by right: its offsets did not reach so far."""
+        by_base = {segment.base_offset: segment for segment in self.segments}
+        base = point.segment
+        while base not in by_base and not point.position and base in self._gaps:
+            base = self._gaps[base]
+        found = by_base.get(base)
+        return found if found is not None and found.size >= point.position else None
 
     def _trust(self, point: RecoveryPoint) -> None:
         if point.epoch >= 0:
@@ -84,9 +91,8 @@ class Scan:
 
     def run(self, start: int, *, rewrite_tail: bool, names_last: bool) -> None:
         position = first = 0
-        if self.point is not None:
-            first = next(i for i, s in enumerate(self.segments) if s.base_offset == self.point.segment)
-            position = self.point.position
+        if self.point is not None and self._first is not None:
+            first, position = self.segments.index(self._first), self.point.position
         kept = self.segments[:first]
         whole = True
         for segment in self.segments[first:]:
@@ -131,7 +137,7 @@ class Scan:
     def _follows(self, segment: Segment, position: int) -> bool:
         if position or segment.base_offset == self.end_offset:
             return True
-        if self.point is not None and segment.base_offset == self.point.segment:
+        if self.point is not None and segment is self._first:
             return True  # empty up to the point, which may lie behind a gap
         if self._leads_over_gaps(segment.base_offset):
             return True
