@@ -78,7 +78,7 @@ def syncs_files_that_it_opens_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PLANTED: list[tuple[Plant, list[int]]] = [
     (cuts_by_the_point_in_memory, [160, 260, 856]),
-    (goes_back_to_the_mark_in_memory, [21903]),
+    (goes_back_to_the_mark_in_memory, [46251]),
     (forgets_what_it_could_not_hide, [328, 145, 175]),
     (takes_a_read_error_for_damage, [203, 713, 796]),
     (syncs_files_that_it_opens_for_that, [0, 1, 5]),

@@ -34,7 +34,7 @@ def test_jobs_in_steps_repeat_exactly() -> None:
 
 
 # Each with a seed that finds it.
-PLANTS = [(deletes_under_running_work, 30), (trusts_any_recovery_point, 11), (retention_ends_the_broker, 17)]
+PLANTS = [(deletes_under_running_work, 30), (trusts_any_recovery_point, 11), (retention_ends_the_broker, 31)]
 
 
 @pytest.mark.parametrize(("plant", "seed"), PLANTS)
