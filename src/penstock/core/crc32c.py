@@ -5,23 +5,21 @@ twentieth of a broker's start. So its compiled module is loaded alone, where it 
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import Any
 
 
-def _compiled() -> Callable[[Any, int], int] | None:
+def _loaded() -> Callable[..., int]:
     package = PathFinder.find_spec("crc32c")
-    found = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
-    if not (found and found.loader):
-        return None
-    module = module_from_spec(found)
-    found.loader.exec_module(module)
-    return getattr(module, "crc32c", None)
+    compiled = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
+    if compiled is None or compiled.loader is None:
+        return import_module("crc32c").crc32c  # type: ignore[no-any-return]
+    module = module_from_spec(compiled)
+    compiled.loader.exec_module(module)
+    return module.crc32c  # type: ignore[no-any-return]
 
 
-crc32c = _compiled()
-if crc32c is None:
-    from crc32c import crc32c
+crc32c = _loaded()
 
 __all__ = ["crc32c"]

@@ -201,8 +201,7 @@ class Checkpoint(NamedTuple):
             StartJob(self.files, self.directory, self.point.start_offset).run()
         for path, data in self._small_files():
             self.files.write_atomically(path, data)
-        self._drop_old_snapshots()
-        self.drop_merged()
+        self.drop_old()
 
     def draft(self) -> None:
         """The same for many logs at once: everything written, nothing synced, nothing in force yet."""
@@ -223,8 +222,6 @@ class Checkpoint(NamedTuple):
         for path, _ in self._small_files():
             if (path.name == RECOVERY_POINT_FILE) == point:
                 self.files.rename(path.with_name(path.name + DRAFT), path)
-        if point:
-            self._drop_old_snapshots()
 
     def _save_indexes(self, *, durable: bool) -> None:
         for stem, index in self.unsaved:
@@ -238,10 +235,11 @@ class Checkpoint(NamedTuple):
             yield self.directory / EPOCHS_FILE, self.epochs
         yield self.directory / RECOVERY_POINT_FILE, self.point.dump()
 
-    def drop_merged(self) -> None:
-        """Last, when the point is durable and nothing brings the one before it back. One that stays does no harm."""
+    def drop_old(self) -> None:
+        """Last, when the point is durable and nothing brings the one before it back, which goes by this."""
+        self._drop_old_snapshots()
         for merged in self.merged:
-            with suppress(StorageError):
+            with suppress(StorageError):  # one that stays does no harm
                 self.files.unlink(self.directory / range_name(*merged, MERGED))
 
     def _drop_old_snapshots(self) -> None:
@@ -312,6 +310,6 @@ def checkpoint_all(files: Files, data_dir: Path, jobs: list[SyncJob]) -> None:
             checkpoint.publish(point=point)
         files.sync_all(data_dir)
     for checkpoint in checkpoints:
-        checkpoint.drop_merged()
+        checkpoint.drop_old()
     for job in jobs:
         job.checkpointed = job.checkpoint is not None

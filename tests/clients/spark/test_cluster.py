@@ -6,12 +6,12 @@ import json
 import os
 import signal
 from collections import defaultdict
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.clients.spark.pipelines import content, pipeline, started
 from tests.clients.spark.rows import of_frame
-from tests.integration.spark.lakes import is_writing
 from tests.integration.spark.topics import Sent, Topics
 from tools.peers.spark_cluster import SparkCluster
 
@@ -112,6 +112,15 @@ def test_the_archive_runs_on_both_workers(
     assert content(of_local) == content(world.there(topic))
 
 
+def executor_that_writes(cluster: SparkCluster, lake: Path) -> int | None:
+    """One that has a file of the lake open: its task is not done."""
+    for pid in [pid for worker in cluster.workers for pid in worker.executors()]:
+        with suppress(FileNotFoundError, ProcessLookupError):  # they come and go
+            if any(os.readlink(file).startswith(str(lake)) for file in os.scandir(f"/proc/{pid}/fd")):
+                return pid
+    return None
+
+
 def test_an_executor_killed_while_it_writes(
     spark: SparkSession, world_of: Callable[[str], World], cluster: SparkCluster, topic: str, tmp_path: Path
 ) -> None:
@@ -120,10 +129,9 @@ def test_an_executor_killed_while_it_writes(
         lake, events = tmp_path / f"lake-{attempt}", Events(tmp_path / f"events-{attempt}")
         arguments = ("archive", "--topic", topic, "--to", str(lake), "--once", "--master", cluster.url)
         with started(world.bootstrap, *arguments, conf=events.conf) as process:
-            while not is_writing(lake):
+            while (writer := executor_that_writes(cluster, lake)) is None:
                 assert process.poll() is None, process.communicate()
-            killed = [pid for worker in cluster.workers for pid in worker.executors()][:1]
-            os.kill(killed[0], signal.SIGKILL)
+            os.kill(writer, signal.SIGKILL)
             out, err = process.communicate()
         assert process.returncode == 0, err
         assert json.loads(out)["rows"] == ROWS

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from importlib.machinery import PathFinder
+from typing import Any
 
 import pytest
 
@@ -23,5 +24,12 @@ def test_it_takes_no_reader_of_metadata_to_load_it() -> None:
 
 
 def test_where_it_lies_elsewhere_the_package_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PathFinder, "find_spec", lambda *_: None)
-    assert module._compiled() is None
+    find = PathFinder.find_spec
+
+    def elsewhere(name: str, *rest: Any) -> Any:
+        return None if name == "_crc32c" else find(name, *rest)
+
+    monkeypatch.setattr(PathFinder, "find_spec", elsewhere)
+    of_package = module._loaded()
+    assert of_package is not module.crc32c
+    assert of_package(b"123456789") == 0xE3069283
