@@ -74,7 +74,7 @@ def recover(
     lake = manifest.lake
     there = _there(manifest)
     lost = _missing(manifest, there)
-    manifest.missing |= {file.path for file in lost}
+    manifest.missing = {file.path for file in lost}
     still_owner()
     # Whoever was killed between a name and its sync has left it to nobody but the page cache: before anybody goes by
     # what is committed, and retention deletes by it, it is durable.

@@ -99,7 +99,6 @@ class Rounds:
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
         report = None if self.settings.fail_on_data_loss else self._warn_once
-        self._presence.recall()
         try:
             recover(self.manifest, report=report, still_owner=self.still_owner)
         except CorruptFileError:
