@@ -121,6 +121,21 @@ def test_files_that_a_compaction_replaced_are_not_missed(lake: FolderLake) -> No
     assert data(lake) == [merged.path]
 
 
+def test_a_task_that_writes_after_its_round_was_compacted_stops_nobody(lake: FolderLake) -> None:
+    first, merged, last = file(1), file(2), file(3)
+    lake.create(last.path, b"data")
+    lake.create(merged.path, b"data")  # its removal was interrupted
+    committed(
+        lake,
+        entry(1, {0: (0, 10)}, added=(first,)),
+        entry(2, kind="compaction", added=(merged,), removed=(first.path,)),
+        entry(3, kind="compaction", added=(last,), removed=(merged.path,)),
+    )
+    lake.create(f"{STAGING}/{round_name(1)}/_temporary/0/_temporary/attempt_7/p.parquet", b"da")
+    recover(Manifest.load(lake))
+    assert data(lake) == [last.path]
+
+
 def test_nothing_to_recover_changes_nothing(lake: FolderLake) -> None:
     committed(lake, entry(1, {0: (0, 10)}))
     before = lake.list("")
