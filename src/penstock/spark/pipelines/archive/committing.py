@@ -84,7 +84,7 @@ def recover(
     for file in lost:
         if report is None:
             raise lost_error(lake, file)
-        report(f"{lost_error(lake, file)}; going on without its {file.rows} rows")
+        report(f"{lost_error(lake, file).known}; going on without its {file.rows} rows")
     gone = {file.path for file in lost} | {file.path for entry in manifest.entries for file in entry.given_up}
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
     known = manifest.files.keys() | gone
@@ -129,7 +129,11 @@ def now_text() -> str:
 
 
 def lost_error(lake: Lake, file: ArchivedFile) -> CorruptFileError:
-    return CorruptFileError(lake.url(file.path), "is missing, and not in staging either")
+    return CorruptFileError(
+        lake.url(file.path),
+        "is missing, and not in staging either",
+        instead="run once with --no-fail-on-data-loss, which goes on without it and gives up what nobody has any more",
+    )
 
 
 def _number(name: str) -> int:

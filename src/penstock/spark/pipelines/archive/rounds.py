@@ -273,7 +273,7 @@ class Rounds:
             if self.settings.fail_on_data_loss:
                 self.still_owner()
                 raise error
-            self._warn_once(f"{error}; going on without its {file.rows} rows")
+            self._warn_once(f"{error.known}; going on without its {file.rows} rows")
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:
