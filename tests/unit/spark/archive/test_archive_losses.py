@@ -138,6 +138,26 @@ def test_a_topic_that_no_broker_has(cut_off: bool, world: World, monkeypatch: py
     assert (path in archive(world).files) == cut_off
 
 
+@pytest.mark.parametrize(("noted", "asked"), [("here", "elsewhere"), ("", "here"), ("", ""), ("here", "")])
+def test_a_topic_that_another_cluster_may_have(
+    noted: str, asked: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker of this one knows it, and it is not known to be of this one: nothing is given up."""
+    path = lose_first(world)
+    world.broker.is_there, world.broker.cluster = False, asked
+    for at in [at for at in world.lake.files if at.startswith(manifest.FOLDER)]:
+        world.lake.files[at] = world.lake.files[at].replace(b'"cluster": "here"', f'"cluster": "{noted}"'.encode())
+    run_without_it(world, monkeypatch)
+    assert path in archive(world).files
+    assert not archive(world).lost
+
+
+def test_a_checkpoint_knows_the_cluster(young: World) -> None:
+    state = Manifest.load(young.lake)
+    assert not state.entries
+    assert archive(young).cluster == "here"
+
+
 def test_a_partition_that_left_its_topic_holds_nothing_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

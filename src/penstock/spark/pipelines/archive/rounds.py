@@ -213,7 +213,8 @@ class Rounds:
                 payload_bytes = written.payload_bytes
                 added = archived_files(self._lake, staging, files, planned.ids)
             self._check_standing(planned)
-            entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
+            taken = planned.topics(epochs, self._source.cluster)
+            entry = Entry(number, "round", name, now_text(), taken, tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
         commit(self.manifest, entry)
