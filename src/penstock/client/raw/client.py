@@ -43,6 +43,11 @@ class RawClient:
     def close(self) -> None:
         self._cluster.close()
 
+    @property
+    def cluster(self) -> str | None:
+        """The id of the cluster, as the last answer about topics had it."""
+        return self._cluster.id
+
     def topics(self) -> dict[str, TopicInfo]:
         """Every topic, the internal ones too."""
         return self._cluster.topics()

@@ -80,6 +80,7 @@ class Cluster:
         # The latest leader epochs, by topic id: a topic that is made anew begins with low ones.
         self._epochs: dict[uuid.UUID, dict[int, int]] = {}
         self._told_by: Address | None = None
+        self.id: str | None = None  # as whoever was asked last says
         # Who told of lower ones, the latest last.
         self._behind: dict[Address, None] = {}
         self._reconnect_pause_s = options.retry_backoff_ms / 2000
@@ -161,13 +162,15 @@ class Cluster:
                     self.expect(info.topic_id, _known(_leaders(topic)))
             elif topic.error_code not in _NO_SUCH_TOPIC:
                 by_all = False
-        return Heard(topics, by_all)
+        clusters = {answer.cluster_id for answer in heard}
+        return Heard(topics, by_all, clusters.pop() if len(clusters) == 1 else None)
 
     def _refresh(self, names: Collection[str] | None, budget: RetryBudget) -> list[str]:
         """Ask any broker; the names it does not know."""
         link = self.any_link(budget)
         answer = _metadata(link, names)
         self._told_by = link.address
+        self.id = answer.cluster_id
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         if names is None:
             self._topics.clear()

@@ -24,6 +24,8 @@ class Heard(NamedTuple):
     topics: Mapping[str, tuple[TopicInfo, ...]]
     # Whether every broker has answered that any of them names: what none of them knows is not there.
     by_all: bool
+    # The id of the cluster that all of them are of, where they say so.
+    cluster: str | None = None
 
 
 class OffsetAt(NamedTuple):

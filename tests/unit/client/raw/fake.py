@@ -57,6 +57,7 @@ class FakePeer:
         self.nodes: dict[int, FakePeer] = {node: self}
         self.leaders: dict[str, dict[int, int]] = {"t": {0: node}}
         self.leader_epoch = 3
+        self.cluster_id: str | None = "here"
         self.topic_ids: dict[str, uuid.UUID | None] = {"t": TOPIC_ID}
         self.asked: defaultdict[ApiKey, list[Asked]] = defaultdict(list)
         self.connections = 0
@@ -180,6 +181,7 @@ class FakePeer:
                 metadata.MetadataResponseBroker(node_id=node, host="127.0.0.1", port=peer.port)
                 for node, peer in self.nodes.items()
             ],
+            cluster_id=self.cluster_id,
             topics=[self._topic(name) for name in names],
         )
 

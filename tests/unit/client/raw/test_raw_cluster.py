@@ -263,3 +263,15 @@ def test_all_brokers_are_asked_at_once() -> None:
             # One that nobody names is perhaps no broker any more.
             assert client.hear_all(["t"]).by_all
             assert client._cluster._epochs[TOPIC_ID] == {0: 4}
+
+
+@pytest.mark.parametrize(("second_says", "all_say"), [("here", "here"), ("elsewhere", None), (None, None)])
+def test_the_cluster_is_the_one_that_all_brokers_name(second_says: str | None, all_say: str | None) -> None:
+    with FakePeer(1) as first, FakePeer(2) as second:
+        first.nodes = second.nodes = {1: first, 2: second}
+        second.cluster_id = second_says
+        with RawClient(first.bootstrap, QUICK) as client:
+            assert client.cluster is None
+            assert client.hear_all(["t"]).cluster == all_say
+            client.topics()
+            assert client.cluster == "here"

@@ -71,6 +71,8 @@ class Broker:
     # Whether any broker knows the topic, and whether one of them does not answer.
     is_there: bool = True
     is_cut_off: bool = False
+    # Its id; empty where it tells none.
+    cluster: str = "here"
     # Whether records are too young to be deleted, whatever is archived.
     keeps_all: bool = False
 
@@ -83,7 +85,7 @@ class Broker:
     def hear_all(self, names: Iterable[str]) -> Heard:
         with self.steps.step("hear all"):
             found = [self.everywhere()] if self.is_there and TOPIC in names else []
-            return Heard({TOPIC: tuple(found)}, by_all=not self.is_cut_off)
+            return Heard({TOPIC: tuple(found)}, by_all=not self.is_cut_off, cluster=self.cluster or None)
 
     def everywhere(self) -> TopicInfo:
         """As all but one broker know it."""

@@ -138,6 +138,26 @@ def test_a_topic_that_no_broker_has(cut_off: bool, world: World, monkeypatch: py
     assert (path in archive(world).files) == cut_off
 
 
+@pytest.mark.parametrize(("noted", "asked"), [("here", "elsewhere"), ("", "here"), ("", ""), ("here", "")])
+def test_a_topic_that_another_cluster_may_have(
+    noted: str, asked: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No broker of this one knows it, and it is not known to be of this one: nothing is given up."""
+    path = lose_first(world)
+    world.broker.is_there, world.broker.cluster = False, asked
+    for at in [at for at in world.lake.files if at.startswith(manifest.FOLDER)]:
+        world.lake.files[at] = world.lake.files[at].replace(b'"cluster": "here"', f'"cluster": "{noted}"'.encode())
+    run_without_it(world, monkeypatch)
+    assert path in archive(world).files
+    assert not archive(world).lost
+
+
+def test_a_checkpoint_knows_the_cluster(young: World) -> None:
+    state = Manifest.load(young.lake)
+    assert not state.entries
+    assert archive(young).cluster == "here"
+
+
 def test_a_partition_that_left_its_topic_holds_nothing_up(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,58 +337,20 @@ def test_one_that_is_back_holds_nothing_up(young: World, monkeypatch: pytest.Mon
     assert young.broker.told[0][0] == 30
 
 
-# -- files that a checkpoint has: only a look for them tells that they are missing ----------------------------------
-
-
-def miss_first(world: World) -> str:
-    """A run has found that the file is missing; then the broker deletes its records: it waits for nobody any more."""
-    path = lose_first(world)
-    with pytest.raises(CorruptFileError, match=path):
-        world.run(Steps())
-    assert world.broker.told[0][0] == 0
-    world.broker.starts[0] = 4
-    return path
-
-
-def test_one_that_was_missed_is_noted_as_lost_once_nobody_has_its_records(
+def test_a_run_of_another_cluster_gives_up_nothing_that_a_checkpoint_has(
     young: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = miss_first(young)
+    """Nobody there has heard of the topic; where it lives, all of its records are left."""
+    path = lose_first(young)
     with pytest.raises(CorruptFileError, match=path):
         young.run(Steps())
-    run_without_it(young, monkeypatch)
-    assert archive(young).lost == {0: [(0, 4)]}
-    assert path not in archive(young).files
-    assert young.broker.told[0][0] == 20
-    monkeypatch.setattr(test_archive_steps, "SETTINGS", rounds.Settings())
-    young.run(Steps())
-
-
-def test_one_that_was_missed_and_is_back_counts(young: World) -> None:
-    before = dict(young.lake.files)
-    path = miss_first(young)
-    young.lake.files[path] = before[path]
-    young.run(Steps())
-    assert young.broker.told[0][0] == 10
+    young.broker.is_there = False
+    with monkeypatch.context() as patch:
+        patch.setattr(test_archive_steps, "SETTINGS", LOSSY)
+        young.run(Steps())
+    young.broker.is_there = True
+    with pytest.raises(CorruptFileError, match=path):
+        young.run(Steps())
     assert path in archive(young).files
-    # It is no longer looked for.
-    del young.lake.files[path]
-    young.run(Steps())
-
-
-def test_one_that_was_missed_is_not_forgotten_for_others(
-    young: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next run ends with one that is missing since the checkpoint."""
-    monkeypatch.setattr(manifest, "CHECKPOINT_ENTRIES", 50)
-    young.broker.grow(1, 14, young.broker.leading[1])
-    young.run(Steps())
-    path = miss_first(young)
-    other = max(path for path in young.lake.files if "hour=11" in path)
-    del young.lake.files[other]
-    young.broker.starts[1] = 14
-    with pytest.raises(CorruptFileError, match=other):
-        young.run(Steps())
-    run_without_it(young, monkeypatch)
-    assert archive(young).lost == {0: [(0, 4)], 1: [(10, 14)]}
-    assert not {path, other} & archive(young).files.keys()
+    young.broker.age()
+    assert young.broker.starts[0] == 0

@@ -15,7 +15,7 @@ from tests.unit.spark.archive.test_archive_steps import World
 from penstock.client.raw import Heard, TopicInfo
 from penstock.core.errors import PenstockError
 from penstock.services.maintenance.archive_progress import vouched
-from penstock.spark.pipelines.archive import manifest, presence, rounds, standing, survey
+from penstock.spark.pipelines.archive import losses, manifest, presence, rounds, standing, survey
 from penstock.spark.pipelines.archive.manifest import Manifest
 from penstock.spark.pipelines.archive.planning import Bounds
 
@@ -38,7 +38,7 @@ class Story:
 
     def run(self) -> None:
         moves = [self.grow, self.archive, self.archive, self.lose, self.lose, self.bring_back]
-        moves += [self.change_leader, self.mislead]
+        moves += [self.change_leader, self.mislead, self.archive_elsewhere]
         # Without epochs nobody can tell what a log lost between a commit and the first word of it. Logs with epochs
         # lose their ends in another story.
         moves += [self.fail] if self.broker.knows_epochs else [self.lose_end]
@@ -100,6 +100,13 @@ class Story:
             patch.setattr(self.broker, "find", lambda: answers.pop() if answers else find())
             self.archive()
 
+    def archive_elsewhere(self) -> None:
+        """A run against another cluster, where nobody has heard of the topic."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.broker, "is_there", False)
+            patch.setattr(self.broker, "cluster", "elsewhere")
+            self.archive()
+
     def fail(self) -> None:
         fault = FAULTS[self.dice.choice(["killed", "power cut", "error", "Ctrl-C"])]
         self.world.run_and_fail(fault, self.dice.randrange(200))
@@ -140,7 +147,12 @@ def test_it_finds_files_that_are_not_looked_for_behind_a_checkpoint(monkeypatch:
 
 
 def test_it_finds_one_broker_that_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Broker, "hear_all", lambda *_: Heard({}, by_all=True))
+    monkeypatch.setattr(Broker, "hear_all", lambda *_: Heard({}, by_all=True, cluster="here"))
+    assert harmful()
+
+
+def test_it_finds_another_cluster_that_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "_is_of", lambda *_: True)
     assert harmful()
 
 

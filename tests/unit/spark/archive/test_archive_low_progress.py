@@ -74,17 +74,3 @@ def test_nor_does_one_that_the_same_run_has_told(world: World, monkeypatch: pyte
         running.tell()
     assert counting(world) == sorted(world.broker.rows)
     assert world.broker.told[0][0] == 18
-
-
-@pytest.mark.parametrize("world", [1], indirect=True)
-def test_a_file_whose_records_were_archived_again_is_missed_no_more(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lose_first(world)
-    with pytest.raises(CorruptFileError):
-        world.run(Steps())
-    with monkeypatch.context() as patch:
-        patch.setattr(test_archive_steps, "SETTINGS", LOSSY)
-        world.run(Steps())
-    world.run(Steps())
-    assert world.broker.told[0][0] == 10

@@ -85,8 +85,11 @@ def test_a_committed_file_that_is_nowhere_is_named(lake: FolderLake) -> None:
     gone, there = file(1), file(1, topic="u")
     stage(lake, there)
     committed(lake, entry(1, {0: (0, 10)}, added=(gone,)))
-    with pytest.raises(CorruptFileError, match=gone.path):
+    with pytest.raises(CorruptFileError, match=gone.path) as raised:
         recover(Manifest.load(lake))
+    # What the archive itself can do, not what its readers can.
+    assert "--no-fail-on-data-loss" in str(raised.value)
+    assert "skip_corrupt" not in str(raised.value)
 
 
 def test_so_is_one_whose_round_left_nothing_in_staging(lake: FolderLake) -> None:
@@ -107,6 +110,7 @@ def test_whoever_does_without_it_keeps_what_it_should_have_replaced(lake: Folder
     recover(Manifest.load(lake), report=told.append)
     assert data(lake) == [old.path]
     assert merged.path in told[0]
+    assert "skip_corrupt" not in told[0]
 
 
 def test_files_that_a_compaction_replaced_are_not_missed(lake: FolderLake) -> None:
@@ -119,6 +123,21 @@ def test_files_that_a_compaction_replaced_are_not_missed(lake: FolderLake) -> No
     )
     recover(Manifest.load(lake))
     assert data(lake) == [merged.path]
+
+
+def test_a_task_that_writes_after_its_round_was_compacted_stops_nobody(lake: FolderLake) -> None:
+    first, merged, last = file(1), file(2), file(3)
+    lake.create(last.path, b"data")
+    lake.create(merged.path, b"data")  # its removal was interrupted
+    committed(
+        lake,
+        entry(1, {0: (0, 10)}, added=(first,)),
+        entry(2, kind="compaction", added=(merged,), removed=(first.path,)),
+        entry(3, kind="compaction", added=(last,), removed=(merged.path,)),
+    )
+    lake.create(f"{STAGING}/{round_name(1)}/_temporary/0/_temporary/attempt_7/p.parquet", b"da")
+    recover(Manifest.load(lake))
+    assert data(lake) == [last.path]
 
 
 def test_nothing_to_recover_changes_nothing(lake: FolderLake) -> None:

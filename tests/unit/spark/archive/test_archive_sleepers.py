@@ -2,7 +2,7 @@
 
 Meanwhile the second has taken over, and was killed at a step of its own. Whatever the first does then, a run that
 nothing disturbs finds everything in the lake once: in a folder, and on S3, where a move is a copy and a deletion, also
-with a manifest that was restored and knows nothing of files that are there.
+with a manifest that was restored and knows nothing of files that are there, and with tasks of Spark that write late.
 """
 
 import random
@@ -51,9 +51,20 @@ def restored(world: World) -> set[str]:
     return {path for path in world.lake.files if path.startswith("topic=")}
 
 
+def write_late(world: World, dice: random.Random) -> None:
+    """A task that Spark gave up for lost wakes, and writes below the staging of a round that is long committed."""
+    world.lake.steps = Steps()
+    rounds_done = [entry.round for entry in Manifest.load(world.lake).entries]
+    if rounds_done and dice.random() < 0.5:
+        attempt = f"{STAGING}/{dice.choice(rounds_done)}/_temporary/0/_temporary/attempt_7"
+        world.lake.files[f"{attempt}/topic=orders/date=2026-11-16/hour=10/p.parquet"] = b""
+
+
 def story(patch: pytest.MonkeyPatch, seed: int, steps: int, lake: type[MemoryLake]) -> None:
     dice = random.Random(seed)
     world = World(patch, lake)
+    # With many entries also those of rounds that were compacted since.
+    patch.setattr(manifest, "CHECKPOINT_ENTRIES", dice.choice([2, 50]))
     unknown = restored(world) if dice.random() < 0.3 else set()
     # Left by others: a round that is committed and not in its place, perhaps, or files that nobody committed.
     world.run_and_fail(FAULTS["killed"], dice.randrange(steps))
@@ -61,6 +72,7 @@ def story(patch: pytest.MonkeyPatch, seed: int, steps: int, lake: type[MemoryLak
 
     def taken_over() -> None:
         mine = world.lake.steps
+        write_late(world, dice)
         world.run_and_fail(FAULTS["killed"], dice.randrange(steps))
         world.lake.steps = world.broker.steps = mine
 
@@ -68,6 +80,7 @@ def story(patch: pytest.MonkeyPatch, seed: int, steps: int, lake: type[MemoryLak
     sleeps_at = dice.randrange(30 if dice.random() < 0.7 else steps)
     with suppress(PenstockError, FileNotFoundError, KilledError):
         world.run(Sleeps(at=sleeps_at, meanwhile=taken_over))
+    write_late(world, dice)
     world.run(Steps())
     world.check(unknown)
 

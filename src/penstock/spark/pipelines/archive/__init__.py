@@ -3,7 +3,7 @@
     <lake>/topic=orders/date=2025-01-31/hour=07/0000000012-4f1c…-0000.parquet  what is archived
     <lake>/_penstock/manifest/0000000012.json                                  what that is: the only truth
     <lake>/_penstock/staging/0000000013-4f1c…/topic=orders/…                   a round that is not committed yet
-    <lake>/_penstock/lake.json, missing.json                                   its id, and files that were not there
+    <lake>/_penstock/lake.json                                                 its id
     <lake>/_penstock/lock                                                      whoever archives just now
 
 A round reads a fixed range of every partition, writes it to staging, and commits it with one manifest entry that is

@@ -11,6 +11,7 @@ which that could still be committed. A manifest that names files which are nowhe
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from penstock.spark.pipelines.archive.entries import ArchivedFile, Entry
@@ -74,7 +75,7 @@ def recover(
     lake = manifest.lake
     there = _there(manifest)
     lost = _missing(manifest, there)
-    manifest.missing |= {file.path for file in lost}
+    manifest.missing = {file.path for file in lost}
     still_owner()
     # Whoever was killed between a name and its sync has left it to nobody but the page cache: before anybody goes by
     # what is committed, and retention deletes by it, it is durable.
@@ -83,13 +84,17 @@ def recover(
     for file in lost:
         if report is None:
             raise lost_error(lake, file)
-        report(f"{lost_error(lake, file)}; going on without its {file.rows} rows")
+        report(f"{lost_error(lake, file).known}; going on without its {file.rows} rows")
     gone = {file.path for file in lost} | {file.path for entry in manifest.entries for file in entry.given_up}
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
+    known = manifest.files.keys() | gone
     for entry in manifest.entries:
         # Of a compaction everything may have moved, and what it replaced be there still.
         if entry.round in names or not there.isdisjoint(entry.removed):
-            put_in_place(lake, entry, without=gone)
+            # A task that was given up for lost may write to staging long after its round: files that a compaction has
+            # replaced since are rightly nowhere.
+            added = tuple(file for file in entry.added if file.path in known)
+            put_in_place(lake, replace(entry, added=added), without=gone)
     orphans = names.keys() - {entry.round for entry in manifest.entries}
     if any(_number(name) > manifest.number for name in orphans):
         # Its owner may be alive somewhere and about to commit: take the number that it would commit under, so that
@@ -124,7 +129,11 @@ def now_text() -> str:
 
 
 def lost_error(lake: Lake, file: ArchivedFile) -> CorruptFileError:
-    return CorruptFileError(lake.url(file.path), "is missing, and not in staging either")
+    return CorruptFileError(
+        lake.url(file.path),
+        "is missing, and not in staging either",
+        instead="run once with --no-fail-on-data-loss, which goes on without it and gives up what nobody has any more",
+    )
 
 
 def _number(name: str) -> int:

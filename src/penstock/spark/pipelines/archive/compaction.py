@@ -81,7 +81,7 @@ def compact(
         try:
             entry = _compacted(rounds, group)
         except CorruptFileError as error:
-            rounds.warn(f"{group.folder} is not compacted: {error}")
+            rounds.warn(f"{group.folder} is not compacted: {error.known}")
             continue
         commit(rounds.manifest, entry)
         done.append(entry)

@@ -2,7 +2,8 @@
 
 {"format": 1, "number": 12, "kind": "round", "round": "0000000012-4f1c…", "written": "2025-01-31T07:00:00Z",
  "topics": [{"topic": "orders", "id": "u8Yw…", "partitions": {"0": [1000, 2000]}, "lost": {"0": [[900, 1000]]},
-             "epochs": {"0": [[3, 1700], [4, 2000]]}, "parted": {"0": 1000}, "branches": {"0": 7}}],
+             "epochs": {"0": [[3, 1700], [4, 2000]]}, "parted": {"0": 1000}, "branches": {"0": 7},
+             "cluster": "kX2b…"}],
  "added": [{"path": "topic=orders/date=…/…parquet", "staged": "_penstock/staging/…", "topic": "orders",
             "id": "u8Yw…", "rows": 1000, "bytes": 52044, "offsets": {"0": [1000, 1999]}}],
  "removed": ["topic=orders/date=…/…parquet"]}
@@ -137,7 +138,7 @@ class TopicRound:
 
     `epochs` has the leader epochs of what was taken, each with its end, where the broker has them to tell. `parted`:
     from here on the log is another one than what counted of it before, which no longer counts; up to there it is the
-    branch of the number in `branches`, where there is one.
+    branch of the number in `branches`, where there is one. `cluster` is the id of the one that it is of, if known.
     """
 
     topic: str
@@ -147,6 +148,7 @@ class TopicRound:
     epochs: Mapping[int, tuple[Mark, ...]] = field(default_factory=dict)
     parted: Mapping[int, int] = field(default_factory=dict)
     branches: Mapping[int, int] = field(default_factory=dict)
+    cluster: str = ""
 
     def as_json(self) -> dict[str, Any]:
         tree: dict[str, Any] = {
@@ -163,6 +165,8 @@ class TopicRound:
             tree["parted"] = {str(at): offset for at, offset in self.parted.items()}
         if self.branches:
             tree["branches"] = {str(at): number for at, number in self.branches.items()}
+        if self.cluster:
+            tree["cluster"] = self.cluster
         return tree
 
     @classmethod
@@ -182,6 +186,7 @@ class TopicRound:
             },
             parted=_numbers(tree.get("parted", {})),
             branches=_numbers(tree.get("branches", {})),
+            cluster=str(tree.get("cluster", "")),
         )
 
 

@@ -64,8 +64,8 @@ class HoleInLogError(GapError):
 class CorruptFileError(ArchiveError):
     """An archived file is damaged or missing."""
 
-    def __init__(self, where: str, why: str) -> None:
+    def __init__(self, where: str, why: str, *, instead: str = "skip it (skip_corrupt) and do without it") -> None:
         self.where = where
-        super().__init__(
-            f"the archived file {where} {why}: bring it back from a copy, or skip it (skip_corrupt) and do without it"
-        )
+        # For those who go on all the same: they have done what may be done instead.
+        self.known = f"the archived file {where} {why}: bring it back from a copy"
+        super().__init__(f"{self.known}, or {instead}")

@@ -48,12 +48,20 @@ def _is_lost(
     known = logs if ids.get(file.topic) == file.topic_id else {}
     named = [info for info in heard.topics.get(file.topic, ()) if id_of(info) == file.topic_id]
     there = {at for info in named for at in info.partitions}
+    # Of a topic of another cluster nobody here has heard, and its records may all be there.
+    can_tell = heard.by_all and (bool(named) or _is_of(manifest, file, heard.cluster))
     for at in file.offsets.keys() | file.held.keys():
         # Of a topic that this run does not look at, or of a partition that nobody leads, nobody knows. One that left
         # its topic has taken its records with it.
-        if TopicPartition(file.topic, at) not in known and (at in there or not heard.by_all):
+        if TopicPartition(file.topic, at) not in known and (at in there or not can_tell):
             return False
     return not kept_from(file, known) and _is_nowhere(manifest, file)
+
+
+def _is_of(manifest: Manifest, file: ArchivedFile, cluster: str | None) -> bool:
+    """Whether a file is known to be of this cluster."""
+    archive = manifest.topic(file.topic, file.topic_id)
+    return bool(cluster) and archive is not None and archive.cluster == cluster
 
 
 def _is_nowhere(manifest: Manifest, file: ArchivedFile) -> bool:

@@ -190,6 +190,7 @@ class Manifest:
     def _advance(self, entry: Entry, taken: TopicRound) -> None:
         key = taken.topic, taken.topic_id
         archive = self._topics.setdefault(key, TopicArchive(*key, since=entry.number))
+        archive.cluster = taken.cluster or archive.cluster
         for partition, offset in taken.parted.items():
             archive.turn(entry.number, partition, offset, taken.branches.get(partition))
         for partition, spans in taken.lost.items():

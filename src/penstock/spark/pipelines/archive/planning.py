@@ -99,8 +99,10 @@ class Plan:
     def __bool__(self) -> bool:
         return bool(self.ranges or self.gaps or self.parted)
 
-    def topics(self, marks: Mapping[TopicPartition, Sequence[Mark]] | None = None) -> tuple[TopicRound, ...]:
-        """For the manifest; `marks`: the leader epochs of each range."""
+    def topics(
+        self, marks: Mapping[TopicPartition, Sequence[Mark]] | None = None, cluster: str = ""
+    ) -> tuple[TopicRound, ...]:
+        """For the manifest; `marks`: the leader epochs of each range; `cluster`: whose topics they are."""
         epochs: dict[str, dict[int, tuple[Mark, ...]]] = {}
         for at, found in (marks or {}).items():
             epochs.setdefault(at.topic, {})[at.partition] = tuple(found)
@@ -129,6 +131,7 @@ class Plan:
                 epochs.get(topic, {}),
                 parted.get(topic, {}),
                 branches.get(topic, {}),
+                cluster,
             )
             for topic in sorted(spans.keys() | lost.keys() | parted.keys())
         )

@@ -2,21 +2,15 @@
 
 A file may go at any time: before a run, while it goes on, long after a checkpoint has forgotten its entry. So at the
 start of a run, and again after as many entries as a checkpoint takes, all files are looked for that have records which
-the broker has still. What that costs grows with what the broker keeps, not with the lake. Those that are missing are
-noted in the lake: the next run looks for them also where the broker has none of their records by then.
+the broker has still. What that costs grows with what the broker keeps, not with the lake.
 """
 
-import json
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
 from penstock.client.raw import TopicPartition
 from penstock.spark.pipelines.archive import manifest as manifests
-from penstock.spark.pipelines.archive.lake import HOME
 from penstock.spark.pipelines.archive.losses import kept_from
 from penstock.spark.pipelines.archive.standing import Log
-
-MISSING_FILE = f"{HOME}/missing.json"
 
 
 class Presence:
@@ -25,21 +19,6 @@ class Presence:
         self._still_owner = still_owner
         self._again_at = 0  # the number of an entry
         self._looked_from: dict[TopicPartition, int] = {}
-        self._noted: set[str] = set()
-
-    def recall(self) -> None:
-        """Miss what a run before this one has missed, unless it is back."""
-        # Whoever cannot read it misses less.
-        with suppress(FileNotFoundError, ValueError, TypeError):
-            self._noted = set(json.loads(self._manifest.lake.read(MISSING_FILE)))
-        noted = [file for path, file in self._manifest.files.items() if path in self._noted and file.offsets]
-        self._manifest.missing |= {file.path for file in noted} - self._manifest.present(noted)
-
-    def note(self) -> None:
-        missing = self._manifest.missing & self._manifest.files.keys()
-        if missing != self._noted:
-            self._manifest.lake.replace(MISSING_FILE, json.dumps(sorted(missing)).encode())
-            self._noted = missing
 
     def look(self, ids: Mapping[str, str], logs: Mapping[TopicPartition, Log]) -> None:
         """Bring `missing` of the manifest up to date, where it is time to.

@@ -99,7 +99,6 @@ class Rounds:
     def recover(self) -> None:
         """Finish what was committed, remove what was not."""
         report = None if self.settings.fail_on_data_loss else self._warn_once
-        self._presence.recall()
         try:
             recover(self.manifest, report=report, still_owner=self.still_owner)
         except CorruptFileError:
@@ -214,7 +213,8 @@ class Rounds:
                 payload_bytes = written.payload_bytes
                 added = archived_files(self._lake, staging, files, planned.ids)
             self._check_standing(planned)
-            entry = Entry(number, "round", name, now_text(), planned.topics(epochs), tuple(added))
+            taken = planned.topics(epochs, self._source.cluster)
+            entry = Entry(number, "round", name, now_text(), taken, tuple(added))
             self._lake.sync(file.staged for file in added if file.staged is not None)
             self.still_owner()
         commit(self.manifest, entry)
@@ -274,7 +274,7 @@ class Rounds:
             if self.settings.fail_on_data_loss:
                 self.still_owner()
                 raise error
-            self._warn_once(f"{error}; going on without its {file.rows} rows")
+            self._warn_once(f"{error.known}; going on without its {file.rows} rows")
 
     def _warn_once(self, line: str) -> None:
         if line not in self._warned:

@@ -83,6 +83,11 @@ class Source:
         self._client.close()
         self._sampler.close()
 
+    @property
+    def cluster(self) -> str:
+        """Its id; empty where it has told none yet."""
+        return self._client.cluster or ""
+
     def find(self) -> tuple[dict[str, TopicInfo], list[str]]:
         """The topics that are there, and those that were asked for by name and are not."""
         there = self._client.topics()

@@ -46,7 +46,6 @@ def tell(
     if not troubles:
         # Lower than it is archived, and by our own word: the broker has no more reason to lower it, were an end lost.
         survey.own -= missing.keys()
-    presence.note()
     for trouble in troubles:
         warn_once(trouble)  # it is told again and again until it is heard
     return not troubles and not survey.unled

@@ -30,6 +30,8 @@ class TopicArchive:
     files: dict[str, ArchivedFile] = field(default_factory=dict)
     # Rows that were lost with files, and whose offsets are not in `lost`: other files have some between them.
     lost_among: int = 0
+    # The id of the cluster that it is archived from; empty where no entry has said so yet.
+    cluster: str = ""
 
     def line(self, partition: int) -> Line:
         return self.lines.setdefault(partition, Line())
@@ -166,6 +168,8 @@ class TopicArchive:
         }
         if self.lost_among:
             tree["lost_among"] = self.lost_among
+        if self.cluster:
+            tree["cluster"] = self.cluster
         if self.branches:
             tree["branches"] = {
                 str(at): [branch.as_json() for branch in branches] for at, branches in self.branches.items()
@@ -192,6 +196,7 @@ class TopicArchive:
             },
             files={file.path: file for file in files},
             lost_among=int(tree.get("lost_among", 0)),
+            cluster=str(tree.get("cluster", "")),
         )
 
 
