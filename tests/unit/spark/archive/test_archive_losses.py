@@ -146,7 +146,9 @@ def test_a_topic_that_another_cluster_may_have(
     path = lose_first(world)
     world.broker.is_there, world.broker.cluster = False, asked
     for at in [at for at in world.lake.files if at.startswith(manifest.FOLDER)]:
-        world.lake.files[at] = world.lake.files[at].replace(b'"cluster": "here"', f'"cluster": "{noted}"'.encode())
+        world.lake.files[at] = world.lake.files[at].replace(
+            b'"cluster": "here"', f'"cluster": "{noted}"'.encode()
+        )
     run_without_it(world, monkeypatch)
     assert path in archive(world).files
     assert not archive(world).lost

@@ -64,7 +64,9 @@ class HoleInLogError(GapError):
 class CorruptFileError(ArchiveError):
     """An archived file is damaged or missing."""
 
-    def __init__(self, where: str, why: str, *, instead: str = "skip it (skip_corrupt) and do without it") -> None:
+    def __init__(
+        self, where: str, why: str, *, instead: str = "skip it (skip_corrupt) and do without it"
+    ) -> None:
         self.where = where
         # For those who go on all the same: they have done what may be done instead.
         self.known = f"the archived file {where} {why}: bring it back from a copy"
