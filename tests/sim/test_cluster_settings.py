@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.sim.cluster_clients import create_topic
 from tests.sim.cluster_story import BROKERS
+from tests.sim.messages import TOPIC
 from tests.sim.test_cluster_scenes import Scene
 
 from penstock.core.error_codes import ErrorCode
@@ -18,25 +19,29 @@ from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import incremental_alter_configs
 
-_BROKER = 4
+_TOPIC, _BROKER = 2, 4
 _SET = 0
 _LOW, _HIGH = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
 
 
-def altering_all(setting: str, value: str) -> Any:
-    config = incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
+def altering(kind: int, name: str, settings: dict[str, str]) -> Any:
+    configs = [
+        incremental_alter_configs.AlterableConfig(name=setting, config_operation=_SET, value=value)
+        for setting, value in settings.items()
+    ]
     resource = incremental_alter_configs.AlterConfigsResource(
-        resource_type=_BROKER, resource_name="", configs=[config]
+        resource_type=kind, resource_name=name, configs=configs
     )
     return incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource])
 
 
 class OddScene(Scene):
     def alter_at(self, machine: SimBroker, setting: str, value: str) -> None:
-        call = SimClient(machine.name, PORT).call(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, altering_all(setting, value)
-        )
-        assert self.do(call).responses[0].error_code == ErrorCode.NONE
+        assert self.ask_at(machine, altering(_BROKER, "", {setting: value})) is ErrorCode.NONE
+
+    def ask_at(self, machine: SimBroker, request: Any) -> ErrorCode:
+        call = SimClient(machine.name, PORT).call(ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+        return ErrorCode(self.do(call).responses[0].error_code)
 
 
 @pytest.fixture
@@ -61,6 +66,31 @@ def test_a_setting_for_all_ends_no_broker_that_is_set_otherwise(scene: OddScene,
     scene.machines[odd].start()
     scene.loop.run_until(lambda: scene.machines[odd].ready)
     scene.until_whole()
+    assert scene.produce(-1) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("settled", "answer"),
+    [
+        (" ", ErrorCode.NONE),
+        (" 0 , 1 ", ErrorCode.NONE),
+        ("9" * 10, ErrorCode.NONE),
+        ("9" * 5000, ErrorCode.INVALID_CONFIG),  # more digits than Python reads
+        (",", ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_no_wish_for_replicas_ends_the_controller(scene: OddScene, settled: str, answer: ErrorCode) -> None:
+    scene.begin()
+    wish = {"penstock.replicas.to": "5", "penstock.replicas.settled": settled}
+    assert scene.ask_at(scene.machines[0], altering(_TOPIC, TOPIC, wish)) is answer
+    scene.machines[1].kill()  # it looks at all topics
+    scene.let_pass(5)
+    scene.machines[1].start()
+    scene.loop.run_until(lambda: scene.machines[1].ready)
+    scene.let_pass(5)
+    for machine in scene.machines:
+        assert machine.broker is not None
+        assert not machine.broker.broken.is_set()
     assert scene.produce(-1) is ErrorCode.NONE
 
 

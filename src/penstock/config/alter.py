@@ -55,9 +55,11 @@ def _list_changed(setting: Setting | None, current: str | None, change: Alterati
     parts = [part for part in (render(setting.default) if current is None else current).split(",") if part]
     named = [part.strip() for part in (change.value or "").split(",") if part.strip()]
     if change.operation is Operation.APPEND:
-        parts += [part for part in named if part not in parts]
+        there = set(parts)
+        parts += [part for part in named if part not in there]
     else:
-        parts = [part for part in parts if part not in named]
+        going = set(named)
+        parts = [part for part in parts if part not in going]
     text = ",".join(parts)
     setting.parse(text)
     return text

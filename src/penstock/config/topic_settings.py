@@ -21,6 +21,7 @@ from penstock.core.archive_progress import ArchiveProgress
 HOUR_MS = 60 * 60 * 1000
 MINUTE_MS = 60 * 1000
 DAY_MS = 24 * HOUR_MS
+_PARTITION_DIGITS_MAX = 10
 
 ACK_AFTER = one_of("auto", "written", "synced")
 CLEANUP_POLICIES = list_of("compact", "delete")
@@ -53,11 +54,15 @@ ARCHIVE_PROGRESS = Validator(
     # Without the value, which may be very long.
     lambda name, value: f"Invalid value for configuration {name}: {_progress_fault(value)}",
 )
+
+
+def is_partition_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _PARTITION_DIGITS_MAX
+
+
 PARTITION_NUMBERS = Validator(
     "numbers of partitions",
-    lambda value: (
-        isinstance(value, tuple) and all(number.isascii() and number.isdecimal() for number in value)
-    ),
+    lambda value: isinstance(value, tuple) and all(is_partition_number(number) for number in value),
     lambda name, value: f"Invalid value for configuration {name}: it must be a list of partition numbers",
 )
 # Below a megabyte a busy partition would roll many times a second; Kafka 4 refuses it too.

@@ -278,13 +278,13 @@ def _able(image: ClusterImage, draining: Collection[int]) -> list[int]:
 
 def _wanted(image: ClusterImage) -> dict[PartitionKey, int]:
     """How many replicas partitions should have that were made while brokers were missing."""
-    return {
-        (topic.id, number): int(topic.configs[REPLICAS_TO])
-        for topic in image.stored_topics()
-        if REPLICAS_TO in topic.configs
-        for number in range(len(topic.partitions))
-        if number not in settled_in(topic.configs)
-    }
+    wanted: dict[PartitionKey, int] = {}
+    for topic in image.stored_topics():
+        if REPLICAS_TO in topic.configs:
+            replicas, settled = int(topic.configs[REPLICAS_TO]), settled_in(topic.configs)
+            numbers = (number for number in range(len(topic.partitions)) if number not in settled)
+            wanted.update(((topic.id, number), replicas) for number in numbers)
+    return wanted
 
 
 def _is_complete(topic: Topic) -> bool:

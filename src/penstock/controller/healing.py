@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from penstock.config.topic_settings import is_partition_number
 from penstock.controller.moves import is_moving
 from penstock.controller.placement import BrokerLocations, best
 from penstock.coordination.metadata import PartitionKey
@@ -116,8 +117,12 @@ def without_wish(configs: Mapping[str, str]) -> dict[str, str]:
 
 
 def settled_in(configs: Mapping[str, str]) -> set[int]:
-    """Partitions that a wish does not mean: somebody has said where their replicas shall be."""
-    return {int(number) for number in configs.get(REPLICAS_SETTLED, "").split(",") if number}
+    """Partitions that a wish does not mean: somebody has said where their replicas shall be.
+
+    What else stands there is passed over: clients may write it, as they like.
+    """
+    numbers = (number.strip() for number in configs.get(REPLICAS_SETTLED, "").split(","))
+    return {int(number) for number in numbers if is_partition_number(number)}
 
 
 def with_settled(configs: Mapping[str, str], numbers: Collection[int]) -> Mapping[str, str]:

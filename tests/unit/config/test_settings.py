@@ -129,6 +129,15 @@ def test_subtract_takes_only_what_is_there():
     }
 
 
+@pytest.mark.parametrize(("operation", "left"), [(Operation.APPEND, 400_000), (Operation.SUBTRACT, 200_000)])
+def test_long_lists_are_no_work(operation, left):
+    """It would take minutes, were each part compared with each other."""
+    name = "leader.replication.throttled.replicas"
+    there, named = (",".join(f"{number}:{broker}" for number in range(200_000)) for broker in (0, 1))
+    after = _alter({name: there}, Alteration(name, operation, named))[name]
+    assert len(after.split(",")) == left
+
+
 @pytest.mark.parametrize(
     "change",
     [
