@@ -1,6 +1,7 @@
 """Small requests that ask for much work: what they cost is theirs to wait for, whoever else is served meanwhile."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,18 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import PRODUCERS_MAX
 from penstock.records.builder import BatchOptions
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import describe_producers, fetch, fetch_snapshot
+from penstock.wire.kafka.generated import (
+    create_topics,
+    describe_configs,
+    describe_producers,
+    fetch,
+    fetch_snapshot,
+)
 
 _SESSION_VERSION = 12
 _PRODUCE_VERSION = 9
 _AT_ONCE = 500
+_TOPIC = 2
 
 
 def _incremental(session: int, epoch: int, partitions: int = 0) -> fetch.FetchRequest:
@@ -88,6 +96,46 @@ def ask_for_snapshots(scene: Scene, number: int) -> None:
     topic = fetch_snapshot.RequestTopicSnapshot(name="ids", partitions=wanted)
     with RawClient(scene.port) as client, pytest.raises(ConnectionError):
         client.call(ApiKey.FETCH_SNAPSHOT, 0, fetch_snapshot.FetchSnapshotRequest(topics=[topic]))
+
+
+def make_topics(scene: Scene, number: int) -> list[str]:
+    names = [f"s{index}" for index in range(number)]
+    wanted = [
+        create_topics.CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names
+    ]
+    with RawClient(scene.port) as client:
+        for first in range(0, number, 100):
+            request = create_topics.CreateTopicsRequest(topics=wanted[first : first + 100], timeout_ms=60_000)
+            made = client.call(ApiKey.CREATE_TOPICS, 5, request).topics
+            assert {topic.error_code for topic in made} == {0}
+    return names
+
+
+def ask_for_settings(scene: Scene, topics: list[str], clients: int) -> None:
+    """Of all of them, with all there is to tell: each in one small request, and all at the same time."""
+    wanted = [
+        describe_configs.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name) for name in topics
+    ]
+    request = describe_configs.DescribeConfigsRequest(
+        resources=wanted, include_synonyms=True, include_documentation=True
+    )
+    with ExitStack() as links:
+        asking = [links.enter_context(RawClient(scene.port)) for _ in range(clients)]
+        for client in asking:
+            client.send_bytes(client.frame(ApiKey.DESCRIBE_CONFIGS, 4, request))
+        for client in asking:
+            assert len(client.receive().results) == len(topics)
+
+
+def test_settings_of_many_topics(scene: Scene) -> None:
+    ask_for_settings(scene, make_topics(scene, 200), 4)
+    unhurt(scene, Bounds(descriptors_after=1000))
+
+
+@pytest.mark.soak
+def test_settings_of_as_many_topics_as_a_small_request_holds(scene: Scene) -> None:
+    ask_for_settings(scene, make_topics(scene, 1000), 8)
+    unhurt(scene, replace(STRICT, p99_ms=250.0, descriptors_after=5000))
 
 
 def test_incremental_fetches_that_are_sent_at_once(scene: Scene) -> None:

@@ -104,6 +104,8 @@ PEER_ENTRIES_MAX = 10_000
 # A request that can be carried out in portions is when it is larger than this, and few of them at the same time: each
 # may take some 20 MB of memory. As many large ones (below) beside them.
 PORTIONED_REQUEST_BYTES = 8 * 1024
+# So is a small one that names more of what is long to tell: settings of a topic, members of a group.
+DEAR_ENTRIES_MAX = 10
 PORTIONED_REQUESTS_MAX = 4
 # The same of brokers: they must not wait for clients.
 PORTIONED_REQUESTS_OF_BROKERS_MAX = 2

@@ -2,13 +2,15 @@
 
 Writers take turns, so what was decided still holds when it is written, and of two that create the same topic one wins
 and the other is told. An answer leaves only once the partitions can be used (or are gone). A request that runs out of
-its own time is answered so, but what it began is finished: half of a change helps nobody.
+its own time is answered so, but what it began is finished: half of a change helps nobody. One whose turn has not come
+by then, or whose client has left, is not begun: nobody waits for it, and others would.
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
@@ -73,6 +75,7 @@ class TopicService:
         self._node_id = node_id
         self._turn = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting: set[asyncio.Task[Any] | None] = set()  # of these, for their turn
 
     # -- create ----------------------------------------------------------------------------------------------
 
@@ -120,7 +123,7 @@ class TopicService:
         self, topics: Sequence[WantedTopic], config: BrokerConfig, validate_only: bool
     ) -> dict[str, CreatedTopic | ApiError]:
         changed = False
-        async with self._turn:
+        async with self._in_turn():
             for _ in range(_ROUNDS_MAX):
                 results, plans = await self._plan(topics, config)
                 await self._check_room(*(plan.partitions for plan in plans))
@@ -175,7 +178,7 @@ class TopicService:
             return [Deletion(reference.name, reference.id, failure) for reference in wanted]
 
     async def _delete(self, wanted: Sequence[TopicReference]) -> list[Deletion]:
-        async with self._turn:
+        async with self._in_turn():
             results, chosen = choose_topics(wanted, self._metadata.image)
             deleted = []
             for topic in chosen:
@@ -223,7 +226,7 @@ class TopicService:
         self, topics: Mapping[str, MorePartitions], validate_only: bool
     ) -> dict[str, ApiError | None]:
         results: dict[str, ApiError | None] = {}
-        async with self._turn:
+        async with self._in_turn():
             for number, (name, more) in enumerate(topics.items()):
                 await give_way(number)
                 try:
@@ -275,13 +278,25 @@ class TopicService:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
-        done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
+        self._waiting.add(task)
+        try:
+            done, _ = await asyncio.wait({task}, timeout=timeout_ms / 1000)
+        finally:
+            if task in self._waiting:
+                task.cancel()
         if not done:
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
         return task.result()
 
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        async with self._turn:
+            self._waiting.discard(asyncio.current_task())
+            yield
+
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        self._waiting.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.warning("a change of topics failed: %s", error)
 

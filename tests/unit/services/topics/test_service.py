@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+from collections.abc import Mapping
 
 import pytest
+from tests.unit.waiting import until
 
 from penstock.config.broker import BrokerConfig
 from penstock.coordination.memory import Fault, MemoryStore, MemoryTree
@@ -129,6 +131,45 @@ async def test_a_request_that_runs_out_of_time_is_told_so_and_finished_all_the_s
     node.disk.open.set()
     await node.disk.left.wait()
     assert await node.create("t") == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+async def held_up(node: Node) -> "tuple[asyncio.Event, asyncio.Task[dict[str, ErrorCode | None]]]":
+    """A change that has its turn until the event is set."""
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def check_headroom(_: Mapping[int, int]) -> None:
+        began.set()
+        await go_on.wait()
+
+    node.topics = TopicService(node.metadata, node.disk.reconcile, 1, check_headroom=check_headroom)
+    first = asyncio.ensure_future(node.create("first", timeout_ms=60_000))
+    await began.wait()
+    return go_on, first
+
+
+async def test_what_ran_out_of_time_before_its_turn_is_not_begun() -> None:
+    node = await Node.on(MemoryStore())
+    go_on, first = await held_up(node)
+    for _ in range(20):
+        assert await node.create("late", timeout_ms=1) == {"late": ErrorCode.REQUEST_TIMED_OUT}
+    await until(lambda: len(node.topics._tasks) == 1)
+    go_on.set()
+    assert await first == {"first": None}
+    assert await node.create("next") == {"next": None}
+    assert set(node.metadata.image.topics) == {"first", "next"}
+
+
+async def test_a_client_that_left_before_its_turn_is_not_waited_for() -> None:
+    node = await Node.on(MemoryStore())
+    go_on, first = await held_up(node)
+    left = asyncio.ensure_future(node.create("left", timeout_ms=60_000))
+    await asyncio.sleep(0)
+    left.cancel()
+    await asyncio.gather(left, return_exceptions=True)
+    go_on.set()
+    assert await first == {"first": None}
+    assert await node.create("next") == {"next": None}
+    assert set(node.metadata.image.topics) == {"first", "next"}
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])

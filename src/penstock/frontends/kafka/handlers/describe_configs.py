@@ -4,8 +4,12 @@ v1 tells the source of a value and, on request, its synonyms; v3 adds types and,
 flexible.
 """
 
+import asyncio
+
 from penstock.config.describe import Described
 from penstock.core.errors import ApiError
+from penstock.core.limits import DEAR_ENTRIES_MAX
+from penstock.core.turns import Turn
 from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import without_repeats
 from penstock.services.services import Services
@@ -20,10 +24,18 @@ from penstock.wire.kafka.generated.describe_configs import (
 )
 
 
-@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), portions=(("resources",),))
-def handle(services: Services, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-    resources = without_repeats(request.resources, _asked)
-    return DescribeConfigsResponse(results=[_result(services, request, resource) for resource in resources])
+def asks_for_many(services: Services, request: DescribeConfigsRequest, call: Call) -> bool:
+    return len(request.resources) > DEAR_ENTRIES_MAX
+
+
+@api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), portions=(("resources",),), asks_for_much=asks_for_many)
+async def handle(services: Services, request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    turn = Turn(asyncio.get_running_loop().time)
+    results = []
+    for resource in without_repeats(request.resources, _asked):
+        await turn.give_way()  # a topic's settings are some sixty entries, each with its synonyms
+        results.append(_result(services, request, resource))
+    return DescribeConfigsResponse(results=results)
 
 
 def _asked(resource: DescribeConfigsResource) -> tuple[int, str, tuple[str, ...]]:

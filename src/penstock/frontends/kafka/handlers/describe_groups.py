@@ -7,6 +7,7 @@ group; before that such a group is Dead.
 import asyncio
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import DEAR_ENTRIES_MAX
 from penstock.core.turns import Turn, give_way
 from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
 from penstock.frontends.kafka.registry import Call, api
@@ -26,7 +27,11 @@ from penstock.wire.kafka.generated.describe_groups import (
 _NOT_FOUND_SINCE = 6
 
 
-@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), portions=(("groups",),))
+def asks_for_many(services: Services, request: DescribeGroupsRequest, call: Call) -> bool:
+    return len(request.groups) > DEAR_ENTRIES_MAX
+
+
+@api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), portions=(("groups",),), asks_for_much=asks_for_many)
 async def handle(services: Services, request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
     operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     turn = Turn(asyncio.get_running_loop().time)
