@@ -163,7 +163,7 @@ async def test_a_client_that_left_before_its_turn_is_not_waited_for() -> None:
     node = await Node.on(MemoryStore())
     go_on, first = await held_up(node)
     left = asyncio.ensure_future(node.create("left", timeout_ms=60_000))
-    await asyncio.sleep(0)
+    await until(lambda: len(node.topics._waiting) == 1)
     left.cancel()
     await asyncio.gather(left, return_exceptions=True)
     go_on.set()
