@@ -242,14 +242,11 @@ def test_every_setting_is_asked_for_or_said_to_be_without_effect() -> None:
     source = Path(penstock.__file__).parent
     apart = {source / name for name in ("config", "wire", "client", "diagnosis", "spark")}
     text = "".join(path.read_text() for path in source.rglob("*.py") if apart.isdisjoint(path.parents))
+    asked = {word.replace("_", ".") for word in re.findall(r"\w+", text)}
+    asked |= set(re.findall(r'(?:values\[|\b[A-Z_]+ = )"([a-z0-9.]+)"', text)) | ASKED_OTHERWISE
     defaults = {synonym.name for setting in TOPIC_SETTINGS.values() for synonym in setting.synonyms}
     for name, setting in BROKER_SETTINGS.items():
-        asked = (
-            re.search(rf'\b{name.replace(".", "_")}\b|values\["{name}"\]|\b[A-Z_]+ = "{name}"', text)
-            is not None
-        )
-        asked |= name in ASKED_OTHERWISE or name in defaults
-        assert asked != setting.without_effect or name in defaults, name
+        assert (name in asked) != setting.without_effect or name in defaults, name
 
 
 def test_what_is_set_without_effect_is_told_by_name() -> None:
