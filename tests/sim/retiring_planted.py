@@ -19,7 +19,7 @@ from penstock.services.hosting import log_opening as opening
 from penstock.services.relay import pump, retired
 from penstock.services.relay import source as relay_source
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.storage.data_dir import DataDir
 from penstock.storage.log import Log
 from penstock.storage.producer_copy import AppendedBatch
@@ -40,13 +40,13 @@ def takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def goes_by_what_it_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader of the source does not ask the target, but begins where the log ends."""
 
-    async def nothing(route: Route) -> tuple[RelayPlace, ...]:
+    async def nothing(route: RelaySender) -> tuple[RelayPlace, ...]:
         return ()
 
     def at_the_end(log: Log, limit: int, places: tuple[RelayPlace, ...]) -> tuple[int, bool]:
         return max(limit, log.end_offset), True
 
-    monkeypatch.setattr(Route, "places", nothing)
+    monkeypatch.setattr(RelaySender, "places", nothing)
     monkeypatch.setattr(retired, "parted_at", at_the_end)
 
 

@@ -12,7 +12,7 @@ from tests.sim.retiring_planted import PLANTED, Plant, goes_by_what_it_remembers
 
 from penstock.records.relay import RelayPlace
 from penstock.replication.retirement import retirement_of
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.testing.sim_loop import SimLoop
 
 # A fifth of what the cluster itself gets.
@@ -94,13 +94,13 @@ def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.Monke
 
 def test_an_election_does_not_begin_the_grace_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader has to ask the target how much is moved; until it knows, it does not say that somebody wrote."""
-    honest = Route.places
+    honest = RelaySender.places
 
-    async def slowly(route: Route) -> tuple[RelayPlace, ...]:
+    async def slowly(route: RelaySender) -> tuple[RelayPlace, ...]:
         await asyncio.sleep(3)
         return await honest(route)
 
-    monkeypatch.setattr(Route, "places", slowly)
+    monkeypatch.setattr(RelaySender, "places", slowly)
     with SimLoop(1) as loop:
         story = RetiringStory(loop, {"penstock.retire.check.interval.ms": "1000"}, synced=False)
         story.begin()

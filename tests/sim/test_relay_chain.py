@@ -20,7 +20,7 @@ from penstock.records.reader import read_all
 from penstock.replication.partition import Partition
 from penstock.replication.retirement import Retirement, is_drained
 from penstock.services.maintenance import upkeep
-from penstock.services.relay import positions as words
+from penstock.services.relay import positions
 from penstock.testing.sim_loop import SimLoop
 
 SEEDS = max(int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 15, 1)
@@ -166,11 +166,11 @@ def test_records_go_by_way_of_a_retired_partition(seed: int) -> None:
     run_story(seed)
 
 
-def says_words_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def repeats_positions_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a retired partition, too, each round of retention makes room by writing a word once more."""
-    honest = words.keep_words
+    honest = positions.keep_positions
 
-    def keep_words(topic: object, partition: Partition, *given: object) -> int:
+    def keep_positions(topic: object, partition: Partition, *given: object) -> int:
         retirement: Retirement | None = partition.retirement
         partition.retirement = None
         try:
@@ -178,11 +178,11 @@ def says_words_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             partition.retirement = retirement
 
-    monkeypatch.setattr(upkeep, "keep_words", keep_words)
+    monkeypatch.setattr(upkeep, "keep_positions", keep_positions)
 
 
 @pytest.mark.parametrize(
-    "plant", [says_words_for_ever, goes_by_what_it_remembers], ids=lambda plant: plant.__name__
+    "plant", [repeats_positions_for_ever, goes_by_what_it_remembers], ids=lambda plant: plant.__name__
 )
 def test_the_checkers_find_a_planted_bug(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)

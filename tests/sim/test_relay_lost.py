@@ -18,7 +18,7 @@ from tests.sim.retiring_planted import begins_anywhere, waits_for_what_is_gone
 from tests.sim.test_relay_commits import FAR, SETTINGS, CommitStory
 
 from penstock.records.reader import read_all
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.testing.sim_loop import SimLoop
 
 SEEDS = int(os.environ.get("PENSTOCK_SIM_SEEDS", "150")) // 30
@@ -245,7 +245,7 @@ def test_a_target_that_loses_its_end_while_nobody_writes_gets_it_again(seed: int
 def test_the_checkers_find_a_relay_that_looks_only_when_there_is_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Route, "epoch", 0)
+    monkeypatch.setattr(RelaySender, "epoch", 0)
     assert any(goes_wrong(run_quiet_story, seed) for seed in range(3))
 
 

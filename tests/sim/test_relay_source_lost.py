@@ -24,7 +24,7 @@ from penstock.records.relay import RelayPlace
 from penstock.replication import retirement
 from penstock.replication.leading import Leading
 from penstock.replication.partition import Partition
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.storage.relay_positions import RelayPosition
 from penstock.testing.sim_broker import SimBroker
 from penstock.testing.sim_loop import SimLoop
@@ -218,12 +218,12 @@ def writes_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def goes_by_the_latest_place_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the target has of a leader that is gone, what lies before it in the log counts as moved."""
     monkeypatch.setattr(RelayPosition, "places", lambda word: (word.place,))
-    honest = Route.places
+    honest = RelaySender.places
 
-    async def latest(route: Route) -> tuple[RelayPlace, ...]:
+    async def latest(route: RelaySender) -> tuple[RelayPlace, ...]:
         return (await honest(route))[:1]
 
-    monkeypatch.setattr(Route, "places", latest)
+    monkeypatch.setattr(RelaySender, "places", latest)
 
 
 PLANTED = [writes_below_the_limit, goes_by_the_latest_place_alone]

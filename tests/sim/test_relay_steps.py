@@ -12,7 +12,7 @@ from tests.sim.retiring_planted import takes_everything
 from penstock.records.relay import RelayPlace
 from penstock.replication.partition import Partition
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.testing.sim_broker import SESSION_SECONDS
 from penstock.testing.sim_loop import SimLoop
 
@@ -29,8 +29,8 @@ class Trap:
         self._left = times
         self.armed = False
         self.sprung = False
-        patch.setattr(Route, "places", self._around(Route.places, "asked"))
-        patch.setattr(Route, "deliver", self._around(Route.deliver, "sent"))
+        patch.setattr(RelaySender, "places", self._around(RelaySender.places, "asked"))
+        patch.setattr(RelaySender, "deliver", self._around(RelaySender.deliver, "sent"))
         honest = Partition.append_relayed
 
         def append_relayed(partition: Partition, *given: Any) -> tuple[int, int]:
@@ -104,11 +104,11 @@ def test_whatever_happens_at_a_step_nothing_is_lost_or_comes_twice(
 def test_the_target_drops_what_it_has_also_from_a_source_that_never_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def nothing(_: Route) -> tuple[RelayPlace, ...]:
+    async def nothing(_: RelaySender) -> tuple[RelayPlace, ...]:
         return ()
 
     trap = Trap("after sent", 3, monkeypatch)
-    monkeypatch.setattr(Route, "places", nothing)
+    monkeypatch.setattr(RelaySender, "places", nothing)
     run_scene(trap, 1, "killed", (RETIRED,))
 
 

@@ -17,7 +17,7 @@ from penstock.replication.group_commit import GroupCommit
 from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.acknowledging import Committed
-from penstock.services.relay.positions import is_said, oldest_word, say_again
+from penstock.services.relay.positions import are_committed, oldest_position, repeat_positions
 from penstock.storage.log import Log
 
 # In place of an offset: everything that readers can see.
@@ -62,7 +62,7 @@ class DeletionService:
         """Whoever does not lead any more has nothing to promise: that is looked at after every wait."""
         partition = led.partition
         async with asyncio.timeout_at(deadline):
-            await self._keep_words(led, offset)
+            await self._keep_positions(led, offset)
         log = partition.log
         _check_online(log)
         log.advance_start(offset)
@@ -98,16 +98,16 @@ class DeletionService:
         finally:
             del partition.deletion_waiters[waiter]
 
-    async def _keep_words(self, led: "_Led", offset: int) -> None:
+    async def _keep_positions(self, led: "_Led", offset: int) -> None:
         """What relays said before `offset` is said again first; ApiError when that cannot be committed."""
         partition = led.partition
         while True:
             routes = self._table.routes.into(led.topic.id, partition.index)
-            oldest = oldest_word(routes, partition)
+            oldest = oldest_position(routes, partition)
             if oldest is None or oldest >= offset:
                 return
-            if is_said(routes, partition):
-                last = say_again(routes, partition, self._clock.now_ms())
+            if are_committed(routes, partition):
+                last = repeat_positions(routes, partition, self._clock.now_ms())
             else:  # it is under way: each try would write one more, and a segment for it
                 last = partition.log.end_offset - 1
             if not partition.is_committed(last):

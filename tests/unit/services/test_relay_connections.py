@@ -9,7 +9,7 @@ from penstock.records.relay import RelayKind, RelayPlace
 from penstock.replication.peer import Peer
 from penstock.replication.route_registry import RelayRoute
 from penstock.services.peers.peers import Peers
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.wire.peers.relay_positions import RelayPositionsResponse
 
 TOPIC = b"t" * 16
@@ -34,7 +34,7 @@ def test_relays_of_very_many_partitions_share_connections(monkeypatch: Any) -> N
         peers = Peers(identity, image)
         for source in range(1, MANY + 1):
             route = RelayRoute(RelayKind.RETIRED, TOPIC, source, TOPIC, 0)
-            assert await Route(1, image, peers, inbox, route).places() == (RelayPlace(1, source),)
+            assert await RelaySender(1, image, peers, inbox, route).places() == (RelayPlace(1, source),)
             # Those of a topic of ordinary size have one each: none waits for another's target.
             assert len(used) == min(source, RELAY_CONNECTIONS_MAX)
 

@@ -27,7 +27,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.route_registry import RelayRoute
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.relay.inbox import RelayInbox
-from penstock.services.relay.positions import keep_words, oldest_word, say_again
+from penstock.services.relay.positions import keep_positions, oldest_position, repeat_positions
 from penstock.services.relay.pump import Moved, Pump
 from penstock.services.relay.source import Chunk, Run
 from penstock.storage.producers import ProducerState
@@ -339,10 +339,10 @@ def test_retention_keeps_the_name_or_says_it_again(target: Target) -> None:
     partition, log = target.partition, target.partition.log
     log.roll(NOW_MS)
     take(target, ROUTE, a_message(1, 1))
-    assert oldest_word([ROUTE], partition) == 0
+    assert oldest_position([ROUTE], partition) == 0
     limits, later_ms = RetentionLimits(1000), read_header(target.content()).max_timestamp + 10_000
-    assert keep_words([ROUTE], partition, limits, partition.high_watermark, later_ms) == 0
-    assert oldest_word([ROUTE], partition) == 3
+    assert keep_positions([ROUTE], partition, limits, partition.high_watermark, later_ms) == 0
+    assert oldest_position([ROUTE], partition) == 3
     said = log.active.file.pread(log.active.size, 0)
     assert read_header(said).base_offset == 3
     again = ProducerState()
@@ -358,7 +358,7 @@ def test_what_is_said_again_takes_nobodys_name(target: Target) -> None:
     partition = target.partition
     routes = target.table.routes.into(TOPIC, 0)
     assert routes == (ROUTE, LETTERS)
-    say_again(routes, partition, NOW_MS)
+    repeat_positions(routes, partition, NOW_MS)
     for number, route in enumerate(routes):
         known = partition.log.producers.relays.get(route.source)
         assert known is not None

@@ -11,7 +11,7 @@ from penstock.replication.retirement import retire, retirement_of
 from penstock.replication.route_registry import RelayRoute
 from penstock.replication.table import Topic
 from penstock.services.maintenance.retention import retention_of
-from penstock.services.relay.positions import keep_words, oldest_word
+from penstock.services.relay.positions import keep_positions, oldest_position
 from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 
@@ -100,13 +100,13 @@ def test_the_last_word_of_a_relay_is_said_again_before_it_goes() -> None:
     fill(partition, 3)
     limits, limit_offset = retention_of(topic, partition)
     assert limit_offset == 4
-    assert oldest_word([ROUTE], partition) == 0
-    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
+    assert oldest_position([ROUTE], partition) == 0
+    assert keep_positions([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
     assert log.producers.relays.by_source[retired_source(RETIRED)].place == RelayPlace(1, 0)
-    assert oldest_word([ROUTE], partition) == 4
+    assert oldest_position([ROUTE], partition) == 4
     # It is the end of the log now: the next time everything before it goes.
     limits, limit_offset = retention_of(topic, partition)
-    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 4
+    assert keep_positions([ROUTE], partition, limits, limit_offset, LATER_MS) == 4
     sync(log, checkpoint=True)
     assert log.expire(limits, 4, LATER_MS) is not None
     again = opened(MemFiles()).log
@@ -124,13 +124,13 @@ def test_a_word_stays_until_the_one_that_says_it_again_is_committed() -> None:
     fill(partition, 3)
     limits, limit_offset = retention_of(topic, partition)
     committed = partition.limits.high_watermark
-    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
+    assert keep_positions([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
     end = partition.log.end_offset
     partition.limits.move(committed)  # its followers are away
-    assert keep_words([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
+    assert keep_positions([ROUTE], partition, limits, limit_offset, LATER_MS) == 0
     assert partition.log.end_offset == end  # nor is it said a third time
     partition.limits.move(partition.log.end())
-    assert keep_words([ROUTE], partition, *retention_of(topic, partition), LATER_MS) == 4
+    assert keep_positions([ROUTE], partition, *retention_of(topic, partition), LATER_MS) == 4
 
 
 def test_relays_that_are_over_hold_nothing_back() -> None:
@@ -138,4 +138,4 @@ def test_relays_that_are_over_hold_nothing_back() -> None:
     append(partition.log, a_batch(producer=producer_fields(RETIRED, 1, 0)))
     fill(partition, 3)
     limits, limit_offset = retention_of(topic, partition)
-    assert keep_words([], partition, limits, limit_offset, LATER_MS) == 4
+    assert keep_positions([], partition, limits, limit_offset, LATER_MS) == 4

@@ -22,7 +22,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.table import PartitionTable, Topic
 from penstock.services.maintenance.archive_watch import ArchiveWatch
 from penstock.services.maintenance.retention import retention_of
-from penstock.services.relay.positions import keep_words
+from penstock.services.relay.positions import keep_positions
 from penstock.storage.deletion import Deletion
 from penstock.storage.retention import held_bytes
 
@@ -151,7 +151,7 @@ class Upkeep:
         held = held_bytes(partition.log.summaries(), limits, partition.log.start_offset, limit_offset, now_ms)
         routes = self._table.routes.into(topic.id, partition.index)
         if routes and partition.is_leader:
-            limit_offset = keep_words(routes, partition, limits, limit_offset, now_ms)
+            limit_offset = keep_positions(routes, partition, limits, limit_offset, now_ms)
         deletion = partition.log.expire(limits, limit_offset, now_ms)
         if partition.log.needs_checkpoint:
             # Only what lies before the recovery point may go: let the point move up for the next time.

@@ -20,7 +20,7 @@ from penstock.storage.retention import RetentionLimits, expired_segments
 Routes = Collection[RelayRoute]  # those that end in the partition
 
 
-def oldest_word(routes: Routes, partition: Partition) -> int | None:
+def oldest_position(routes: Routes, partition: Partition) -> int | None:
     """Where the oldest position of a living relay into this partition stands, of those that are committed.
 
     One that was said again and is not committed is as good as unsaid: the one before it must stay.
@@ -32,11 +32,11 @@ def oldest_word(routes: Routes, partition: Partition) -> int | None:
     return min(places, default=None)
 
 
-def keep_words(
+def keep_positions(
     routes: Routes, partition: Partition, limits: RetentionLimits, limit_offset: int, now_ms: int
 ) -> int:
     """How far retention may go now; what it would take beyond that is said again first."""
-    oldest = oldest_word(routes, partition)
+    oldest = oldest_position(routes, partition)
     if oldest is None or oldest >= limit_offset:
         return limit_offset
     log = partition.log
@@ -46,18 +46,18 @@ def keep_words(
         # What is moved goes at once there: each round would say it once more, to gain what the last round wrote.
         return oldest
     # One that is under way is waited for: where nothing can be committed, each round would say it once more.
-    if allowed < wanted and is_said(routes, partition):
+    if allowed < wanted and are_committed(routes, partition):
         with suppress(ApiError):  # the disk does not take it: then nothing goes yet
-            say_again(routes, partition, now_ms)
+            repeat_positions(routes, partition, now_ms)
     return oldest
 
 
-def is_said(routes: Routes, partition: Partition) -> bool:
+def are_committed(routes: Routes, partition: Partition) -> bool:
     """Whether the last positions are committed, so that none is under way."""
     return all(position.is_committed(partition.high_watermark) for position in _positions(routes, partition))
 
 
-def say_again(routes: Routes, partition: Partition, now_ms: int) -> int:
+def repeat_positions(routes: Routes, partition: Partition, now_ms: int) -> int:
     """Write all positions to the end of the log, in a segment of its own age; returns the offset of the last."""
     log = partition.log
     log.roll(now_ms)

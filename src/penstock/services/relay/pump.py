@@ -29,7 +29,7 @@ _REST_SECONDS_MAX = 2.0
 
 
 class Target(Protocol):
-    """See `Route`."""
+    """See `RelaySender`."""
 
     @property
     def epoch(self) -> int: ...

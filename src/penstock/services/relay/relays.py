@@ -10,7 +10,7 @@ from penstock.replication.table import PartitionTable
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.pump import Moved, Pump
-from penstock.services.relay.routes import Route
+from penstock.services.relay.sender import RelaySender
 from penstock.services.relay.source import Source
 
 # What a partition is as the source of one kind of route; None: nothing yet, and its role is told of again.
@@ -77,10 +77,10 @@ class Relays:
                     if (partition, epoch, route) not in running:
                         source = self._sources[route.kind](partition)
                         if source is not None:
-                            pump = Pump(source, self._way(route), self.moved)
+                            pump = Pump(source, self._sender(route), self.moved)
                             name = f"relay of {partition.topic}-{partition.index}"
                             running[partition, epoch, route] = tasks.create_task(pump.run(), name=name)
                 await self._changed.wait()
 
-    def _way(self, route: RelayRoute) -> Route:
-        return Route(self._node, self._image, self._peers, self.inbox, route)
+    def _sender(self, route: RelayRoute) -> RelaySender:
+        return RelaySender(self._node, self._image, self._peers, self.inbox, route)

@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 5.0
 _NO_EPOCH = -1
 
 
-class Route:
+class RelaySender:
     """From one source to its target, wherever that is led at the moment."""
 
     def __init__(

@@ -65,7 +65,7 @@ def test_a_replica_built_anew_knows_how_far_the_relay_is(
     careless: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if careless:  # without the word in the log, everything comes a second time: this test sees it
-        monkeypatch.setattr(deletions, "oldest_word", lambda topic, partition: None)
+        monkeypatch.setattr(deletions, "oldest_position", lambda topic, partition: None)
         monkeypatch.setattr(ProducerState, "copy_below", lambda *given: ([], -1))
     with SimLoop(3) as loop:
         story = RetiringStory(loop, synced=False)
