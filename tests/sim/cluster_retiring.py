@@ -40,8 +40,8 @@ class RetiringStory(Story):
         """It will happen, however long the controller or the leader is away."""
         self.configure({"penstock.retire.to": str(RETIRED)})
 
-    def configure(self, configs: dict[str, str]) -> None:
-        self.spawn("admin", _configure(self.client("retiring"), configs))
+    def configure(self, configs: dict[str, str], teller: str = "admin") -> None:
+        self.spawn(teller, _configure(self.client("retiring"), configs))
 
     def misfortune(self) -> None:
         """Whatever may happen, and often it happens to a leader that moves records, or that takes them."""
