@@ -13,7 +13,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
 from penstock.core.session import Session
-from penstock.frontends.kafka.answer_size import has_more_entries
+from penstock.frontends.kafka.answer_size import answer_size
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
 from penstock.frontends.kafka.handlers import fetch_snapshot
 from penstock.frontends.kafka.registry import Api
@@ -75,8 +75,8 @@ def test_entries_are_counted_as_far_as_needed() -> None:
     members = [describe_groups.DescribedGroupMember() for _ in range(5)]
     groups = [describe_groups.DescribedGroup(members=members) for _ in range(3)]
     answer = describe_groups.DescribeGroupsResponse(groups=groups)
-    assert has_more_entries(answer, 17)
-    assert not has_more_entries(answer, 18)
+    assert answer_size(answer).entries == 18
+    assert answer_size(answer, 3).entries > 3
 
 
 @pytest.mark.parametrize("number", [1, 2 * LARGE_ANSWER_ENTRIES])

@@ -33,7 +33,7 @@ Handler = Callable[[Services, Any, Call], Any]
 # Of a large request that is answered in portions: reads all that must be of one state, and returns what answers each
 # portion from that.
 Snapshot = Callable[[Services, Any, Call, Pace], Awaitable[Callable[[Any], Any]]]
-# Whether a small request has an answer so large that it is made in portions.
+# Whether a small request has an answer so large that it is made in portions (where the API has any), and few at once.
 AsksForMuch = Callable[[Services, Any, Call], bool]
 
 
@@ -50,7 +50,7 @@ class Api:
     portions: tuple[tuple[str, ...], ...] = ()  # lists whose entries are answered apart; see `portions`
     gives_way: bool = False  # to others, by itself, where its lists are long
     snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
-    asks_for_much: AsksForMuch | None = None  # with `portions`
+    asks_for_much: AsksForMuch | None = None  # with `portions`, or where it `gives_way`
 
 
 class Registry(dict[int, Api]):

@@ -62,6 +62,9 @@ class GroupAdminService:
                     )
         return found
 
+    def count(self) -> int:
+        return sum(len(shard.state.groups) for shard in self._runtime.shards())
+
     def states(self) -> dict[str, int]:
         """How many groups are in each state, by its name in snake case; may be asked from a thread."""
         found = {state.name.lower(): 0 for state in GroupState if state is not DEAD}
