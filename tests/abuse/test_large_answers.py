@@ -96,5 +96,5 @@ def test_descriptions_of_large_groups_are_read_whole_by_all_who_read(scene: Scen
 
 @pytest.mark.soak
 def test_descriptions_of_as_many_large_groups_as_there_may_be(scene: Scene) -> None:
-    ask_all_at_once(scene, 100, 8, 4)
+    ask_all_at_once(scene, 100, 6, 4)
     unhurt(scene, replace(_BOUNDS, memory_peak_bytes=400 * MEGABYTE))

@@ -81,9 +81,11 @@ UNSENT_BYTES_MAX = 128 * 1024 * 1024
 SEND_CHECK_SECONDS = 5.0
 SEND_BYTES_PER_CHECK_MIN = 320 * 1024
 # A larger answer to a client is encoded when there is room for it in the first half of those bytes. Where there is
-# none, one at a time is encoded all the same, and counted apart; its client must read 1 MB/s while others wait.
+# none, one at a time is encoded all the same, and counted apart; while others wait its client must read so many bytes
+# (1 MB/s) from one check to the next.
 ANSWER_ADMITTED_BYTES_MIN = 1024 * 1024
-ANSWER_FAVOURED_BYTES_PER_CHECK_MIN = 5 * 1024 * 1024
+ANSWER_FAVOURED_SECONDS = 2.0
+ANSWER_FAVOURED_BYTES_MIN = 2 * 1024 * 1024
 # What an entry of an answer takes besides what it names, as long as it is not encoded; and what an answer counts as, at
 # least, that waits for room (`PORTIONED_WAITING_BYTES_MAX`).
 ANSWER_ENTRY_BYTES = 200

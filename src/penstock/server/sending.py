@@ -19,7 +19,8 @@ from typing import Protocol
 
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import (
-    ANSWER_FAVOURED_BYTES_PER_CHECK_MIN,
+    ANSWER_FAVOURED_BYTES_MIN,
+    ANSWER_FAVOURED_SECONDS,
     SEND_BYTES_PER_CHECK_MIN,
     SEND_CHECK_SECONDS,
     UNSENT_BYTES_MAX,
@@ -73,6 +74,7 @@ class SendBudget:
         self._favoured: Holder | None = None
         self._waiting: dict[str, dict[Holder, _Waiting]] = {}  # addresses in turn
         self._checking: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None  # the favoured one
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
         """It has so many bytes in memory, all in all."""
@@ -101,6 +103,7 @@ class SendBudget:
             return None
         admitted = self._loop.create_future()
         self._waiting.setdefault(holder.peer, {})[holder] = _Waiting(size_bytes, admitted)
+        self._watch_favoured()
         if self._checking is None:
             self._check_later()
         return admitted
@@ -139,6 +142,7 @@ class SendBudget:
                 self._waiting[address] = row  # behind the others: it has had its turn
             if not waiting.admitted.done():
                 waiting.admitted.set_result(None)
+        self._watch_favoured()
 
     # -- who holds what --------------------------------------------------------------------------------------
 
@@ -182,10 +186,6 @@ class SendBudget:
         # Who has an answer promised has nothing to read yet.
         self._marks = {holder: holder.sent_bytes() for holder in self._held if not holder.promised_bytes}
         read = {holder: sent - marks[holder] for holder, sent in self._marks.items() if holder in marks}
-        favoured = self._favoured
-        if favoured in read and read[favoured] < self._favoured_bytes_min():
-            self._close(favoured)
-            self._let_in()
         for holder in self._by_size():
             if not self.is_short and not self._waiting:
                 break
@@ -194,8 +194,23 @@ class SendBudget:
                 self._let_in()
         self._check_later()
 
-    def _favoured_bytes_min(self) -> int:
-        return ANSWER_FAVOURED_BYTES_PER_CHECK_MIN if self._waiting else SEND_BYTES_PER_CHECK_MIN
+    def _watch_favoured(self) -> None:
+        favoured = self._favoured
+        if self._watching is None and self._waiting and favoured is not None:
+            sent = None if favoured.promised_bytes else favoured.sent_bytes()
+            self._watching = self._loop.call_later(
+                ANSWER_FAVOURED_SECONDS, self._check_favoured, favoured, sent
+            )
+
+    def _check_favoured(self, holder: Holder, sent_before: int | None) -> None:
+        """Others wait for it, not for each other."""
+        self._watching = None
+        if sent_before is not None and self._waiting and holder is self._favoured:
+            self._note(holder, holder.kept_bytes())
+            if holder is self._favoured and holder.sent_bytes() - sent_before < ANSWER_FAVOURED_BYTES_MIN:
+                self._close(holder)
+            self._let_in()
+        self._watch_favoured()
 
     def _drop(self, holders: list[Holder], goal_bytes: int) -> None:
         for holder in holders:

@@ -10,7 +10,8 @@ from tests.unit.waiting import until
 
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import (
-    ANSWER_FAVOURED_BYTES_PER_CHECK_MIN,
+    ANSWER_FAVOURED_BYTES_MIN,
+    ANSWER_FAVOURED_SECONDS,
     SEND_BYTES_PER_CHECK_MIN,
     SEND_CHECK_SECONDS,
     UNSENT_BYTES_MAX,
@@ -101,7 +102,7 @@ def test_a_favoured_client_that_does_not_read_is_closed_while_others_wait(
     assert not idle.aborted, "nobody waits for it"
     turn = budget.admit(honest, HUGE)
     assert turn is not None
-    checks(loop)
+    loop.turn(ANSWER_FAVOURED_SECONDS)
     assert idle.aborted
     assert turn.done()
     budget.admit(last, HUGE)
@@ -109,8 +110,8 @@ def test_a_favoured_client_that_does_not_read_is_closed_while_others_wait(
     assert not honest.aborted, "there is nothing to read yet"
     honest.answered()
     for _ in range(5):
-        honest.reads(ANSWER_FAVOURED_BYTES_PER_CHECK_MIN)
-        checks(loop, 1)
+        honest.reads(ANSWER_FAVOURED_BYTES_MIN)
+        loop.turn(ANSWER_FAVOURED_SECONDS)
     assert not honest.aborted
 
 
