@@ -171,6 +171,8 @@ RELAYED_DISTANCE_MAX = (1 << 46) - 1
 # repeat of a forgotten producer's batch would be stored twice. At the bound new producers are refused.
 PRODUCERS_MAX = 50_000
 PRODUCER_QUIET_MS_MIN = 5 * 60 * 1000
+# Producers that are described in one answer, of all partitions it names but the first: some 60 MB while it is made.
+PRODUCERS_DESCRIBED_MAX = 2 * PRODUCERS_MAX
 # Producers that a leader tells a follower of in one answer.
 PRODUCERS_TOLD_MAX = 1000
 # Logs that are synced at once without anybody waiting for it, of the broker's eight threads: the others are for those

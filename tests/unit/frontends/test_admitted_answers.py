@@ -77,3 +77,16 @@ async def test_all_topics_are_told_when_there_is_room(little: None) -> None:
         answer = await waits_for_room(client, ApiKey.METADATA, 9, metadata.MetadataRequest(topics=None))
         assert {topic.name for topic in answer.topics} == set(names)
         assert min(client.wanted) > 500
+
+
+async def test_what_metadata_keeps_encoded_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata_handler, "METADATA_ENCODED_BYTES_MAX", 2000)
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=20)
+        kept = metadata_handler._encoded_topics(asked.services.image, asked.listener)
+        for version in range(1, 14):
+            answer = await asked.ask(ApiKey.METADATA, metadata.MetadataRequest(topics=None), version)
+            assert [len(topic.partitions) for topic in answer.topics] == [20]
+            sizes = [len(encoded) for _, encoded in kept._known.values()]
+            assert sum(sizes) <= 2000
+            assert sizes, "the last one is kept"

@@ -26,6 +26,7 @@ class Call:
     version: int
     client_id: str | None
     session: Session
+    told: int = 0  # entries of answers to portions before, where they are bounded
     named: set[object] | None = None  # in portions that were answered before (`portions`), where that matters
 
 
