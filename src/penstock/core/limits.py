@@ -80,6 +80,16 @@ UNSENT_BYTES_MAX = 128 * 1024 * 1024
 # connection is closed.
 SEND_CHECK_SECONDS = 5.0
 SEND_BYTES_PER_CHECK_MIN = 320 * 1024
+# A larger answer to a client is encoded when there is room for it in the first half of those bytes. Where there is
+# none, one at a time is encoded all the same, and counted apart; while others wait its client must read so many bytes
+# (1 MB/s) from one check to the next.
+ANSWER_ADMITTED_BYTES_MIN = 1024 * 1024
+ANSWER_FAVOURED_SECONDS = 2.0
+ANSWER_FAVOURED_BYTES_MIN = 2 * 1024 * 1024
+# What an entry of an answer takes besides what it names, as long as it is not encoded; and what an answer counts as, at
+# least, that waits for room (`PORTIONED_WAITING_BYTES_MAX`).
+ANSWER_ENTRY_BYTES = 200
+ANSWER_WAITING_BYTES_MIN = 64 * 1024
 # A connection whose reads fill its buffer gets a larger one, up to this: fewer system calls for pipelining clients.
 RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 # A response larger than this is a broken peer to our own client: brokers answer with far less than 100 MB.
@@ -113,6 +123,8 @@ PORTIONED_REQUESTS_OF_BROKERS_MAX = 2
 PORTIONED_WAITING_BYTES_MAX = 8 * 1024 * 1024
 # An answer with more entries in its lists is encoded in a thread.
 LARGE_ANSWER_ENTRIES = 1000
+# Topics as they stand in answers to Metadata, kept for those who ask next, of one listener: a million partitions.
+METADATA_ENCODED_BYTES_MAX = 64 * 1024 * 1024
 # A larger answer is not copied to put its header before it.
 LARGE_ANSWER_BYTES = 64 * 1024
 # A broker may send more than `socket.request.max.bytes`: batches that were taken where that was more, and half a
@@ -166,6 +178,8 @@ PRODUCERS_ALL_MAX = 400_000
 PRODUCERS_RESERVE = PRODUCERS_ALL_MAX // 4
 # Producers that are looked at for it before others get their turn: about 1 ms.
 PRODUCERS_AT_ONCE = 1000
+# Producers that are described in one answer, of all partitions it names but the first: some 60 MB while it is made.
+PRODUCERS_DESCRIBED_MAX = 2 * PRODUCERS_MAX
 # Producers that a leader tells a follower of in one answer.
 PRODUCERS_TOLD_MAX = 1000
 # Logs that are synced at once without anybody waiting for it, of the broker's eight threads: the others are for those

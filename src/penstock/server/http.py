@@ -24,9 +24,9 @@ class HttpServer:
         self._routes = routes
         self._seconds_max = seconds_max
         self.connections = 0
-        self._silent: dict[
-            asyncio.StreamWriter, None
-        ] = {}  # have sent no whole request yet, the oldest first
+        # The oldest first: those that have sent no whole request yet, and those that have not read their answer.
+        self._silent: dict[asyncio.StreamWriter, None] = {}
+        self._unread: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -48,7 +48,8 @@ class HttpServer:
             async with asyncio.timeout(self._seconds_max):
                 head = await reader.readuntil(b"\r\n\r\n")
                 self._silent.pop(writer, None)
-                writer.write(_response(head, *await self._answer(head)))
+                writer.writelines(_response(head, *await self._answer(head)))
+                self._unread[writer] = None
                 writer.close()
                 await writer.wait_closed()
         except (TimeoutError, OSError, EOFError, asyncio.LimitOverrunError):
@@ -56,16 +57,18 @@ class HttpServer:
         finally:
             self.connections -= 1
             self._silent.pop(writer, None)
+            self._unread.pop(writer, None)
             writer.transport.abort()  # what was not read by now never will be
 
     def _make_room(self) -> bool:
-        """Connections that say nothing must not keep probes out: the longest silent one goes."""
-        if not self._silent:
-            return False
-        oldest = next(iter(self._silent))
-        del self._silent[oldest]
-        oldest.transport.abort()
-        return True
+        """Connections that say nothing, or do not read, must not keep probes out: the oldest goes."""
+        for idle in self._silent, self._unread:
+            if idle:
+                oldest = next(iter(idle))
+                del idle[oldest]
+                oldest.transport.abort()
+                return True
+        return False
 
     async def _answer(self, head: bytes) -> Answer:
         method, _, rest = head.partition(b" ")
@@ -79,9 +82,10 @@ class HttpServer:
         return await route()
 
 
-def _response(request: bytes, status: HTTPStatus, content_type: str, body: bytes) -> bytes:
+def _response(request: bytes, status: HTTPStatus, content_type: str, body: bytes) -> list[bytes]:
+    """In parts: a page is not copied for each who reads it."""
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {content_type}\r\n"
         f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (b"" if request.startswith(b"HEAD ") else body)
+    return [head.encode()] if request.startswith(b"HEAD ") else [head.encode(), body]

@@ -164,6 +164,14 @@ class KafkaConnection(Stream):
         reply = self.defer(None, held_bytes)
         self._host.run(self._run(work, reply))
 
+    def room_for(self, size_bytes: int) -> asyncio.Future[None] | None:
+        """For a large answer to the current request, to be awaited where there is none yet."""
+        if self._transport is None:
+            raise ClientGoneError("the client has left")
+        if self.session.broker >= 0:  # they must not wait for clients
+            return None
+        return self._host.send_budget.admit(self, size_bytes)
+
     async def _run(self, work: Coroutine[object, object, Outcome], reply: Reply) -> None:
         parts: Outcome = None
         try:
@@ -178,6 +186,10 @@ class KafkaConnection(Stream):
             logger.exception("a request of %s failed unexpectedly", self.peer)
             self.close()
         self._busy = self._keeps_frame = False
+        if self.promised_bytes:
+            self.promised_bytes = 0  # it counts as what it is when it is sent
+            if not parts or self._transport is None:
+                self._count_unsent()
         if self._transport is None:
             self._budget.release(self)  # nobody did when the connection was lost
         if callable(parts):

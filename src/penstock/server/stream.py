@@ -52,6 +52,7 @@ class Stream(asyncio.BufferedProtocol):
         # Slices of files in answers that have not gone: counted for all connections together, too.
         self._lent = 0
         self._kept_bytes = 0  # of answers in memory, as they were counted last
+        self.promised_bytes = 0  # of a large one that is being made
         self._turn_bytes = 0  # received since it last gave way to others
         self.last_active = loop.time()  # when it last sent something, or had its turn
 
@@ -141,6 +142,7 @@ class Stream(asyncio.BufferedProtocol):
             self._budget.release(self)
         self._gone()
         self._count_unsent()
+        self._host.send_budget.leave(self)
         self._host.closed(self)
 
     def pause_writing(self) -> None:
@@ -317,8 +319,13 @@ class Stream(asyncio.BufferedProtocol):
             self._kept_bytes = kept
             self._host.send_budget.hold(self, kept)
 
+    def promise(self, size_bytes: int) -> None:
+        self.promised_bytes += size_bytes
+        self._kept_bytes = self.kept_bytes()
+
     def kept_bytes(self) -> int:
-        return self._owed_bytes() + (0 if self._writer is None else self._writer.kept_bytes)
+        written = 0 if self._writer is None else self._writer.kept_bytes
+        return self.promised_bytes + self._owed_bytes() + written
 
     def sent_bytes(self) -> int:
         return 0 if self._writer is None else self._writer.sent_bytes

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from penstock.core.clock import stopwatch
 from penstock.core.errors import StorageError
-from penstock.core.limits import SLICE_BYTES_MIN
+from penstock.core.limits import LARGE_ANSWER_BYTES, SLICE_BYTES_MIN
 from penstock.storage.segment import Slice
 
 logger = logging.getLogger(__name__)
@@ -334,7 +334,7 @@ def _give_up(writer: Writer, error: Exception) -> None:
 
 
 def _joined(parts: list[Part]) -> bytes | None:
-    """All parts as one piece of bytes; None when a slice is large enough for sendfile."""
+    """All parts as one piece of bytes; None when a slice is large enough for sendfile, or a part to be copied."""
     pieces: list[bytes | bytearray | memoryview] = []
     for part in parts:
         if isinstance(part, Slice):
@@ -342,6 +342,8 @@ def _joined(parts: list[Part]) -> bytes | None:
             if part.size >= SLICE_BYTES_MIN:
                 return None
             pieces.append(_read(part))
+        elif len(part) > LARGE_ANSWER_BYTES:
+            return None
         else:
             pieces.append(part)
     return b"".join(pieces)

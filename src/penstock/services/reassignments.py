@@ -3,7 +3,7 @@
 Messages are Kafka's, word for word: tools show them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from penstock.controller.controller import Controller
@@ -130,19 +130,22 @@ class Reassignments:
             }
         )
 
-    def ongoing(self, wanted: Sequence[Name] | None) -> dict[Name, PartitionState]:
+    async def ongoing(self, wanted: Iterable[Name] | None) -> dict[Name, PartitionState]:
+        """Of those, or of all there are; others have their turn in between."""
         topics = self._metadata.image.topics
         if wanted is None:
-            wanted = [
-                (name, number) for name, topic in topics.items() for number in range(len(topic.partitions))
-            ]
-        return {
-            (name, number): topics[name].partitions[number]
-            for name, number in wanted
-            if name in topics
-            and 0 <= number < len(topics[name].partitions)
-            and is_moving(topics[name].partitions[number])
-        }
+            wanted = (
+                (topic.name, number)
+                for topic in list(topics.values())
+                for number in range(len(topic.partitions))
+            )
+        found = {}
+        for seen, (name, number) in enumerate(wanted):
+            await give_way(seen)
+            partitions = topics[name].partitions if name in topics else ()
+            if 0 <= number < len(partitions) and is_moving(partitions[number]):
+                found[name, number] = partitions[number]
+        return found
 
     async def unregister(self, broker: int) -> None:
         """It will not come back: forget it, and let others have its replicas at once. ApiError when it cannot be."""

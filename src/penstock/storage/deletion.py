@@ -59,7 +59,9 @@ class Deletion:
     directory: Path
     segments: list[Segment]
     start_offset: int | None = None  # of the log without them; None: others have taken their place in it
-    hidden: list[Segment] = field(default_factory=list)  # those of them that are, durably
+    hidden: dict[Segment, None] = field(
+        default_factory=dict
+    )  # those of them that are, durably: often thousands
 
     @property
     def size_bytes(self) -> int:
@@ -81,7 +83,7 @@ class Deletion:
                 return False
             segment.rename_deleted()
             self.files.sync_dir(self.directory)
-            self.hidden.append(segment)
+            self.hidden[segment] = None
         return True
 
     def unlink(self) -> None:

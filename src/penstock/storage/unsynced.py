@@ -1,6 +1,6 @@
 """What of a log no finished sync covers: the segments that were written to, and new names in its directory."""
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.core.descriptors import Descriptors
@@ -57,10 +57,11 @@ class Unsynced:
         self.last = self._segments[-1] if self._segments else None
         self.names = self.names or written.names
 
-    def leave_out(self, segments: Collection[Segment]) -> None:
+    def leave_out(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
             self._descriptors.unpin(segment)
-        self._segments = [segment for segment in self._segments if segment not in segments]
+        left_out = set(segments)  # they may be thousands
+        self._segments = [segment for segment in self._segments if segment not in left_out]
         self.last = self._segments[-1] if self._segments else None
 
     def clear(self) -> None:

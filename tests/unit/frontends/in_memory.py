@@ -88,6 +88,8 @@ class Asked:
             response = await filled
         if inspect.isawaitable(response):
             response = await response
+        if isinstance(response, list):
+            response = b"".join(response)
         body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
         answer, end = api.codec.decode_response(memoryview(body), 0, version)
         assert end == len(body)

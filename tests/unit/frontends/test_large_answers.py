@@ -7,14 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.frontends.connected import Connected
 from tests.unit.frontends.group_requests import join, machine, prepared
 from tests.unit.frontends.in_memory import Asked, Machine
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.limits import LARGE_ANSWER_ENTRIES, TURN_ITEMS_MAX
 from penstock.core.session import Session
-from penstock.frontends.kafka.answer_size import has_more_entries
+from penstock.frontends.kafka.answer_size import answer_size
 from penstock.frontends.kafka.dispatcher import KafkaDispatcher
+from penstock.frontends.kafka.handlers import describe_producers as describe_handler
 from penstock.frontends.kafka.handlers import fetch_snapshot
 from penstock.frontends.kafka.registry import Api
 from penstock.storage.producer_snapshot import decode_producers
@@ -37,8 +39,12 @@ async def turns_during(work: Awaitable[Any]) -> tuple[Any, int]:
 
 async def with_producers(asked: Asked, number: int) -> None:
     await asked.create("t")
+    remember_producers(asked, number)
+
+
+def remember_producers(asked: Asked, number: int, index: int = 0) -> None:
     wrote = AppendedBatch(0, 0, 0, 0, 1)
-    asked.partition("t").log.producers.add(
+    asked.partition("t", index).log.producers.add(
         ProducerCopy(producer_id, 0, 1, (wrote,)) for producer_id in range(number)
     )
 
@@ -53,6 +59,25 @@ async def test_producers_are_described_in_turns(number: int) -> None:
     told = [len(partition.active_producers) for partition in answer.topics[0].partitions]
     assert told == [number]
     assert turns >= number / TURN_ITEMS_MAX
+
+
+async def test_producers_of_many_partitions_are_described_as_far_as_they_are_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(describe_handler, "PRODUCERS_DESCRIBED_MAX", 7)
+    monkeypatch.setattr(describe_handler, "LARGE_ANSWER_ENTRIES", 2)
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=4)
+        for index in range(4):
+            remember_producers(asked, 5 if index == 0 else 2, index)
+        topic = describe_producers.TopicRequest(name="t", partition_indexes=[0, 1, 2, 3])
+        request = describe_producers.DescribeProducersRequest(topics=[topic])
+        client = Connected(asked)
+        answer = await client.ask(ApiKey.DESCRIBE_PRODUCERS, 0, request).filled()
+        assert client.runs == 1
+    told = [(each.error_code, len(each.active_producers)) for each in answer.topics[0].partitions]
+    refused = (ErrorCode.POLICY_VIOLATION, 0)
+    assert told == [(0, 5), (0, 2), refused, refused]
 
 
 async def test_members_are_described_in_turns() -> None:
@@ -75,8 +100,8 @@ def test_entries_are_counted_as_far_as_needed() -> None:
     members = [describe_groups.DescribedGroupMember() for _ in range(5)]
     groups = [describe_groups.DescribedGroup(members=members) for _ in range(3)]
     answer = describe_groups.DescribeGroupsResponse(groups=groups)
-    assert has_more_entries(answer, 17)
-    assert not has_more_entries(answer, 18)
+    assert answer_size(answer).entries == 18
+    assert answer_size(answer, 3).entries > 3
 
 
 @pytest.mark.parametrize("number", [1, 2 * LARGE_ANSWER_ENTRIES])

@@ -2,8 +2,11 @@
 
 import pytest
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.frontends.test_large_answers import turns_during
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.services import reassignments
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -76,6 +79,17 @@ async def test_nothing_moves_on_one_node() -> None:
             request = ListPartitionReassignmentsRequest(topics=topics)
             answer = await asked.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, 0)
             assert (answer.error_code, answer.error_message, answer.topics) == (0, None, [])
+
+
+async def test_moves_are_looked_for_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reassignments, "is_moving", lambda state: True)
+    number = 10 * TURN_ITEMS_MAX
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=number)
+        request = ListPartitionReassignmentsRequest(topics=None)
+        answer, turns = await turns_during(asked.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, request, 0))
+        assert [len(topic.partitions) for topic in answer.topics] == [number]
+        assert turns >= 2 * number / TURN_ITEMS_MAX - 2
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -13,6 +13,7 @@ from penstock.core.stats import RequestStats
 from penstock.server.idle_poll import IdlePoll
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.receiving import ReceiveBudget
+from penstock.server.sending import SendBudget
 from penstock.server.writer import Part
 
 SMALL, BULK = 100, SMALL_TALK_BYTES_MAX + 1
@@ -36,6 +37,7 @@ class Server:
         self.idle_poll = CountingAwake(loop, 0)
         self.descriptors = Descriptors(Shares(100, 100))
         self.receive_budget = ReceiveBudget(loop, -1)
+        self.send_budget = SendBudget(loop)
         self._answer = bytes(answer_bytes)
 
     def opened(self, connection: KafkaConnection) -> bool:

@@ -4,13 +4,22 @@ import asyncio
 import contextlib
 from http import HTTPStatus
 
+import pytest
+from tests.unit.waiting import until
+
+from penstock.server import http
 from penstock.server.http import CONNECTIONS_MAX, Answer, HttpServer
 
 LARGE = bytes(64 * 1024 * 1024)  # more than sockets buffer
+PAGE = bytes(16 * 1024 * 1024)
 
 
 async def _large() -> Answer:
     return HTTPStatus.OK, "text/plain", LARGE
+
+
+async def _page() -> Answer:
+    return HTTPStatus.OK, "text/plain", PAGE
 
 
 async def _small() -> Answer:
@@ -100,6 +109,28 @@ def test_silent_connections_keep_no_probe_out() -> None:
         assert server.connections <= CONNECTIONS_MAX
         for _, writer in idle:
             writer.close()
+        await _until_free(server)
+        await server.close()
+
+    asyncio.run(story())
+
+
+def test_scrapers_that_do_not_read_keep_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = 8
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", few)
+
+    async def story() -> None:
+        server = HttpServer({"/": _small, "/metrics": _page})
+        port = await server.start("127.0.0.1", 0)
+        scraping = [await asyncio.open_connection("127.0.0.1", port, limit=1024) for _ in range(few)]
+        for _, writer in scraping:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        await until(lambda: server.connections == few and not server._silent)
+        for _ in range(3):
+            assert (await _ask(port)).endswith(b"well")
+        assert server.connections <= few
+        for _, writer in scraping:
+            writer.transport.abort()
         await _until_free(server)
         await server.close()
 

@@ -21,7 +21,7 @@ class Client:
     def __init__(self, budget: SendBudget, peer: str = "?") -> None:
         self._budget = budget
         self.peer = peer
-        self.kept = self.sent = 0
+        self.kept = self.sent = self.promised_bytes = 0
         self.aborted = False
 
     def gets(self, size_bytes: int) -> None:
@@ -33,8 +33,16 @@ class Client:
         self.sent += size_bytes
         self.kept -= size_bytes
 
+    def promise(self, size_bytes: int) -> None:
+        self.promised_bytes += size_bytes
+
+    def answered(self) -> None:
+        """What was promised to it is there."""
+        size, self.promised_bytes = self.promised_bytes, 0
+        self.gets(size)
+
     def kept_bytes(self) -> int:
-        return self.kept
+        return self.kept + self.promised_bytes
 
     def sent_bytes(self) -> int:
         return self.sent

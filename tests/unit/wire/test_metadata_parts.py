@@ -46,5 +46,5 @@ def test_parts_give_the_same_bytes(version: int, count: int) -> None:
         kinds, encoded = kinds[:1], encoded[:1]
     topics = [kinds[index % len(kinds)] for index in range(count)]
     parts = [encoded[index % len(encoded)] for index in range(count)]
-    together = encode_with_topics(answer(version, []), parts, version)
+    together = b"".join(encode_with_topics(answer(version, []), parts, version))
     assert together == encode_response(answer(version, topics), version)

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
 from penstock.core.limits import (
+    ANSWER_ADMITTED_BYTES_MIN,
     LARGE_ANSWER_BYTES,
     LARGE_ANSWER_ENTRIES,
     LARGE_REQUEST_BYTES,
@@ -19,7 +20,7 @@ from penstock.core.limits import (
     REQUEST_ENTRIES_MAX,
     REQUEST_ENTRIES_WHOLE_MAX,
 )
-from penstock.frontends.kafka.answer_size import has_more_entries
+from penstock.frontends.kafka.answer_size import answer_size
 from penstock.frontends.kafka.envelopes import NOT_CONTROLLER, opened
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
@@ -36,7 +37,7 @@ from penstock.wire.kafka import produce as produce_codec
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated import api_versions
 from penstock.wire.kafka.messages import api_name
-from penstock.wire.kafka.primitives import DecodeError, EncodeError, Struct, skip_tags
+from penstock.wire.kafka.primitives import DecodeError, EncodeError, skip_tags
 from penstock.wire.peers.keys import PeerApi
 
 _HEAD = Layout(">hhih")  # api key, version, correlation id, client id length
@@ -71,6 +72,7 @@ class KafkaDispatcher:
         self._kept_of_brokers = KeptRequests()  # nor be turned away for what clients send
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_large = Places(PORTIONED_REQUESTS_MAX)  # apart: they may take minutes
+        self._whole = Places(PORTIONED_REQUESTS_MAX)  # apart: everybody asks for Metadata
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = in_thread
         self.write_held = hot.write_held
@@ -161,10 +163,10 @@ class KafkaDispatcher:
             return None
         request, _ = api.codec.decode_request(data, position, version)
         if api.asks_for_much is not None and api.asks_for_much(self._services, request, call):
-            connection.run(self._in_portions(connection, api, data, position, call, correlation_id))
+            connection.run(self._in_portions(connection, api, data, position, call, correlation_id, request))
             return None
         if api.forwarded and not self._services.controller_client.is_here:
-            connection.run(_forwarded(self._services, api, request, call, correlation_id))
+            connection.run(self._forwarded(connection, api, request, call, correlation_id))
             return None
         response = api.handler(self._services, request, call)
         if isinstance(response, PendingReply):
@@ -206,7 +208,7 @@ class KafkaDispatcher:
         place = self._large_place(connection)
         request = await self._taken_apart(api, data, position, call.version, entries_max, place)
         if api.forwarded and not services.controller_client.is_here:
-            return await _forwarded(services, api, request, call, correlation_id)
+            return await self._forwarded(connection, api, request, call, correlation_id)
         assert api.handler is not None
         response = api.handler(services, request, call)
         if isinstance(response, PendingReply):
@@ -216,8 +218,7 @@ class KafkaDispatcher:
             )
         if inspect.isawaitable(response):
             response = await response
-        async with place:
-            return await self._encoded_in_thread(api, correlation_id, call.version, response)
+        return await self._told(connection, api, correlation_id, call.version, response)
 
     async def _fetch_at_leisure(
         self,
@@ -241,18 +242,23 @@ class KafkaDispatcher:
         position: int,
         call: Call,
         correlation_id: int,
+        request: Any = None,
     ) -> list[object]:
         """A list whose entries are answered apart: some at a time, and few such requests at once."""
         if connection.session.broker >= 0:
             places = self._portioned_of_brokers
+        elif not api.portions:
+            places = self._whole
         else:
             places = self._portioned_large if len(data) > LARGE_REQUEST_BYTES else self._portioned
         large = self._large_place(connection)
         async with Place(places, connection.peer, len(data), connection.has_left) as place:
-            request = await self._taken_apart(api, data, position, call.version, REQUEST_ENTRIES_MAX, large)
+            if request is None:
+                request = await self._taken_apart(
+                    api, data, position, call.version, REQUEST_ENTRIES_MAX, large
+                )
             response = await in_portions(api, self._services, request, call, self._in_thread, place)
-            async with large:
-                return await self._encoded_in_thread(api, correlation_id, call.version, response)
+            return await self._told(connection, api, correlation_id, call.version, response, place)
 
     def _admitted(self, connection: Any, size_bytes: int) -> tuple[KeptRequests, str]:
         """Where a large request is counted from now on, and as whose; ProtocolError where it is one too many."""
@@ -268,17 +274,50 @@ class KafkaDispatcher:
     async def _awaited(
         self, connection: Any, api: Api, correlation_id: int, version: int, answer: Awaitable[Any]
     ) -> list[object]:
-        response = await answer
-        if isinstance(response, Struct) and has_more_entries(response, LARGE_ANSWER_ENTRIES):
-            async with self._large_place(connection):
-                return await self._encoded_in_thread(api, correlation_id, version, response)
-        return _encoded(api, correlation_id, version, response)
+        return await self._told(connection, api, correlation_id, version, await answer)
 
-    async def _encoded_in_thread(
-        self, api: Api, correlation_id: int, version: int, response: Any
+    async def _told(
+        self,
+        connection: Any,
+        api: Api,
+        correlation_id: int,
+        version: int,
+        response: Any,
+        place: Place | None = None,
     ) -> list[object]:
-        parts: list[object] = await self._in_thread(_encoded, api, correlation_id, version, response)
+        """The answer encoded: a long one in a thread, a large one when there is memory for it."""
+        size = answer_size(response, LARGE_ANSWER_ENTRIES)
+        if size.entries <= LARGE_ANSWER_ENTRIES and size.encoded_bytes <= ANSWER_ADMITTED_BYTES_MIN:
+            return _encoded(api, correlation_id, version, response)
+        if size.entries > LARGE_ANSWER_ENTRIES:
+            size = await self._in_thread(answer_size, response)
+        if size.encoded_bytes > ANSWER_ADMITTED_BYTES_MIN:
+            room = connection.room_for(size.encoded_bytes)
+            if room is not None:
+                if place is not None:
+                    place.step_aside(size.waiting_bytes)
+                await room
+        async with self._large_place(connection):
+            parts: list[object] = await self._in_thread(_encoded, api, correlation_id, version, response)
         return parts
+
+    async def _forwarded(
+        self, connection: Any, api: Api, request: Any, call: Call, correlation_id: int
+    ) -> list[object]:
+        controller = self._services.controller_client
+        if call.session.forwarded_by >= 0:
+            return _encoded(REGISTRY[_ENVELOPE], correlation_id, 0, NOT_CONTROLLER)  # once is enough
+        own_s = getattr(request, "timeout_ms", 0) / 1000
+        timeout_s = min(own_s, _FORWARDED_SECONDS_MAX) + _FORWARDED_SECONDS
+        try:
+            response = await controller.forward(api.key, call.version, request, timeout_s, call.session)
+        except ApiError as error:
+            if not controller.is_here:
+                # There is no answer that says this for all of them; clients connect anew and try again.
+                raise ProtocolError(f"{api_name(api.key)} cannot be forwarded: {error}") from error
+            assert api.handler is not None
+            response = await api.handler(self._services, request, call)
+        return await self._told(connection, api, correlation_id, call.version, response)
 
     async def _taken_apart(
         self,
@@ -317,27 +356,12 @@ class _Answer:
             self._reply.send(parts)
 
 
-async def _forwarded(
-    services: Services, api: Api, request: Any, call: Call, correlation_id: int
-) -> list[object]:
-    controller = services.controller_client
-    if call.session.forwarded_by >= 0:
-        return _encoded(REGISTRY[_ENVELOPE], correlation_id, 0, NOT_CONTROLLER)  # once is enough
-    timeout_s = min(getattr(request, "timeout_ms", 0) / 1000, _FORWARDED_SECONDS_MAX) + _FORWARDED_SECONDS
-    try:
-        response = await controller.forward(api.key, call.version, request, timeout_s, call.session)
-    except ApiError as error:
-        if not controller.is_here:
-            # There is no answer that says this for all of them; clients connect anew and try again.
-            raise ProtocolError(f"{api_name(api.key)} cannot be forwarded: {error}") from error
-        assert api.handler is not None
-        response = await api.handler(services, request, call)
-    return _encoded(api, correlation_id, call.version, response)
-
-
 def _encoded(api: Api, correlation_id: int, version: int, response: Any) -> list[object]:
     # A handler may have encoded its answer itself, where it keeps parts of it ready.
-    body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
+    if isinstance(response, list):
+        body = b"".join(response)
+    else:
+        body = response if isinstance(response, bytes) else api.codec.encode_response(response, version)
     # ApiVersions is read by clients that do not know yet what the broker speaks: its header is never flexible.
     if version >= api.codec.FLEXIBLE_SINCE and api.key != ApiKey.API_VERSIONS:
         head = _HEAD_WITH_TAGS.pack(len(body) + 5, correlation_id, 0)

@@ -82,6 +82,7 @@ class Place(Pace):
         self._size_bytes = size_bytes
         self._has_left = has_left
         self._is_held = False
+        self._aside_bytes = 0
 
     async def __aenter__(self) -> Self:
         await self._acquire()
@@ -90,6 +91,7 @@ class Place(Pace):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._places.waiting_bytes -= self._aside_bytes
         if self._is_held:
             self._release()
 
@@ -99,6 +101,14 @@ class Place(Pace):
 
     def hold(self, size_bytes: int) -> None:
         self._size_bytes += size_bytes
+
+    def step_aside(self, size_bytes: int) -> None:
+        """It is done but for an answer of so many bytes, which has to wait: others may have its place, for good."""
+        size_bytes += self._size_bytes
+        if self._is_held and self._places.waiting_bytes + size_bytes <= PORTIONED_WAITING_BYTES_MAX:
+            self._places.waiting_bytes += size_bytes
+            self._aside_bytes = size_bytes
+            self._release()
 
     async def wait(self, later: PendingReply) -> Any:
         places = self._places

@@ -63,6 +63,8 @@ async def in_portions(
     answer_to: Callable[[Any], Any] = lambda part: handler(services, part, call)  # noqa: E731 - may be another
     if api.snapshot is not None:
         answer_to = await api.snapshot(services, request, call, pace)
+    if not api.portions:  # it gives way to others by itself
+        return await _awaited(answer_to(request), pace)
     field, portions = await in_thread(cut, request, api.portions)
     whole: Any = None
     for portion in portions:

@@ -26,6 +26,7 @@ class Call:
     version: int
     client_id: str | None
     session: Session
+    told: int = 0  # entries of answers to portions before, where they are bounded
     named: set[object] | None = None  # in portions that were answered before (`portions`), where that matters
 
 
@@ -33,7 +34,7 @@ Handler = Callable[[Services, Any, Call], Any]
 # Of a large request that is answered in portions: reads all that must be of one state, and returns what answers each
 # portion from that.
 Snapshot = Callable[[Services, Any, Call, Pace], Awaitable[Callable[[Any], Any]]]
-# Whether a small request has an answer so large that it is made in portions.
+# Whether a small request has an answer so large that it is made in portions (where the API has any), and few at once.
 AsksForMuch = Callable[[Services, Any, Call], bool]
 
 
@@ -50,7 +51,7 @@ class Api:
     portions: tuple[tuple[str, ...], ...] = ()  # lists whose entries are answered apart; see `portions`
     gives_way: bool = False  # to others, by itself, where its lists are long
     snapshot: Snapshot | None = None  # with `portions`, where these may not be answered from different states
-    asks_for_much: AsksForMuch | None = None  # with `portions`
+    asks_for_much: AsksForMuch | None = None  # with `portions`, or where it `gives_way`
 
 
 class Registry(dict[int, Api]):

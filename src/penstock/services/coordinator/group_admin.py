@@ -1,6 +1,7 @@
 """ListGroups, DescribeGroups and DeleteGroups on the shards."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,6 +61,18 @@ class GroupAdminService:
                     found.append(
                         GroupListing(group.id, group.protocol_type or "", group.state.value, CLASSIC)
                     )
+        return found
+
+    def count(self) -> int:
+        return sum(len(shard.state.groups) for shard in self._runtime.shards())
+
+    def members(self, group_ids: Iterable[str]) -> int:
+        """Of those of them that are known here."""
+        found = 0
+        for group_id in group_ids:
+            with suppress(ApiError):
+                group = self._runtime.shard_of(group_id).state.groups.get(group_id)
+                found += len(group.members) if group else 0
         return found
 
     def states(self) -> dict[str, int]:

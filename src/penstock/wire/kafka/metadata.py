@@ -29,15 +29,15 @@ def encode_topic(topic: MetadataResponseTopic, version: int) -> bytes:
     return alone[_empty_bytes(version) - tail : len(alone) - tail]
 
 
-def encode_with_topics(response: MetadataResponse, topics: Sequence[bytes], version: int) -> bytes:
-    """An answer, itself without topics, around topics from `encode_topic`."""
+def encode_with_topics(response: MetadataResponse, topics: Sequence[bytes], version: int) -> list[bytes]:
+    """An answer in pieces: itself without topics, around topics from `encode_topic`."""
     body = encode_response(response, version)
     end = len(body) - _tail_bytes(version)
     if version < FLEXIBLE_SINCE:
-        return b"".join((body[: end - _COUNT.size], _COUNT.pack(len(topics)), *topics, body[end:]))
+        return [body[: end - _COUNT.size], _COUNT.pack(len(topics)), *topics, body[end:]]
     count = bytearray()
     write_compact_count(count, len(topics))
-    return b"".join((body[: end - 1], count, *topics, body[end:]))
+    return [body[: end - 1], bytes(count), *topics, body[end:]]
 
 
 @cache

@@ -7,7 +7,7 @@ group; before that such a group is Dead.
 import asyncio
 
 from penstock.core.error_codes import ErrorCode
-from penstock.core.limits import DEAR_ENTRIES_MAX
+from penstock.core.limits import DEAR_ENTRIES_MAX, LARGE_ANSWER_ENTRIES
 from penstock.core.turns import Turn, give_way
 from penstock.frontends.kafka.authorized import GROUP_OPERATIONS, NOT_ASKED
 from penstock.frontends.kafka.registry import Call, api
@@ -28,7 +28,9 @@ _NOT_FOUND_SINCE = 6
 
 
 def asks_for_many(services: Services, request: DescribeGroupsRequest, call: Call) -> bool:
-    return len(request.groups) > DEAR_ENTRIES_MAX
+    """Or for few that have very many members."""
+    groups = request.groups
+    return len(groups) > DEAR_ENTRIES_MAX or services.group_admin.members(groups) > LARGE_ANSWER_ENTRIES
 
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), portions=(("groups",),), asks_for_much=asks_for_many)

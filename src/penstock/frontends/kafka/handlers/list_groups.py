@@ -6,6 +6,7 @@ v1 throttles, v3 is flexible, v4 filters by state and tells it, v5 by type. Word
 from collections.abc import Iterable
 
 from penstock.core.errors import ApiError
+from penstock.core.limits import LARGE_ANSWER_ENTRIES
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.services import Services
@@ -13,7 +14,11 @@ from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-@api(ApiKey.LIST_GROUPS, versions=(0, 5))
+def asks_for_many(services: Services, request: ListGroupsRequest, call: Call) -> bool:
+    return services.group_admin.count() > LARGE_ANSWER_ENTRIES
+
+
+@api(ApiKey.LIST_GROUPS, versions=(0, 5), gives_way=True, asks_for_much=asks_for_many)
 async def handle(services: Services, request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     del call
     try:

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from penstock.coordination.image import ClusterImage, Topic
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import INTERNAL_TOPICS
-from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.limits import LARGE_ANSWER_ENTRIES, METADATA_ENCODED_BYTES_MAX, TURN_ITEMS_MAX
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.authorized import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
@@ -51,10 +51,19 @@ _ERROR_SINCE = 13
 _Wanted = TypeVar("_Wanted")
 
 
-@api(ApiKey.METADATA, versions=(0, 13), gives_way=True)
-def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[bytes]:
+def asks_for_all(services: Services, request: MetadataRequest, call: Call) -> bool:
+    """Of many topics. Others name them, and say little less than they are told."""
+    return _is_for_all(request, call.version) and len(services.image.topics) > LARGE_ANSWER_ENTRIES
+
+
+def _is_for_all(request: MetadataRequest, version: int) -> bool:
+    return request.topics is None or (version == 0 and not request.topics)
+
+
+@api(ApiKey.METADATA, versions=(0, 13), gives_way=True, asks_for_much=asks_for_all)
+def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | Awaitable[list[bytes]]:
     asked, version = request.topics, call.version
-    if asked is None or (version == 0 and not asked):
+    if asked is None or _is_for_all(request, version):
         return _answer(services, request, call, services.image.all_topics(), lambda topic: topic)
     error = _malformed(asked, version)
     if error is not None:
@@ -73,7 +82,7 @@ def handle(services: Services, request: MetadataRequest, call: Call) -> bytes | 
 
 async def _after_creation(
     services: Services, request: MetadataRequest, call: Call, names: Sequence[str]
-) -> bytes:
+) -> list[bytes]:
     missing = []
     for number, name in enumerate(names):
         await give_way(number)
@@ -133,11 +142,11 @@ def _answer(
     call: Call,
     wanted: Sequence[_Wanted],
     find: Callable[[_Wanted], Topic | MetadataResponseTopic],
-) -> bytes | Awaitable[bytes]:
+) -> bytes | Awaitable[list[bytes]]:
     if len(wanted) > TURN_ITEMS_MAX:
         return _in_turns(services, request, call, wanted, find)
     encode = _encoder(services, request, call)
-    return _around(services, request, call, [encode(find(key)) for key in wanted])
+    return b"".join(_around(services, request, call, [encode(find(key)) for key in wanted]))
 
 
 async def _in_turns(
@@ -146,8 +155,8 @@ async def _in_turns(
     call: Call,
     wanted: Sequence[_Wanted],
     find: Callable[[_Wanted], Topic | MetadataResponseTopic],
-) -> bytes:
-    """A client may ask for a hundred thousand topics; nobody else waits for that."""
+) -> list[bytes]:
+    """A client may ask for a hundred thousand topics; nobody else waits for that, nor for them to be copied."""
     encode = _encoder(services, request, call)
     parts = []
     for number, key in enumerate(wanted):
@@ -175,7 +184,7 @@ def _encoder(
     return encode
 
 
-def _around(services: Services, request: MetadataRequest, call: Call, topics: Sequence[bytes]) -> bytes:
+def _around(services: Services, request: MetadataRequest, call: Call, topics: Sequence[bytes]) -> list[bytes]:
     brokers = [
         MetadataResponseBroker(node_id=node.id, host=node.host, port=node.port, rack=node.rack)
         for node in live_brokers(services, call.session.listener)
@@ -196,12 +205,13 @@ class _EncodedTopics:
     def __init__(self) -> None:
         self._reach = Reach(frozenset(), frozenset())
         self._known: dict[tuple[str, int, int, int], tuple[Topic, bytes]] = {}
+        self._size_bytes = 0
 
     def check(self, services: Services, reach: Reach) -> None:
         # Also when most of it must be of topics that are gone, or of versions no longer asked for.
         if reach != self._reach or len(self._known) > 1000 + 4 * len(services.image.topics):
             self._reach = reach
-            self._known.clear()
+            self._forget()
 
     def get(self, topic: Topic, version: int, operations: int, *, whole: bool) -> bytes:
         count = len(topic.partitions) if whole else topic.shown
@@ -213,8 +223,16 @@ class _EncodedTopics:
         response = _described(topic, count, self._reach, version)
         response.topic_authorized_operations = operations
         encoded = encode_topic(response, version)
+        self._size_bytes += len(encoded) - (len(known[1]) if known else 0)
+        if self._size_bytes > METADATA_ENCODED_BYTES_MAX:
+            self._forget()
+            self._size_bytes = len(encoded)
         self._known[key] = (topic, encoded)
         return encoded
+
+    def _forget(self) -> None:
+        self._known.clear()
+        self._size_bytes = 0
 
 
 _ENCODED: WeakKeyDictionary[ClusterImage, dict[str, _EncodedTopics]] = WeakKeyDictionary()
