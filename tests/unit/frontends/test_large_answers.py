@@ -20,7 +20,7 @@ from penstock.frontends.kafka.registry import Api
 from penstock.storage.producer_snapshot import decode_producers
 from penstock.storage.producers import NO_MORE, AppendedBatch, ProducerCopy
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import describe_groups, describe_producers
+from penstock.wire.kafka.generated import describe_groups, describe_producers, describe_topic_partitions
 from penstock.wire.kafka.generated import fetch_snapshot as snapshot
 
 MANY = 10 * TURN_ITEMS_MAX
@@ -53,6 +53,19 @@ async def test_producers_are_described_in_turns(number: int) -> None:
     told = [len(partition.active_producers) for partition in answer.topics[0].partitions]
     assert told == [number]
     assert turns >= number / TURN_ITEMS_MAX
+
+
+async def test_partitions_are_described_in_turns() -> None:
+    """A request of 29 bytes asks for 2,000 of them."""
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=MANY)
+        await asked.create("u", partitions=3)
+        request = describe_topic_partitions.DescribeTopicPartitionsRequest(response_partition_limit=MANY + 1)
+        answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0))
+    told = [(topic.name, len(topic.partitions)) for topic in answer.topics]
+    assert told == [("t", MANY), ("u", 1)]
+    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("u", 1)
+    assert turns >= MANY / TURN_ITEMS_MAX
 
 
 async def test_members_are_described_in_turns() -> None:
