@@ -110,6 +110,8 @@ PORTIONED_REQUEST_BYTES = 8 * 1024
 # So is a small one that names more of what is long to tell: settings of a topic, members of a group.
 DEAR_ENTRIES_MAX = 10
 PORTIONED_REQUESTS_MAX = 4
+# As many large ones that are carried out as a whole; one that takes longer than this makes room for the next.
+WHOLE_PLACE_SECONDS_MAX = 10.0
 # The same of brokers: they must not wait for clients.
 PORTIONED_REQUESTS_OF_BROKERS_MAX = 2
 # Bytes of such requests that give up their place while they wait for something else. They are kept, taken apart.

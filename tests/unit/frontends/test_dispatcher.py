@@ -149,6 +149,38 @@ async def test_a_long_list_is_answered_in_portions_as_one(monkeypatch: pytest.Mo
         ]
 
 
+async def test_few_large_requests_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight of 20,000 names each that waited for each other took 85 MB; eighty were let in."""
+    api, goes_on, under_way = REGISTRY[ApiKey.DELETE_TOPICS], asyncio.Event(), list[Any]()
+
+    async def handle(services: Services, request: Any, call: Call) -> DeleteTopicsResponse:
+        under_way.append(request)
+        await goes_on.wait()
+        return DeleteTopicsResponse()
+
+    async def at_once(work: Any, *given: Any) -> Any:
+        return work(*given)
+
+    monkeypatch.setitem(REGISTRY, ApiKey.DELETE_TOPICS, replace(api, handler=handle))
+    async with Machine().broker() as asked:
+        client = Connected(asked)
+        client.dispatcher._in_thread = at_once
+        request = DeleteTopicsRequest(topic_names=["x" * 200] * (LARGE_REQUEST_BYTES // 200 + 1))
+        replies = [client.ask(ApiKey.DELETE_TOPICS, 5, request) for _ in range(2 * PORTIONED_REQUESTS_MAX)]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(under_way) == PORTIONED_REQUESTS_MAX - 1  # the last is for who comes from elsewhere
+        broker = Connected(asked)
+        broker.dispatcher, broker.session.broker = client.dispatcher, 1
+        replies.append(broker.ask(ApiKey.DELETE_TOPICS, 5, request))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(under_way) == PORTIONED_REQUESTS_MAX
+        goes_on.set()
+        for reply in replies:
+            await reply.filled()
+
+
 async def test_a_broker_gets_its_long_answer_without_waiting_for_clients() -> None:
     """500 partitions in one AlterPartition are a small request, whose answer has more entries than that."""
     async with Machine().broker() as asked:

@@ -24,7 +24,7 @@ from penstock.frontends.kafka.envelopes import NOT_CONTROLLER, opened
 from penstock.frontends.kafka.hot import Asker, HotPath
 from penstock.frontends.kafka.hot_commits import CommitPath
 from penstock.frontends.kafka.kept_requests import KeptRequests
-from penstock.frontends.kafka.places import Place, Places
+from penstock.frontends.kafka.places import BriefPlace, Place, Places
 from penstock.frontends.kafka.portions import InThread, check_size, in_portions
 from penstock.frontends.kafka.registry import REGISTRY, Api, Call
 from penstock.frontends.kafka.served import SERVED
@@ -71,6 +71,7 @@ class KafkaDispatcher:
         self._kept_of_brokers = KeptRequests()  # nor be turned away for what clients send
         self._portioned = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_large = Places(PORTIONED_REQUESTS_MAX)  # apart: they may take minutes
+        self._whole = Places(PORTIONED_REQUESTS_MAX)
         self._portioned_of_brokers = Places(PORTIONED_REQUESTS_OF_BROKERS_MAX)
         self._in_thread = in_thread
         self.write_held = hot.write_held
@@ -200,7 +201,24 @@ class KafkaDispatcher:
         call: Call,
         correlation_id: int,
     ) -> list[object] | Callable[[Any], None]:
-        """A large request: what is in it, and in its answer, would hold up everybody else on the loop."""
+        """A large request: what is in it, and in its answer, would hold up everybody else on the loop.
+
+        A few at the same time: taken apart each is tens of megabytes, and all that a collection has to walk through.
+        """
+        if connection.session.broker >= 0:  # they must not wait for clients
+            return await self._as_a_whole(connection, api, data, position, call, correlation_id)
+        async with BriefPlace(self._whole, connection.peer, len(data), connection.has_left):
+            return await self._as_a_whole(connection, api, data, position, call, correlation_id)
+
+    async def _as_a_whole(
+        self,
+        connection: Any,
+        api: Api,
+        data: bytes | memoryview,
+        position: int,
+        call: Call,
+        correlation_id: int,
+    ) -> list[object] | Callable[[Any], None]:
         services = self._services
         entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
         place = self._large_place(connection)
