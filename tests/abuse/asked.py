@@ -52,7 +52,9 @@ class Stock:
     data_dir: str
 
 
-Sense = Mapping[str, Any]  # values by the names of fields; what can be called is given the number of the entry
+Sense = Mapping[
+    str, Any
+]  # values by the names of fields; what can be called is given the number of the entry
 
 _CONFIGS = (
     ("retention.ms", "1000000000"),
@@ -234,12 +236,9 @@ class _Filler:
         return entry_of(kind) is not None and (name not in self._sense or callable(self._sense[name]))
 
     def _entries(self, name: str, kind: type, number_max: int) -> list[Any]:
-        made: list[Any] = []
-        left = number_max
-        while left > 0:
-            made.append(self._entry(name, kind, len(made)))
-            left -= _weight(made[-1])
-        return made
+        made = [self._entry(name, kind, 0)]
+        number_max //= _weight(made[0])
+        return made + [self._entry(name, kind, number) for number in range(1, number_max)]
 
     def _entry(self, name: str, kind: type, number: int) -> Any:
         if not issubclass(kind, Struct):

@@ -97,9 +97,7 @@ def _join(client: RawClient, groups: Sequence[str]) -> dict[str, str]:
                 group_id=group,
                 generation_id=1,
                 member_id=member,
-                assignments=[
-                    sync_group.SyncGroupRequestAssignment(member_id=member, assignment=b"a" * 100)
-                ],
+                assignments=[sync_group.SyncGroupRequestAssignment(member_id=member, assignment=b"a" * 100)],
             )
             for group, member in members.items()
         ),

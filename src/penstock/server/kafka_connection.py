@@ -74,8 +74,7 @@ class KafkaConnection(Stream):
         observe = self._host.requests.observe
         self._began = stopwatch()
         wanted, held_max = 4, self._held_bytes + TURN_HELD_BYTES
-        stopped = False  # although more has arrived
-        waits = False  # for its turn
+        stopped = waits = False  # although more has arrived; and that for its turn
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(view, start)
