@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from penstock.core.limits import PLAIN_REQUEST_BYTES_MAX
@@ -23,7 +24,7 @@ class Crowd:
 
     @property
     def name(self) -> str:
-        return f"{_request_of(self.api.key).__name__}-{'.'.join(self.path)}"
+        return f"{request_of(self.api.key).__name__}-{'.'.join(self.path)}"
 
     def request(self, entries_max: int) -> tuple[int, Struct] | None:
         """The version and the request; None where the list is in no version that is served."""
@@ -34,13 +35,13 @@ class Crowd:
                     if large > small:
                         each = (large - small) / (_PROBED[1] - _PROBED[0])
                         entries = min(entries_max, int(PLAIN_REQUEST_BYTES_MAX * 0.9 / each))
-                        return version, _make(_request_of(self.api.key), 0, self.path, entries, numbers)
+                        return version, _make(request_of(self.api.key), 0, self.path, entries, numbers)
                 except EncodeError:
                     continue
         return None
 
     def _size(self, version: int, entries: int, numbers: int) -> int:
-        request = _make(_request_of(self.api.key), 0, self.path, entries, numbers)
+        request = _make(request_of(self.api.key), 0, self.path, entries, numbers)
         return len(self.api.codec.encode_request(request, version))
 
 
@@ -50,21 +51,22 @@ def crowds() -> list[Crowd]:
         Crowd(api, path)
         for key, api in sorted(REGISTRY.items())
         if api.handler is not None and not api.internal  # brokers ask for so much and no more
-        for path in _lists(_request_of(key))
+        for path in _lists(request_of(key))
     ]
 
 
-def _request_of(key: int) -> type:
+def request_of(key: int) -> type:
     name = "".join(part.capitalize() for part in APIS[key][0].split("_"))
     found: type = getattr(request_module(key), f"{name}Request")
     return found
 
 
-def _fields(cls: type) -> dict[str, Any]:
+@cache
+def fields_of(cls: type) -> dict[str, Any]:
     return {name: kind for name, kind in get_type_hints(cls.__init__).items() if name != "return"}
 
 
-def _entry_of(kind: Any) -> Any:
+def entry_of(kind: Any) -> Any:
     """Of a list, or of one that may be null; None of what is no list."""
     for alternative in (kind,) if get_origin(kind) is list else get_args(kind):
         if get_origin(alternative) is list:
@@ -73,8 +75,8 @@ def _entry_of(kind: Any) -> Any:
 
 
 def _lists(cls: type) -> Iterator[tuple[str, ...]]:
-    for name, kind in _fields(cls).items():
-        entry = _entry_of(kind)
+    for name, kind in fields_of(cls).items():
+        entry = entry_of(kind)
         if entry is not None:
             yield (name,)
             if issubclass(entry, Struct):
@@ -84,8 +86,8 @@ def _lists(cls: type) -> Iterator[tuple[str, ...]]:
 def _make(cls: type, number: int, path: tuple[str, ...], entries: int, numbers: int) -> Any:
     """With so many entries in the list at `path`, one in each list on the way there, and none in others."""
     fields: dict[str, Any] = {}
-    for name, kind in _fields(cls).items():
-        entry = _entry_of(kind)
+    for name, kind in fields_of(cls).items():
+        entry = entry_of(kind)
         if path and path[0] == name:
             fields[name] = [
                 _make(entry, i, path[1:], entries, numbers)

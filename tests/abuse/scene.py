@@ -251,9 +251,8 @@ def _stop(good: "subprocess.Popen[bytes]") -> None:
         good.wait()
 
 
-def unhurt(made: Scene, bounds: Bounds = STRICT, *, kill: bool = False) -> Figures:
-    """The good client was served, the process lives and gave back what it took; restarted, it has all it should."""
-    process = made.process
+def unhurt_so_far(made: Scene, bounds: Bounds = STRICT) -> Figures:
+    """The good client was served, the process lives and gave back what it took."""
     made.wait_for_rounds(3)
     figures = made.figures()
     print(figures)
@@ -270,6 +269,13 @@ def unhurt(made: Scene, bounds: Bounds = STRICT, *, kill: bool = False) -> Figur
     )
     descriptors_max = figures.descriptors_before + bounds.descriptors_after
     wait_until(lambda: open_descriptors(made.pid) <= descriptors_max, "descriptors are closed", _BACK_SECONDS)
+    return figures
+
+
+def unhurt(made: Scene, bounds: Bounds = STRICT, *, kill: bool = False) -> Figures:
+    """As it says above; and restarted, the broker has all it should."""
+    figures = unhurt_so_far(made, bounds)
+    process = made.process
     made.samples.stop()
     _stop(made.good)
     for line in made.lines():

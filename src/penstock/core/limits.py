@@ -96,6 +96,9 @@ RECEIVE_BUFFER_GROWN_BYTES = 64 * 1024
 RESPONSE_BYTES_MAX = 100 * 1024 * 1024
 # Bytes a client may send in a row before the other clients, timers and finished syncs get their turn: about 1 ms.
 TURN_BYTES_MAX = 1024 * 1024
+# A client's request without records that is larger than this waits for its turn: one is carried out in each turn of the
+# loop, however many come at once. One of 64 KB takes up to 25 ms.
+REQUEST_AT_ONCE_BYTES_MAX = 8 * 1024
 # Items of a long list (partitions, names) that are dealt with before others get their turn: about 1 ms.
 TURN_ITEMS_MAX = 100
 # The same by the time that was spent: where some of them make files, and between requests that a client sends at once.
@@ -117,6 +120,8 @@ PORTIONED_REQUEST_BYTES = 8 * 1024
 # So is a small one that names more of what is long to tell: settings of a topic, members of a group.
 DEAR_ENTRIES_MAX = 10
 PORTIONED_REQUESTS_MAX = 4
+# As many large ones that are carried out as a whole; one that takes longer than this makes room for the next.
+WHOLE_PLACE_SECONDS_MAX = 10.0
 # The same of brokers: they must not wait for clients.
 PORTIONED_REQUESTS_OF_BROKERS_MAX = 2
 # Bytes of such requests that give up their place while they wait for something else. They are kept, taken apart.

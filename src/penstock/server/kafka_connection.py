@@ -22,6 +22,7 @@ from penstock.core.limits import (
     ANSWER_GATHERED_BYTES_MAX,
     ANSWERS_GATHERED_MAX,
     FETCH_SLICES_MAX,
+    REQUEST_AT_ONCE_BYTES_MAX,
     REQUEST_OF_BROKERS_BYTES_MAX,
     REQUESTS_HELD_BYTES_ALL_MAX,
     REQUESTS_HELD_BYTES_CROWDED_MAX,
@@ -59,6 +60,7 @@ class KafkaConnection(Stream):
         self._held_slices = self._held_answers_bytes = 0  # of files in those answers, and what is in memory
         self._ready: list[Part] = []
         self._flush_soon = False
+        self._has_turn = False  # others had theirs: it may ask for much
         self._api_key = 0  # of the request being dispatched, and since when
         self._began = 0.0
 
@@ -72,7 +74,7 @@ class KafkaConnection(Stream):
         observe = self._host.requests.observe
         self._began = stopwatch()
         wanted, held_max = 4, self._held_bytes + TURN_HELD_BYTES
-        stopped = False  # although more has arrived
+        stopped = waits = False  # although more has arrived; and that for its turn
         try:
             while end - start >= 4:
                 (size,) = _SIZE.unpack_from(view, start)
@@ -84,6 +86,9 @@ class KafkaConnection(Stream):
                 behind = begin + size
                 if behind > end:
                     wanted = size + 4
+                    break
+                if size > REQUEST_AT_ONCE_BYTES_MAX and not self._may_ask_for_much(begin):
+                    waits = True
                     break
                 frame = view[begin:behind]
                 self._start = start = behind
@@ -128,9 +133,20 @@ class KafkaConnection(Stream):
         self._flush()
         # Sending may have ended what it was stopped for, and then nobody else would call for the rest.
         may_go_on = stopped and self._transport is not None and self._may_read()
-        if may_go_on or self._held_bytes > held_max:
+        if may_go_on or waits or self._held_bytes > held_max:
             self._queue_up()
         self._regulate_reading()
+
+    def take_turn(self) -> None:
+        self._has_turn = True
+        super().take_turn()
+        self._has_turn = False
+
+    def _may_ask_for_much(self, at: int) -> bool:
+        """Whether a request that may take long is carried out now: one in a turn of the loop, of all clients."""
+        is_free = self.session.broker >= 0 or self._view[at] << 8 | self._view[at + 1] == _PRODUCE
+        has_turn, self._has_turn = self._has_turn, False
+        return is_free or has_turn
 
     def _is_of_a_broker(self, size: int) -> bool:
         """What is acknowledged elsewhere must get here, whatever clients may send at most."""

@@ -10,7 +10,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from tests.unit.waiting import until
 
 from penstock.core.limits import PORTIONED_REQUESTS_MAX
-from penstock.frontends.kafka import dispatcher
+from penstock.frontends.kafka import large_requests
 from penstock.frontends.kafka.handlers import list_groups as list_handler
 from penstock.frontends.kafka.handlers import metadata as metadata_handler
 from penstock.wire.kafka.api_keys import ApiKey
@@ -40,7 +40,7 @@ class Crowded(Connected):
 @pytest.fixture
 def little(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large, in small."""
-    monkeypatch.setattr(dispatcher, "ANSWER_ADMITTED_BYTES_MIN", 200)
+    monkeypatch.setattr(large_requests, "ANSWER_ADMITTED_BYTES_MIN", 200)
     monkeypatch.setattr(list_handler, "LARGE_ANSWER_ENTRIES", 2)
     monkeypatch.setattr(metadata_handler, "LARGE_ANSWER_ENTRIES", 2)
     monkeypatch.setattr(metadata_handler, "TURN_ITEMS_MAX", 2)

@@ -6,6 +6,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
+from penstock.services.maintenance.disk_usage import DiskUsage
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -94,3 +95,14 @@ async def test_a_directory_out_of_service_takes_nothing() -> None:
         assert await altered(asked, 2, (here, {"orders": [0]})) == {
             ("orders", 0): ErrorCode.KAFKA_STORAGE_ERROR
         }
+
+
+async def test_whether_the_directory_failed_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each replica that was named it looked at every partition of the broker: seconds for a request of 64 KB."""
+    looked = []
+    monkeypatch.setattr(DiskUsage, "is_offline", property(lambda _: bool(looked.append(1))))
+    async with Machine().broker() as asked:
+        await asked.create("orders")
+        here = asked.services.disk_usage.path
+        told = await altered(asked, 2, (here, {"orders": list(range(100))}))
+        assert (len(told), len(looked)) == (100, 1)

@@ -112,7 +112,7 @@ async def test_a_large_request_is_done_in_turns_and_answered_as_a_small_one_is()
         small = await client.ask(ApiKey.METADATA, 9, few).filled()
         reply = client.ask(ApiKey.METADATA, 9, many)
         assert reply.answer is None
-        assert client.dispatcher._kept.used_bytes > LARGE_REQUEST_BYTES
+        assert client.dispatcher._large._kept.used_bytes > LARGE_REQUEST_BYTES
         large = await reply.filled()
         assert len(large.topics) == len(many.topics)
         assert {topic.error_code for topic in large.topics} == {small.topics[0].error_code}
@@ -149,13 +149,45 @@ async def test_a_long_list_is_answered_in_portions_as_one(monkeypatch: pytest.Mo
         ]
 
 
+async def test_few_large_requests_are_taken_apart_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight of 20,000 names each that waited for each other took 85 MB; eighty were let in."""
+    api, goes_on, under_way = REGISTRY[ApiKey.DELETE_TOPICS], asyncio.Event(), list[Any]()
+
+    async def handle(services: Services, request: Any, call: Call) -> DeleteTopicsResponse:
+        under_way.append(request)
+        await goes_on.wait()
+        return DeleteTopicsResponse()
+
+    async def at_once(work: Any, *given: Any) -> Any:
+        return work(*given)
+
+    monkeypatch.setitem(REGISTRY, ApiKey.DELETE_TOPICS, replace(api, handler=handle))
+    async with Machine().broker() as asked:
+        client = Connected(asked)
+        client.dispatcher._large._in_thread = at_once
+        request = DeleteTopicsRequest(topic_names=["x" * 200] * (LARGE_REQUEST_BYTES // 200 + 1))
+        replies = [client.ask(ApiKey.DELETE_TOPICS, 5, request) for _ in range(2 * PORTIONED_REQUESTS_MAX)]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(under_way) == PORTIONED_REQUESTS_MAX - 1  # the last is for who comes from elsewhere
+        broker = Connected(asked)
+        broker.dispatcher, broker.session.broker = client.dispatcher, 1
+        replies.append(broker.ask(ApiKey.DELETE_TOPICS, 5, request))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(under_way) == PORTIONED_REQUESTS_MAX
+        goes_on.set()
+        for reply in replies:
+            await reply.filled()
+
+
 async def test_a_broker_gets_its_long_answer_without_waiting_for_clients() -> None:
     """500 partitions in one AlterPartition are a small request, whose answer has more entries than that."""
     async with Machine().broker() as asked:
         await asked.create("t", partitions=2)
         broker, (registered,) = Connected(asked), asked.services.image.brokers.values()
         broker.session.broker = registered.id
-        await broker.dispatcher._large.acquire("a client that asks for much")
+        await broker.dispatcher._large._large.acquire("a client that asks for much")
         parts = [RequestPartitionData(partition_index=number) for number in range(LARGE_ANSWER_ENTRIES + 1)]
         topic = RequestTopicData(topic_id=asked.services.image.topics["t"].id, partitions=parts)
         request = AlterPartitionRequest(
@@ -170,7 +202,7 @@ async def test_a_broker_gets_its_long_answer_without_waiting_for_clients() -> No
 async def test_a_broker_is_not_turned_away_for_what_clients_have_under_way() -> None:
     async with Machine().broker() as asked:
         client = Connected(asked)
-        client.dispatcher._kept.admit(client.peer, PLAIN_REQUESTS_BYTES_MAX)
+        client.dispatcher._large._kept.admit(client.peer, PLAIN_REQUESTS_BYTES_MAX)
         name = "x" * 200
         many = MetadataRequest(
             topics=[MetadataRequestTopic(name=f"{name}{at}") for at in range(LARGE_REQUEST_BYTES // 200 + 1)],
@@ -180,7 +212,7 @@ async def test_a_broker_is_not_turned_away_for_what_clients_have_under_way() -> 
             client.ask(ApiKey.METADATA, 9, many)
         client.session.broker = 7  # at the same address
         assert len((await client.ask(ApiKey.METADATA, 9, many).filled()).topics) == len(many.topics)
-        assert client.dispatcher._kept_of_brokers.used_bytes == 0
+        assert client.dispatcher._large._kept_of_brokers.used_bytes == 0
         client.session.broker = -1
         with pytest.raises(ProtocolError, match="no more are taken"):
             client.ask(ApiKey.METADATA, 9, many)
@@ -294,7 +326,7 @@ async def test_a_list_of_ordinary_length_waits_for_no_large_requests() -> None:
         await asked.create("t", partitions=2)
         client = Connected(asked)
         for _ in range(PORTIONED_REQUESTS_MAX - 1):
-            await client.dispatcher._portioned_large.acquire(client.peer)
+            await client.dispatcher._large._portioned_large.acquire(client.peer)
 
         def listed(count: int) -> Reply:
             wanted = [ListOffsetsPartition(partition_index=number, timestamp=-1) for number in range(count)]
@@ -304,5 +336,5 @@ async def test_a_list_of_ordinary_length_waits_for_no_large_requests() -> None:
         large, ordinary = listed(LARGE_REQUEST_BYTES // 12), listed(PORTIONED_REQUEST_BYTES // 12)
         await ordinary.filled()
         assert large.answer is None
-        client.dispatcher._portioned_large.release(client.peer)
+        client.dispatcher._large._portioned_large.release(client.peer)
         await large.filled()

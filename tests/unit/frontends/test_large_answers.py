@@ -22,7 +22,7 @@ from penstock.frontends.kafka.registry import Api
 from penstock.storage.producer_snapshot import decode_producers
 from penstock.storage.producers import NO_MORE, AppendedBatch, ProducerCopy
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import describe_groups, describe_producers
+from penstock.wire.kafka.generated import describe_groups, describe_producers, describe_topic_partitions
 from penstock.wire.kafka.generated import fetch_snapshot as snapshot
 
 MANY = 10 * TURN_ITEMS_MAX
@@ -80,6 +80,19 @@ async def test_producers_of_many_partitions_are_described_as_far_as_they_are_few
     assert told == [(0, 5), (0, 2), refused, refused]
 
 
+async def test_partitions_are_described_in_turns() -> None:
+    """A request of 29 bytes asks for 2,000 of them."""
+    async with Machine().broker() as asked:
+        await asked.create("t", partitions=MANY)
+        await asked.create("u", partitions=3)
+        request = describe_topic_partitions.DescribeTopicPartitionsRequest(response_partition_limit=MANY + 1)
+        answer, turns = await turns_during(asked.ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, request, 0))
+    told = [(topic.name, len(topic.partitions)) for topic in answer.topics]
+    assert told == [("t", MANY), ("u", 1)]
+    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("u", 1)
+    assert turns >= MANY / TURN_ITEMS_MAX
+
+
 async def test_members_are_described_in_turns() -> None:
     async with machine().broker() as asked:
         await prepared(asked)
@@ -122,7 +135,7 @@ async def test_long_answers_are_encoded_in_a_thread(number: int) -> None:
         groups = [describe_groups.DescribedGroup() for _ in range(number)]
         wait.set_result(describe_groups.DescribeGroupsResponse(groups=groups))
         asker = SimpleNamespace(peer="here", has_left=lambda: False, session=Session("PLAINTEXT"))
-        (answer,) = await dispatcher._awaited(asker, api, 7, 0, wait)
+        (answer,) = await dispatcher._large.awaited(asker, api, 7, 0, wait)
     assert answer == (number + 4).to_bytes(4, "big") + (7).to_bytes(4, "big") + bytes(number)
     assert (threads == [threading.current_thread().name]) is (number == 1)
 

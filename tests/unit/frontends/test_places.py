@@ -7,7 +7,8 @@ import pytest
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import PORTIONED_WAITING_BYTES_MAX
-from penstock.frontends.kafka.places import Place, Places
+from penstock.frontends.kafka import places as places_module
+from penstock.frontends.kafka.places import BriefPlace, Place, Places
 from penstock.services.coordinator.pending_reply import PendingReply
 
 PLACES = 4
@@ -170,3 +171,16 @@ async def test_an_answer_that_is_there_is_not_waited_for() -> None:
     answer.fill("there")
     async with Place(Places(1), "a", 100, lambda: False) as place:
         assert await place.wait(answer) == "there"
+
+
+async def test_one_that_waits_for_long_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places_module, "WHOLE_PLACE_SECONDS_MAX", 0.001)
+    places = Places(1)
+    async with BriefPlace(places, "a", 100, lambda: False), asyncio.timeout(10):
+        await places.acquire("b")
+    places.release("b")
+    async with BriefPlace(places, "a", 100, lambda: False):  # it was given back once
+        waits = asyncio.ensure_future(places.acquire("b"))
+        await asyncio.sleep(0)
+        assert not waits.done()
+    await waits

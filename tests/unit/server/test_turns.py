@@ -6,10 +6,11 @@ from typing import Any
 
 from tests.unit.server.unlistened import Unlistened, connections
 
-from penstock.core.limits import TURN_HELD_BYTES, TURN_SECONDS_MAX
+from penstock.core.limits import REQUEST_AT_ONCE_BYTES_MAX, TURN_HELD_BYTES, TURN_SECONDS_MAX
 from penstock.server.connections import Connections
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.writer import Part
+from penstock.wire.kafka.api_keys import ApiKey
 
 FRAME_BYTES = 100
 MANY = 70  # they fit into the buffer of a new connection
@@ -165,5 +166,59 @@ def test_a_turn_ends_by_time_however_few_bytes_were_asked_for() -> None:
             assert 1 <= len(slow.seen) - before <= 3
         assert greedy_wire.written == b"answer" * MANY
         assert greedy_wire.reading
+
+    asyncio.run(story())
+
+
+class Dear(Waiters):
+    """Each takes a while, and is answered."""
+
+    def dispatch(self, connection: KafkaConnection, frame: memoryview) -> list[Part]:  # type: ignore[override]
+        self.seen.append(connection)
+        return [b"answer"]
+
+
+def receive_long(connection: KafkaConnection, api_key: int, size_bytes: int) -> None:
+    """As much at a time as there is room for."""
+    data = pack(">ih", size_bytes, api_key) + bytes(size_bytes - 2)
+    while data:
+        room = connection.get_buffer(-1)
+        part, data = data[: len(room)], data[len(room) :]
+        room[: len(part)] = part
+        connection.buffer_updated(len(part))
+
+
+def test_requests_that_may_take_long_are_carried_out_one_in_a_turn() -> None:
+    """Eight of 60 KB, each of 20 ms, in one row: everybody else waited for all of them."""
+
+    async def story() -> None:
+        dear = Dear()
+        host = connections(asyncio.get_running_loop(), request_bytes_max=1 << 20)
+        several = [connected(host, dear) for _ in range(8)]
+        for connection, wire in several:
+            receive_long(connection, ApiKey.LEAVE_GROUP, REQUEST_AT_ONCE_BYTES_MAX + 1)
+            assert not wire.reading
+        small, _ = connected(host, dear)
+        receive(small, 1)
+        assert dear.seen == [small]
+        for connection, _ in several:
+            await asyncio.sleep(0)
+            assert dear.seen[-1] is connection
+        assert len(dear.seen) == 1 + len(several)
+        assert all(wire.reading and wire.written == b"answer" for _, wire in several)
+
+    asyncio.run(story())
+
+
+def test_a_batch_waits_for_no_turn() -> None:
+    async def story() -> None:
+        dear = Dear()
+        host = connections(asyncio.get_running_loop(), request_bytes_max=1 << 20)
+        producer, _ = connected(host, dear)
+        receive_long(producer, ApiKey.PRODUCE, 1 << 19)
+        broker, _ = connected(host, dear)
+        broker.session.broker = 1
+        receive_long(broker, ApiKey.FETCH, REQUEST_AT_ONCE_BYTES_MAX + 1)
+        assert dear.seen == [producer, broker]
 
     asyncio.run(story())

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.core.errors import ClientGoneError
-from penstock.core.limits import PORTIONED_WAITING_BYTES_MAX
+from penstock.core.limits import PORTIONED_WAITING_BYTES_MAX, WHOLE_PLACE_SECONDS_MAX
 from penstock.frontends.kafka.pace import Pace
 from penstock.services.coordinator.pending_reply import PendingReply
 
@@ -139,3 +139,25 @@ class Place(Pace):
     def _check(self) -> None:
         if self._has_left():
             raise ClientGoneError("the client has left")
+
+
+class BriefPlace(Place):
+    """Given back after a while, also where the request goes on: it may wait for others as long as its client likes."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._timer = asyncio.get_running_loop().call_later(WHOLE_PLACE_SECONDS_MAX, self._give_back)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._timer is not None
+        self._timer.cancel()
+        await super().__aexit__(kind, error, trace)
+
+    def _give_back(self) -> None:
+        if self._is_held:
+            self._release()

@@ -31,6 +31,11 @@ def choose_topics(
     wanted: Sequence[TopicReference], image: ClusterImage
 ) -> tuple[list[Deletion], list[Topic]]:
     """What is refused, and the topics to delete. What is named twice is ambiguous, and so not deleted at all."""
+    # The same for all, of which there may be twenty thousand.
+    unknown_id = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    unknown = ApiError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+    )
     refused: list[Deletion] = []
     names: dict[str, int] = {}
     ids: dict[bytes, int] = {}
@@ -51,8 +56,7 @@ def choose_topics(
         if count > 1:
             refused.append(_invalid(None, topic_id, "Duplicate topic id."))
         elif topic is None:
-            unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-            refused.append(Deletion(None, topic_id, unknown))
+            refused.append(Deletion(None, topic_id, unknown_id))
         else:
             chosen[topic_id] = topic
     for name, count in names.items():
@@ -60,8 +64,7 @@ def choose_topics(
         if count > 1:
             refused.append(_invalid(name, NO_ID, "Duplicate topic name."))
         elif topic is None:
-            problem = "This server does not host this topic-partition."
-            refused.append(Deletion(name, NO_ID, ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)))
+            refused.append(Deletion(name, NO_ID, unknown))
         elif topic.id in ids:
             chosen.pop(topic.id, None)
             problem = "The provided topic name maps to an ID that was already supplied."

@@ -26,13 +26,20 @@ def handle(
         for topic in directory.topics:
             for partition in topic.partitions:
                 wanted.setdefault(topic.name, {})[partition] = directory.path
+    here = services.disk_usage.path
+    is_offline = services.disk_usage.is_offline  # looks at every partition there is: once
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(
                 topic_name=name,
                 partitions=[
                     AlterReplicaLogDirPartitionResult(
-                        partition_index=index, error_code=_refusal(services, name, index, path)
+                        partition_index=index,
+                        error_code=(
+                            _refusal(services, name, index, is_offline=is_offline)
+                            if path == here
+                            else ErrorCode.LOG_DIR_NOT_FOUND
+                        ),
                     )
                     for index, path in partitions.items()
                 ],
@@ -42,10 +49,8 @@ def handle(
     )
 
 
-def _refusal(services: Services, topic: str, index: int, path: str) -> ErrorCode:
-    if path != services.disk_usage.path:
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    if services.disk_usage.is_offline:
+def _refusal(services: Services, topic: str, index: int, *, is_offline: bool) -> ErrorCode:
+    if is_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
     hosted = services.table.by_name.get(topic.encode())
     if hosted is not None and index in hosted.partitions:

@@ -5,10 +5,14 @@ cursor to go on from. An empty list asks for all topics.
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import count
+from typing import NamedTuple
 
-from penstock.coordination.image import Topic
+from penstock.coordination.nodes import PartitionState
 from penstock.core.error_codes import ErrorCode
 from penstock.core.internal_topics import INTERNAL_TOPICS
+from penstock.core.turns import give_way
 from penstock.frontends.kafka.authorized import TOPIC_OPERATIONS
 from penstock.frontends.kafka.registry import Call, api
 from penstock.services.cluster_view import Reach
@@ -24,8 +28,15 @@ from penstock.wire.kafka.generated.describe_topic_partitions import (
 )
 
 
+class _Chosen(NamedTuple):
+    name: str
+    id: bytes | None = None  # None: there is no such topic
+    first: int = 0
+    states: Sequence[PartitionState] = ()
+
+
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0))
-def handle(
+async def handle(
     services: Services, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
@@ -40,21 +51,27 @@ def handle(
         return DescribeTopicPartitionsResponse(topics=refused)
     reach = Reach.of(services, call.session.listener)
     left = max(min(services.config.now.max_request_partition_size_limit, request.response_partition_limit), 1)
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    # What is told is chosen at once, of one state; to tell it takes longer.
+    chosen: list[_Chosen] = []
+    following: Cursor | None = None
     for name in names:
         if left == 0:
-            return _page(topics, Cursor(topic_name=name, partition_index=0))
+            following = Cursor(topic_name=name, partition_index=0)
+            break
         topic = services.image.topics.get(name)
         if topic is None:
-            topics.append(_unknown(name))
+            chosen.append(_Chosen(name))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         until = min(first + left, topic.shown)
-        topics.append(_described(topic, range(first, until), reach))
+        chosen.append(_Chosen(name, topic.id, first, topic.partitions[first:until]))
         if until < topic.shown:
-            return _page(topics, Cursor(topic_name=name, partition_index=until))
+            following = Cursor(topic_name=name, partition_index=until)
+            break
         left -= max(until - first, 0)
-    return _page(topics, None)
+    numbers = count()
+    topics = [await _told(each, reach, numbers) for each in chosen]
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=following)
 
 
 def _malformed(request: DescribeTopicPartitionsRequest, names: list[str]) -> ErrorCode | None:
@@ -67,12 +84,6 @@ def _malformed(request: DescribeTopicPartitionsRequest, names: list[str]) -> Err
     return ErrorCode.UNKNOWN_SERVER_ERROR if request.topics and "" in names else None
 
 
-def _page(
-    topics: list[DescribeTopicPartitionsResponseTopic], following: Cursor | None
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=following)
-
-
 def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     legal = is_legal_topic_name(name)
     return DescribeTopicPartitionsResponseTopic(
@@ -83,10 +94,15 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(topic: Topic, indexes: range, reach: Reach) -> DescribeTopicPartitionsResponseTopic:
+async def _told(
+    chosen: _Chosen, reach: Reach, numbers: Iterator[int]
+) -> DescribeTopicPartitionsResponseTopic:
+    await give_way(next(numbers))
+    if chosen.id is None:
+        return _unknown(chosen.name)
     partitions = []
-    for index in indexes:
-        state = topic.partitions[index]
+    for index, state in enumerate(chosen.states, chosen.first):
+        await give_way(next(numbers))
         leader, error = reach.leadership(state)
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
@@ -102,9 +118,9 @@ def _described(topic: Topic, indexes: range, reach: Reach) -> DescribeTopicParti
             )
         )
     return DescribeTopicPartitionsResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
+        name=chosen.name,
+        topic_id=chosen.id,
+        is_internal=chosen.name in INTERNAL_TOPICS,
         partitions=partitions,
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
