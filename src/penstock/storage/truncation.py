@@ -167,7 +167,8 @@ class Truncation:
         if self.last is None:
             self.kept = [Segment.create(self._files, self._directory, self.end.offset)]
             self._files.sync_dir(self._directory)  # the point names it
-        if self.point is None or self.point.offset <= self.end.offset:
+        # Without a segment that stays it names one that a gap took, and the name that leads over that goes, too.
+        if self.point is None or (self.point.offset <= self.end.offset and self.last is not None):
             if self._point_in_doubt:
                 self._bring_back(self.point)
             if self.point is not None:

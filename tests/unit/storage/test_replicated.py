@@ -318,10 +318,8 @@ def test_a_gap_may_be_wider_than_a_segment_can_count(before_gap: int) -> None:
     assert [header.base_offset for header in read_everything(again)] == expected
 
 
-@pytest.mark.parametrize("kills", [1, 2])
-def test_behind_such_a_gap_it_still_knows_producers_of_what_retention_took(kills: int) -> None:
-    """The recovery point names the empty segment before the gap, which is gone."""
-    files, settings, far = MemFiles(), Settings(compacts=True), 2**32 + 5
+def log_whose_first_batch_retention_took(files: MemFiles, settings: Settings, far: int) -> Log:
+    """A producer wrote it. Behind it is a gap, up to one more batch."""
     log = opened(files, settings).log
     append(log, a_batch(producer=(7, 0, 0)), epoch=1)
     log.roll(NOW_MS)
@@ -329,13 +327,32 @@ def test_behind_such_a_gap_it_still_knows_producers_of_what_retention_took(kills
     deletion = log.expire(RetentionLimits(retention_bytes=0), log.end_offset, NOW_MS)
     assert deletion is not None
     deletion.hide()
+    log.hidden(deletion)
     sync(log, checkpoint=True)
     append_replicated(log, batch_at(far), NOW_MS, starts=[(1, 0)])
     sync(log)
+    return log
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_behind_such_a_gap_it_still_knows_producers_of_what_retention_took(kills: int) -> None:
+    """The recovery point names the empty segment before the gap, which is gone."""
+    files, settings, far = MemFiles(), Settings(compacts=True), 2**32 + 5
+    log_whose_first_batch_retention_took(files, settings, far)
     for _ in range(kills):
         log = open_log(files := files.kill(), DIRECTORY, settings, has_laggards=True).log
     assert (log.start_offset, log.end_offset, log.is_incomplete) == (1, far + 1, False)
     assert [header.base_offset for header in read_everything(log)] == [far]
+    assert log.find_repeat(read_header(a_batch(producer=(7, 0, 0)))) is not None
+
+
+@pytest.mark.parametrize("end", [1, 2, 100, 2**32 + 4, 2**32 + 5])
+def test_nor_does_it_forget_them_when_it_is_cut_within_the_gap(end: int) -> None:
+    files, settings = MemFiles(), Settings(compacts=True)
+    truncate(log_whose_first_batch_retention_took(files, settings, 2**32 + 5), end)
+    recovered = open_log(files.kill(), DIRECTORY, settings, has_laggards=True)
+    log = recovered.log
+    assert (log.end_offset, log.is_incomplete, recovered.lost) == (end, False, None)
     assert log.find_repeat(read_header(a_batch(producer=(7, 0, 0)))) is not None
 
 
