@@ -84,7 +84,7 @@ class SegmentSwap:
         """The log goes on with the new segment; the answer's files are hidden already, and to be unlinked."""
         assert self._segment is not None
         self._log.row.exchange(self._old, self._segment, self._cleaned.end_offset)
-        return Deletion(self._files, self._directory, self._old, hidden=self._old)
+        return Deletion(self._files, self._directory, self._old, hidden=dict.fromkeys(self._old))
 
     def undo(self) -> None:
         """After a failure before it was committed: the old segments stay."""
