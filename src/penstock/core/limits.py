@@ -229,3 +229,7 @@ CLIENT_ID_LOGGED_CHARS_MAX = 100
 # What the slices in answers of all connections may have of the files that may be open. Past it a consumer is answered
 # with no more than a small slice, or a single batch, which is copied.
 LENT_FILES_SHARE = 0.5
+# Connections to the console port: scrapers and probes are a handful; each may hold an answer of some megabytes. And how
+# long each may take, from its first byte to the last.
+HTTP_CONNECTIONS_MAX = 64
+HTTP_SECONDS_MAX = 10.0

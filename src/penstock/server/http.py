@@ -5,22 +5,19 @@ import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 
+from penstock.core.limits import HTTP_CONNECTIONS_MAX, HTTP_SECONDS_MAX
 from penstock.server.listener import bound_port
 
 logger = logging.getLogger(__name__)
 
 _HEAD_BYTES_MAX = 16 * 1024
-# From the first byte to the last: a client that does not send, or does not read, is let go.
-_SECONDS_MAX = 10.0
-# Scrapers and probes are a handful; each may hold an answer of some megabytes.
-CONNECTIONS_MAX = 64
 
 Answer = tuple[HTTPStatus, str, bytes]  # status, content type, body
 Route = Callable[[], Awaitable[Answer]]
 
 
 class HttpServer:
-    def __init__(self, routes: dict[str, Route], seconds_max: float = _SECONDS_MAX) -> None:
+    def __init__(self, routes: dict[str, Route], seconds_max: float = HTTP_SECONDS_MAX) -> None:
         self._routes = routes
         self._seconds_max = seconds_max
         self.connections = 0
@@ -39,7 +36,7 @@ class HttpServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request per connection: scrapes are seconds apart."""
-        if self.connections >= CONNECTIONS_MAX and not self._make_room():
+        if self.connections >= HTTP_CONNECTIONS_MAX and not self._make_room():
             writer.transport.abort()
             return
         self.connections += 1

@@ -7,8 +7,9 @@ from http import HTTPStatus
 import pytest
 from tests.unit.waiting import until
 
+from penstock.core.limits import HTTP_CONNECTIONS_MAX
 from penstock.server import http
-from penstock.server.http import CONNECTIONS_MAX, Answer, HttpServer
+from penstock.server.http import Answer, HttpServer
 
 LARGE = bytes(64 * 1024 * 1024)  # more than sockets buffer
 PAGE = bytes(16 * 1024 * 1024)
@@ -65,7 +66,7 @@ async def _ask(port: int, method: bytes = b"GET") -> bytes:
 
 async def _until_full(server: HttpServer) -> None:
     async with asyncio.timeout(60):
-        while server.connections < CONNECTIONS_MAX:  # noqa: ASYNC110 - the other side makes it true
+        while server.connections < HTTP_CONNECTIONS_MAX:  # noqa: ASYNC110 - the other side makes it true
             await asyncio.sleep(0.01)
 
 
@@ -73,7 +74,7 @@ def test_connections_are_limited() -> None:
     async def story() -> None:
         server = HttpServer({"/": _waiting})
         port = await server.start("127.0.0.1", 0)
-        asking = [asyncio.create_task(_ask(port)) for _ in range(CONNECTIONS_MAX)]
+        asking = [asyncio.create_task(_ask(port)) for _ in range(HTTP_CONNECTIONS_MAX)]
         await _until_full(server)
         async with asyncio.timeout(60):
             while server._silent:  # noqa: ASYNC110 - the other side makes it true
@@ -101,12 +102,12 @@ def test_silent_connections_keep_no_probe_out() -> None:
     async def story() -> None:
         server = HttpServer({"/": _small})
         port = await server.start("127.0.0.1", 0)
-        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(CONNECTIONS_MAX)]
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(HTTP_CONNECTIONS_MAX)]
         await _until_full(server)
         for _ in range(3):
             idle.append(await asyncio.open_connection("127.0.0.1", port))
             assert (await _ask(port)).endswith(b"well")
-        assert server.connections <= CONNECTIONS_MAX
+        assert server.connections <= HTTP_CONNECTIONS_MAX
         for _, writer in idle:
             writer.close()
         await _until_free(server)
@@ -117,7 +118,7 @@ def test_silent_connections_keep_no_probe_out() -> None:
 
 def test_scrapers_that_do_not_read_keep_no_probe_out(monkeypatch: pytest.MonkeyPatch) -> None:
     few = 8
-    monkeypatch.setattr(http, "CONNECTIONS_MAX", few)
+    monkeypatch.setattr(http, "HTTP_CONNECTIONS_MAX", few)
 
     async def story() -> None:
         server = HttpServer({"/": _small, "/metrics": _page})
