@@ -226,6 +226,7 @@ class Partition:
         """The log was opened anew: offsets that somebody still waits for may mean something else. Not for a leader."""
         self.limits.replace_log(log)  # first: this reads, and where that fails nothing has changed yet
         self.sync_failed("the log was opened again after an I/O error")
+        log.producers.in_place_of(self.log.producers)
         self.log.close()
         self.log, self.epoch_start = log, min(self.epoch_start, log.end_offset)
 

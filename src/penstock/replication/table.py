@@ -7,6 +7,7 @@ from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.replication.partition import Partition
 from penstock.replication.route_registry import RouteRegistry
+from penstock.storage.producer_budget import ProducerBudget
 
 
 class Topic:
@@ -73,10 +74,11 @@ class Topic:
 
 
 class PartitionTable:
-    def __init__(self) -> None:
+    def __init__(self, producers: ProducerBudget | None = None) -> None:
         self.by_name: dict[bytes, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.routes = RouteRegistry()
+        self.producers = producers or ProducerBudget()  # of all logs together
 
     def add(self, topic: Topic) -> None:
         self.by_name[topic.name.encode()] = topic

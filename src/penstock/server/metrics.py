@@ -64,6 +64,11 @@ class BrokerCollector:
         yield _counter("penstock_sent_bytes", "Bytes sent to clients.", connections.bytes_out)
         yield _counter("penstock_messages_in", "Records stored.", produce.records)
         yield _counter("penstock_batches_in", "Record batches stored.", produce.batches)
+        yield _gauge(
+            "penstock_idempotent_producers",
+            "Idempotent producers that all partitions here remember.",
+            self._broker.table.producers.known,
+        )
         yield _gauge("penstock_connections", "Open client connections.", connections.count)
         yield _counter("penstock_connections_refused", "Connections over a limit.", connections.refused)
 

@@ -116,6 +116,7 @@ class Log:
     def close(self, *, deleted: bool = False) -> None:
         """Open no file again. In another log they may grow: answers that wait with them end, unless `deleted`."""
         self.unsynced.clear()
+        self.producers.leave()
         for segment in (*self._leaving, *self.segments):
             segment.let_go() if deleted else segment.close()
 
@@ -388,11 +389,10 @@ class Log:
             done.last.restore(done.index, done.end.position, done.max_timestamp, self._index_interval_bytes)
         self._active = done.kept[-1]
         self.row.replace(done.kept)
-        self.end_offset = done.end.offset
-        self.start_offset = min(self.start_offset, self.end_offset)
+        self.end_offset, self.start_offset = done.end.offset, min(self.start_offset, done.end.offset)
         self.synced_end = self.end()
         self.epochs.truncate_from(self.end_offset)
-        self.producers = done.producers
+        self.producers = done.producers.in_place_of(self.producers)
         self._point, self._point_in_doubt = done.point, False
         self.cleaned, self.cleaned_in_doubt = done.cleaned, False
         self._epochs_saved, self._checkpoint_due = None, True

@@ -4,20 +4,23 @@ Per producer id: its epoch and the last five batches (sequences and offsets), si
 in flight. A repeat of one of them is answered with the offset it got the first time. The state is a function of the
 log, rebuilt from batch headers; a snapshot (`storage.producer_snapshot`) spares reading the log from its start.
 
-How many ids a log remembers is bounded: anybody can make them up. Past half of the bound those that were quiet for some
-minutes, longer than a client tries a batch again, are forgotten early; past the bound new ones are refused.
+How many ids a log remembers is bounded, and how many all logs of a broker do (`storage.producer_budget`): anybody can
+make them up. Past half of either bound those that were quiet for some minutes, longer than a client tries a batch
+again, are forgotten early, on each replica by its own clock; past the bound new ones are refused, by the leader alone.
 
 Relays (`storage.relay_positions`) are producers of another kind, and only the broker itself writes as one.
 """
 
 from collections.abc import Collection, Iterable, Iterator
 from heapq import nsmallest
+from typing import Self
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
-from penstock.core.limits import PRODUCER_QUIET_MS_MIN, PRODUCERS_MAX
+from penstock.core.limits import PRODUCER_QUIET_MS_MIN, PRODUCERS_AT_ONCE, PRODUCERS_MAX
 from penstock.records.batch import BatchHeader, Buffer
 from penstock.records.relay import RELAY_IDS, RelaySource
+from penstock.storage.producer_budget import ProducerBudget
 from penstock.storage.producer_copy import AppendedBatch, ProducerCopy
 from penstock.storage.relay_positions import RelayPositions
 
@@ -29,14 +32,15 @@ _SEQUENCE_MAX = 0x7FFFFFFF
 
 
 class ProducerState:
-    __slots__ = ("_entries", "_quiet", "refused", "relays")
+    __slots__ = ("_budget", "_entries", "_quiet", "refused", "relays")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerCopy] = {}
-        # Since when nothing more has come, and what was known then; noticed by `expire`.
+        # Since when nothing more has come, and what was known then; noticed by `expire`. Quiet for longest come first.
         self._quiet: dict[int, tuple[int, ProducerCopy]] = {}
         self.refused = 0  # new producers, since `expire` looked
         self.relays = RelayPositions()
+        self._budget: ProducerBudget | None = None  # of the broker that serves the log
 
     def __len__(self) -> int:
         return len(self._entries) + len(self.relays)
@@ -51,12 +55,7 @@ class ProducerState:
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     f"producer id {header.producer_id} is not for clients: ask for one with InitProducerId",
                 )
-            if len(self._entries) >= PRODUCERS_MAX:
-                self.refused += 1
-                raise ApiError(
-                    ErrorCode.POLICY_VIOLATION,
-                    f"the partition remembers {PRODUCERS_MAX} idempotent producers: no new one for some minutes",
-                )
+            self._admit()
             # A producer we never heard of, or forgot: whatever it says is its beginning, as in Kafka.
             return None
         if epoch < entry.epoch:
@@ -77,6 +76,18 @@ class ProducerState:
                 raise _out_of_order(header, f"expected sequence {expected}")
         return None
 
+    def _admit(self) -> None:
+        """One more; ApiError if they are too many."""
+        known, budget = len(self._entries), self._budget
+        if known >= PRODUCERS_MAX:
+            who = f"the partition remembers {known}"
+        elif budget is not None and budget.refuses(known):
+            who = f"all partitions here remember {budget.known}"
+        else:
+            return
+        self.refused += 1
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{who} idempotent producers: no new one for some minutes")
+
     def check_relayed(self, header: BatchHeader, batch: Buffer) -> AppendedBatch | None:
         """The same for a batch that a relay moves: None, or the latest that it moved here, which includes this one."""
         return self.relays.check(header, batch)
@@ -90,6 +101,7 @@ class ProducerState:
                 self.relays.record(header, first_offset, batch)
                 return
             batches: tuple[AppendedBatch, ...] = ()
+            self._count(1)
         else:
             batches = entry.batches if header.producer_epoch == entry.epoch else ()
         if (
@@ -109,32 +121,93 @@ class ProducerState:
         )
 
     def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[RelaySource] = ()) -> None:
+        """The whole of `expiring` at once."""
+        for _ in self.expiring(now_ms, quiet_ms_max, relays):
+            pass
+
+    def expiring(
+        self, now_ms: int, quiet_ms_max: int, relays: Collection[RelaySource] = ()
+    ) -> Iterator[None]:
         """Forget producers that wrote nothing for so long; these `relays` are kept, others are over.
 
         By the clock of this broker, from the first look after their last batch. By the batches' own time, as in
         Kafka, one that writes records of last year would be forgotten at once, and its repeats stored twice.
-        """
-        before, self._quiet, self.refused = self._quiet, {}, 0
-        for producer_id, entry in self._entries.items():
-            known = before.get(producer_id)
-            self._quiet[producer_id] = (now_ms, entry) if known is None or known[1] is not entry else known
-        self._forget(
-            [producer_id for producer_id, (since, _) in self._quiet.items() if now_ms - since >= quiet_ms_max]
-        )
-        if (crowd := len(self._entries) - PRODUCERS_MAX // 2) > 0:
-            silent = ((since, producer_id) for producer_id, (since, _) in self._quiet.items())
-            early = nsmallest(
-                crowd, (quiet for quiet in silent if now_ms - quiet[0] >= PRODUCER_QUIET_MS_MIN)
-            )
-            self._forget([producer_id for _, producer_id in early])
-        self.relays.expire(now_ms, quiet_ms_max, relays)
 
-    def _forget(self, producer_ids: Iterable[int]) -> None:
-        for producer_id in producer_ids:
+        A portion at a time: producers may write in between.
+        """
+        self.refused = 0
+        self.relays.expire(now_ms, quiet_ms_max, relays)
+        for number, producer_id in enumerate(list(self._entries), 1):
+            self._notice(producer_id, now_ms)
+            if number % PRODUCERS_AT_ONCE == 0:
+                yield
+        for number, producer_id in enumerate(list(self._quiet), 1):
+            if not self._forget_quiet(producer_id, now_ms, quiet_ms_max):
+                break  # and all that follow were quiet for less long
+            if number % PRODUCERS_AT_ONCE == 0:
+                yield
+
+    def _notice(self, producer_id: int, now_ms: int) -> None:
+        """Whether it has written since the last look: then it is quiet from now on, and goes to the end of the row."""
+        entry, known = self._entries.get(producer_id), self._quiet.get(producer_id)
+        if known is not None and known[1] is entry:
+            return
+        self._quiet.pop(producer_id, None)
+        if entry is not None:
+            self._quiet[producer_id] = (now_ms, entry)
+
+    def _forget_quiet(self, producer_id: int, now_ms: int, quiet_ms_max: int) -> bool:
+        """False: it was not quiet for long enough."""
+        if producer_id not in self._quiet:
+            return True  # they were all forgotten meanwhile
+        since, entry = self._quiet[producer_id]
+        is_crowded = self._excess() > 0
+        if now_ms - since < (min(PRODUCER_QUIET_MS_MIN, quiet_ms_max) if is_crowded else quiet_ms_max):
+            return False
+        if self._entries.get(producer_id) is entry:  # else it has just written; the next look notices
             del self._entries[producer_id], self._quiet[producer_id]
+            self._count(-1)
+        return True
+
+    def _excess(self) -> int:
+        """How many there are too many, here or of all logs together."""
+        known, budget = len(self._entries), self._budget
+        here = known - PRODUCERS_MAX // 2
+        return here if budget is None else max(here, budget.excess(known))
+
+    # -- in the broker's budget ------------------------------------------------------------------------------
+
+    def join(self, budget: ProducerBudget) -> None:
+        """The broker serves the log from now on. For its loop: nothing that a thread works on is counted."""
+        self.leave()
+        self._budget = budget
+        budget.logs += 1
+        self._count(len(self._entries))
+
+    def leave(self) -> ProducerBudget | None:
+        """The one that it counted in, and does not any more."""
+        budget = self._budget
+        if budget is not None:
+            self._count(-len(self._entries))
+            budget.logs -= 1
+            self._budget = None
+        return budget
+
+    def in_place_of(self, other: "ProducerState") -> Self:
+        """The log was cut or opened again, and this is what it remembers now."""
+        if (budget := other.leave()) is not None:
+            self.join(budget)
+        return self
+
+    def _count(self, more: int) -> None:
+        if self._budget is not None:
+            self._budget.known += more
+
+    # -- all of them -----------------------------------------------------------------------------------------
 
     def forget_clients(self) -> None:
         """All but relays: whatever a producer says next is its beginning."""
+        self._count(-len(self._entries))
         self._entries.clear()
         self._quiet.clear()
 
@@ -169,6 +242,7 @@ class ProducerState:
             entry = self._entries.get(copy.producer_id)
             if copy.producer_id >= RELAY_IDS or (entry is not None and not entry.lacks(copy)):
                 continue
+            self._count(entry is None)
             self._entries[copy.producer_id] = copy
 
     def add(self, producers: Iterable[ProducerCopy]) -> None:
@@ -177,6 +251,7 @@ class ProducerState:
             if producer.producer_id >= RELAY_IDS:
                 self.relays.add(producer)
             else:
+                self._count(producer.producer_id not in self._entries)
                 self._entries[producer.producer_id] = producer
 
     @classmethod

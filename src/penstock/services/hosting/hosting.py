@@ -277,6 +277,7 @@ class Hosting:
             known = self._marks.of(image.id, index).committed(recovered.log.epochs)
             offset = min(max(known, recovered.log.start_offset), recovered.log.end_offset)
             partition.limits.move(end_at(recovered.log, offset))
+        recovered.log.producers.join(self._table.producers)
         return partition
 
     async def save_high_watermarks(self) -> None:

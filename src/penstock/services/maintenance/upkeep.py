@@ -128,14 +128,17 @@ class Upkeep:
         producers = partition.log.producers
         if producers.refused:
             logger.error(
-                "%s-%d: %d batches of new idempotent producers were refused: it remembers %d, many of them of late",
+                "%s-%d: %d batches of new idempotent producers were refused: it remembers %d, all partitions here %d,"
+                " many of them of late",
                 partition.topic,
                 partition.index,
                 producers.refused,
                 len(producers),
+                self._table.producers.known,
             )
         expiration_ms = self._config.now.producer_id_expiration_ms
-        producers.expire(now_ms, expiration_ms, {route.source for route in routes})
+        for _ in producers.expiring(now_ms, expiration_ms, {route.source for route in routes}):
+            await self._turn.give_way()
         for segment in partition.log.unknown_times():
             await self._jobs.run(segment.load_times)
         if partition.log.failed or (hold := partition.lease.take(Work.DELETE)) is None:
