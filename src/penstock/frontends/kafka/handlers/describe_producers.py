@@ -10,6 +10,7 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.services.services import Services
 from penstock.services.topics.names import check_topic_name
+from penstock.storage.producer_copy import ProducerCopy
 from penstock.storage.relay_positions import names_in_snapshot
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (
@@ -52,10 +53,11 @@ async def _partition(services: Services, topic: str, index: int) -> PartitionRes
 
 
 async def _producers(services: Services, topic: str, index: int) -> list[ProducerState]:
-    copied = services.table.find(topic, index).log.producers.copy()
+    rows = services.table.find(topic, index).log.producers.rows()
     found = []
-    for number, copy in enumerate(copied):
+    for number, row in enumerate(rows):
         await give_way(number)
+        copy = ProducerCopy.of(row)
         if names_in_snapshot(copy):
             continue
         found.append(
