@@ -176,9 +176,9 @@ RELAYED_DISTANCE_MAX = (1 << 46) - 1
 # repeat of a forgotten producer's batch would be stored twice. At the bound new producers are refused.
 PRODUCERS_MAX = 50_000
 PRODUCER_QUIET_MS_MIN = 5 * 60 * 1000
-# The same of all partitions of a broker together: 565 bytes each with one batch, 1.6 KB with five. Past half of it quiet
-# ones are forgotten early, at the bound new ones are refused. A quarter as many again is shared out evenly among the
-# partitions, for those that remember few: 500,000 in all, some 280 MB, and no more than 800 MB.
+# The same of all partitions of a broker together: 550 bytes each with one batch, 1.6 KB with five. Past half of it
+# those that are quiet are forgotten early, at the bound new ones are refused. A quarter as many again is shared out
+# evenly among the partitions, for those that remember few: 500,000 in all, some 280 MB, and no more than 800 MB.
 PRODUCERS_ALL_MAX = 400_000
 PRODUCERS_RESERVE = PRODUCERS_ALL_MAX // 4
 # Producers that are looked at for it before others get their turn: about 1 ms.

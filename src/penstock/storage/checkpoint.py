@@ -31,7 +31,7 @@ from penstock.storage.layout import (
     range_name,
     segment_name,
 )
-from penstock.storage.producer_copy import ProducerCopy
+from penstock.storage.producer_copy import ProducerCopy, ProducerRow
 from penstock.storage.producer_snapshot import dump_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import Segment
@@ -152,7 +152,7 @@ class Checkpoint(NamedTuple):
     directory: Path
     point: RecoveryPoint
     unsaved: list[tuple[Path, SegmentIndex]]
-    producers: list[ProducerCopy]
+    producers: list[ProducerRow]
     epochs: bytes | None  # None: the file holds them already
     start_moved: bool  # since the last checkpoint; or it was not written down yet, and is to be from now on
     merged: list[tuple[int, int]]  # segments that this recovery point does not name any more
@@ -163,7 +163,7 @@ class Checkpoint(NamedTuple):
     ) -> "Checkpoint":
         """What there is to write of a log that ends at `end`. Runs on the loop."""
         active = log.active
-        producers = log.producers.copy()
+        producers = log.producers.rows()
         epochs = log.epochs.dump()
         point = RecoveryPoint(
             start_offset=log.start_offset,
@@ -230,7 +230,7 @@ class Checkpoint(NamedTuple):
     def _small_files(self) -> Iterable[tuple[Path, bytes]]:
         if self.producers:
             name = segment_name(self.point.offset, SNAPSHOT)
-            yield self.directory / name, dump_producers(self.producers)
+            yield self.directory / name, dump_producers(list(map(ProducerCopy.of, self.producers)))
         if self.epochs is not None:
             yield self.directory / EPOCHS_FILE, self.epochs
         yield self.directory / RECOVERY_POINT_FILE, self.point.dump()

@@ -379,7 +379,7 @@ class Log:
         doubts = self._point, self._point_in_doubt, self.cleaned, self.cleaned_in_doubt
         known = *doubts, self.epochs.copy(), self.unsynced.files()
         job = Truncation(self.files, self.directory, list(self.segments), offset, *known)
-        job.known = self.producers.copy()
+        job.known = self.producers.rows()
         if not self.size_bytes:  # nothing that they wrote goes, but for what is written again
             job.producers = self.producers.below(offset)
         return job

@@ -32,5 +32,5 @@ class ProducerBudget:
         return known >= self.share or self.known >= self._most + self._reserve
 
     def excess(self, known: int) -> int:
-        """How many a log that remembers so many is to forget early, if they were quiet; none if that is not positive."""
+        """How many a log that remembers so many is to forget early, if they were quiet; none if not positive."""
         return min(self.known - self._most // 2, known - self.share)

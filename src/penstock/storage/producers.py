@@ -21,12 +21,11 @@ from penstock.core.limits import PRODUCER_QUIET_MS_MIN, PRODUCERS_AT_ONCE, PRODU
 from penstock.records.batch import BatchHeader, Buffer
 from penstock.records.relay import RELAY_IDS, RelaySource
 from penstock.storage.producer_budget import ProducerBudget
-from penstock.storage.producer_copy import AppendedBatch, ProducerCopy
+from penstock.storage.producer_copy import AppendedBatch, ProducerCopy, ProducerRow
 from penstock.storage.relay_positions import RelayPositions
 
 BATCHES_KEPT = 5  # max.in.flight.requests.per.connection of idempotent clients
 _KEPT_BEFORE = 1 - BATCHES_KEPT  # from there on, when one more comes
-_new_tuple = tuple.__new__  # half as dear as calling a named tuple's class
 NO_MORE = -1  # where a list of producers would go on
 _SEQUENCE_MAX = 0x7FFFFFFF
 
@@ -35,9 +34,10 @@ class ProducerState:
     __slots__ = ("_budget", "_entries", "_quiet", "refused", "relays")
 
     def __init__(self) -> None:
-        self._entries: dict[int, ProducerCopy] = {}
+        # Replaced, never changed: so a copy of all of them is a list, made at once.
+        self._entries: dict[int, ProducerRow] = {}
         # Since when nothing more has come, and what was known then; noticed by `expire`. Quiet for longest come first.
-        self._quiet: dict[int, tuple[int, ProducerCopy]] = {}
+        self._quiet: dict[int, tuple[int, ProducerRow]] = {}
         self.refused = 0  # new producers, since `expire` looked
         self.relays = RelayPositions()
         self._budget: ProducerBudget | None = None  # of the broker that serves the log
@@ -58,20 +58,21 @@ class ProducerState:
             self._admit()
             # A producer we never heard of, or forgot: whatever it says is its beginning, as in Kafka.
             return None
-        if epoch < entry.epoch:
+        _, known_epoch, _, batches = entry
+        if epoch < known_epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch {epoch} of producer {header.producer_id} is older than {entry.epoch}",
+                f"epoch {epoch} of producer {header.producer_id} is older than {known_epoch}",
             )
-        if epoch > entry.epoch:
+        if epoch > known_epoch:
             if first != 0:
                 raise _out_of_order(header, "a new epoch starts at sequence 0")
             return None
-        for batch in entry.batches:
-            if batch.first_sequence == first and batch.last_sequence == last:
-                return batch
-        if entry.batches:
-            expected = 0 if (previous := entry.batches[-1].last_sequence) == _SEQUENCE_MAX else previous + 1
+        for batch in batches:
+            if batch[0] == first and batch[1] == last:
+                return AppendedBatch._make(batch)
+        if batches:
+            expected = 0 if (previous := batches[-1][1]) == _SEQUENCE_MAX else previous + 1
             if first != expected:
                 raise _out_of_order(header, f"expected sequence {expected}")
         return None
@@ -100,25 +101,22 @@ class ProducerState:
             if producer_id >= RELAY_IDS:
                 self.relays.record(header, first_offset, batch)
                 return
-            batches: tuple[AppendedBatch, ...] = ()
+            batches: tuple[tuple[int, int, int, int, int], ...] = ()
             self._count(1)
         else:
-            batches = entry.batches if header.producer_epoch == entry.epoch else ()
+            batches = entry[3] if header.producer_epoch == entry[1] else ()
         if (
             header.base_sequence >= 0
         ):  # else written for it by a coordinator: says nothing of what it sends next
-            fields = (
+            appended = (
                 header.base_sequence,
                 header.last_sequence,
                 first_offset,
                 first_offset + header.last_offset_delta,
                 header.max_timestamp,
             )
-            appended: AppendedBatch = _new_tuple(AppendedBatch, fields)
             batches = batches[_KEPT_BEFORE:] + (appended,)  # noqa: RUF005 - unpacking takes twice as long
-        self._entries[producer_id] = _new_tuple(
-            ProducerCopy, (producer_id, header.producer_epoch, header.max_timestamp, batches)
-        )
+        self._entries[producer_id] = (producer_id, header.producer_epoch, header.max_timestamp, batches)
 
     def expire(self, now_ms: int, quiet_ms_max: int, relays: Collection[RelaySource] = ()) -> None:
         """The whole of `expiring` at once."""
@@ -184,17 +182,18 @@ class ProducerState:
         budget.logs += 1
         self._count(len(self._entries))
 
-    def leave(self) -> None:
-        if self._budget is not None:
+    def leave(self) -> ProducerBudget | None:
+        """The one that it counted in, and does not any more."""
+        budget = self._budget
+        if budget is not None:
             self._count(-len(self._entries))
-            self._budget.logs -= 1
+            budget.logs -= 1
             self._budget = None
+        return budget
 
     def in_place_of(self, other: "ProducerState") -> Self:
         """The log was cut or opened again, and this is what it remembers now."""
-        budget = other._budget
-        other.leave()
-        if budget is not None:
+        if (budget := other.leave()) is not None:
             self.join(budget)
         return self
 
@@ -214,9 +213,13 @@ class ProducerState:
         self.forget_clients()
         self.relays.clear()
 
-    def copy(self) -> list[ProducerCopy]:
-        """For a snapshot that a thread writes, and for DescribeProducers."""
+    def rows(self) -> list[ProducerRow]:
+        """All of them, made at once: for a snapshot that a thread writes, and for DescribeProducers."""
         return [*self._entries.values(), *self.relays.copies()]
+
+    def copy(self) -> list[ProducerCopy]:
+        """The same, some 50 ms for as many as a log remembers."""
+        return list(map(ProducerCopy.of, self.rows()))
 
     def copy_below(self, offset: int, first_id: int, count: int) -> tuple[list[ProducerCopy], int]:
         """Up to so many, from an id on, by what they wrote below `offset`: whoever reads on from there knows them all.
@@ -225,7 +228,7 @@ class ProducerState:
         it, would be forgotten there as well.
         """
         ids = nsmallest(count, (entry for entry in self._entries if entry >= first_id))
-        found = [self._entries[producer_id] for producer_id in ids]
+        found = [ProducerCopy.of(self._entries[producer_id]) for producer_id in ids]
         if len(ids) == count:
             return list(_below(found, offset)), ids[-1] + 1
         found += sorted(copy_ for copy_ in self.relays.copies() if copy_.producer_id >= first_id)
@@ -239,10 +242,12 @@ class ProducerState:
         """What clients are known to have done below `offset`, where the log does not tell any more."""
         for copy in _below(known, offset):
             entry = self._entries.get(copy.producer_id)
-            if copy.producer_id >= RELAY_IDS or (entry is not None and not entry.lacks(copy)):
+            if copy.producer_id >= RELAY_IDS or (
+                entry is not None and not ProducerCopy.of(entry).lacks(copy)
+            ):
                 continue
             self._count(entry is None)
-            self._entries[copy.producer_id] = copy
+            self._entries[copy.producer_id] = copy.row()
 
     def add(self, producers: Iterable[ProducerCopy]) -> None:
         """What `copy` made."""
@@ -251,7 +256,7 @@ class ProducerState:
                 self.relays.add(producer)
             else:
                 self._count(producer.producer_id not in self._entries)
-                self._entries[producer.producer_id] = producer
+                self._entries[producer.producer_id] = producer.row()
 
     @classmethod
     def of(cls, producers: Iterable[ProducerCopy]) -> "ProducerState":

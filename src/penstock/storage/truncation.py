@@ -12,7 +12,6 @@ The log goes on in a new one, and of the old one such an answer gets what it was
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from penstock.core.errors import DiskError, StorageError
 from penstock.core.files import File, Files
@@ -32,12 +31,10 @@ from penstock.storage.layout import (
     parse_segment_name,
     segment_name,
 )
+from penstock.storage.producer_copy import ProducerCopy, ProducerRow
 from penstock.storage.producer_snapshot import dump_producers, load_producers
 from penstock.storage.producers import ProducerState
 from penstock.storage.segment import DamagedSegmentError, Segment
-
-if TYPE_CHECKING:
-    from penstock.storage.producer_copy import ProducerCopy
 
 
 class Truncation:
@@ -83,7 +80,7 @@ class Truncation:
         self._offset = offset
         self._unsynced = unsynced
         self.changed = False  # whether anything is: if not, a shortage does no harm
-        self.known: list[ProducerCopy] = []  # what producers have done by now
+        self.known: list[ProducerRow] = []  # what producers have done by now
         self._epochs = epochs
         self.point = point
         self._point_in_doubt = point_in_doubt  # whether a later one than that may stand on the disk
@@ -105,7 +102,7 @@ class Truncation:
         """DamagedSegmentError: where the new end lies cannot be told, and nothing has changed."""
         self._find_end()
         # Retention and compaction may have taken what they wrote, and a cut that goes deep all snapshots before it.
-        self.producers.recall(self.known, self.end.offset)
+        self.producers.recall(map(ProducerCopy.of, self.known), self.end.offset)
         self.changed = True
         self._lower_recovery_point()
         self._lower_cleaned()

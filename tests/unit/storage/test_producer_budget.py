@@ -1,5 +1,7 @@
 """All logs of a broker together remember so many producers: who may come, who goes early, and what is counted."""
 
+import gc
+
 import pytest
 from tests.unit.storage.logs import a_batch, append, opened, sync
 from tests.unit.storage.test_producers import DAY_MS, header, refusal, state_after
@@ -124,6 +126,19 @@ def test_a_relay_counts_as_nobody_and_is_never_forgotten(budget: ProducerBudget)
     state.expire(PRODUCER_QUIET_MS_MIN, DAY_MS, relays)
     assert budget.known == MOST // 2
     assert list(state.relays.by_source) == relays
+
+
+def test_the_collector_has_nothing_to_walk_however_many_there_are(budget: ProducerBudget) -> None:
+    state = joined(budget, 0, MOST)
+    for sequence in range(1, 6):
+        for pid in range(MOST):
+            state.record(header(sequence, pid=pid), 1000 * sequence + pid)
+    again = ProducerState.of(state.copy())
+    for each in (state, again):
+        each.expire(0, DAY_MS)
+        for generation in range(3):  # each lets go of what holds only what the last one let go of
+            gc.collect(generation)
+        assert not any(map(gc.is_tracked, (*each.rows(), *each._quiet.values())))
 
 
 def test_others_have_their_turn_while_many_are_looked_at_and_forgotten() -> None:

@@ -160,9 +160,8 @@ class LogCompaction:
     def _job(self, topic: Topic, partition: Partition, found: Cleanable) -> CleanJob:
         config, broker, log, leading = topic.config, self._config.now, partition.log, partition.leading
         lately = self._loop.time() - broker.replica_lag_time_max_ms / 1000
-        producers = {
-            each.producer_id: each.batches[-1].last_offset for each in log.producers.copy() if each.batches
-        }
+        last_batches = ((row[0], row[3][-1]) for row in log.producers.rows() if row[3])
+        producers = {producer_id: batch[3] for producer_id, batch in last_batches}  # its last offset
         return CleanJob(
             files=log.files,
             directory=log.directory,

@@ -11,7 +11,7 @@ from penstock.frontends.kafka.registry import Call, api
 from penstock.frontends.kafka.repeats import partitions_without_repeats
 from penstock.services.services import Services
 from penstock.services.topics.names import check_topic_name
-from penstock.storage.producer_copy import ProducerCopy
+from penstock.storage.producer_copy import ProducerCopy, ProducerRow
 from penstock.storage.relay_positions import names_in_snapshot
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.describe_producers import (
@@ -66,17 +66,18 @@ async def _partition(services: Services, call: Call, topic: str, index: int) -> 
                 f"Producers are described up to {PRODUCERS_DESCRIBED_MAX} at once: ask for fewer partitions.",
             )
         call.told += len(known)
-        answer.active_producers = await _producers(known.copy())
+        answer.active_producers = await _producers(known.rows())
     except ApiError as error:
         answer.error_code = error.code
         answer.error_message = error.message
     return answer
 
 
-async def _producers(copied: list[ProducerCopy]) -> list[ProducerState]:
+async def _producers(rows: list[ProducerRow]) -> list[ProducerState]:
     found = []
-    for number, copy in enumerate(copied):
+    for number, row in enumerate(rows):
         await give_way(number)
+        copy = ProducerCopy.of(row)
         if names_in_snapshot(copy):
             continue
         found.append(
