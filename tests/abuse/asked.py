@@ -168,7 +168,7 @@ def frames(key: int, stock: Stock) -> Iterator[tuple[str, bytes]]:
     """What to send, by what it is called."""
     api, sense = REGISTRY[key], _sense(key, stock)
     whole_max = PORTIONED_REQUEST_BYTES if api.portions else LARGE_REQUEST_BYTES
-    in_portions = api.portions or api.gives_way or api.handler is None
+    in_portions = api.portions or api.gives_way or key == ApiKey.FETCH
     entries_max = (REQUEST_ENTRIES_MAX if in_portions else REQUEST_ENTRIES_WHOLE_MAX) - _INNER
     yield "small", _frame(api, stock, sense, entries_max, whole_max - _HEAD_BYTES_MAX)
     if _has_lists(key):

@@ -1,5 +1,6 @@
 """Produce: what is answered of each batch, and when."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ProtocolError
 from penstock.core.lease import Work
+from penstock.core.limits import REQUEST_ENTRIES_WHOLE_MAX, TURN_ITEMS_MAX
 from penstock.records.builder import BatchOptions
 from penstock.records.compression import Codec
 from penstock.wire.kafka.api_keys import ApiKey
@@ -113,3 +115,41 @@ async def test_zstd_is_for_clients_that_know_of_it() -> None:
         for version, code in ((6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE), (7, 0)):
             reply = client.ask(ApiKey.PRODUCE, version, a_request(("t", 0, batch)))
             assert answers(reply.answer)[0][2] == code
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_very_many_batches_are_appended_in_turns(acks: int) -> None:
+    """Each of them is a write: 3,000 in one request, from eight clients at once, held everybody up for a second."""
+    async with Machine().broker() as asked:
+        many = 3 * TURN_ITEMS_MAX
+        await asked.create("t", {"penstock.ack.after": "written"}, partitions=many)
+        client = Connected(asked)
+        wanted = [("t", number, BATCH) for number in range(many)]
+        reply = client.ask(ApiKey.PRODUCE, VERSION, a_request(*wanted, ("none", 0, BATCH), acks=acks))
+        assert reply.answer is None
+        assert await until_some_appended(asked) <= TURN_ITEMS_MAX
+        unknown = ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+        assert answers(await reply.filled()) == [*(("t", number, 0, 0) for number in range(many)), unknown]
+
+
+async def until_some_appended(asked: Asked) -> int:
+    logs = [partition.log for partition in asked.broker.table.partitions()]
+    appended = 0
+    while not appended:
+        await asyncio.sleep(0)
+        appended = sum(log.end_offset for log in logs)
+    return appended
+
+
+@pytest.mark.parametrize("version", [8, VERSION])
+async def test_no_request_has_more_batches_than_can_be_looked_at_in_a_moment(version: int) -> None:
+    """Those of null are six bytes each: seventeen million fit into 100 MB."""
+    async with Machine().broker() as asked:
+        client = await connected(asked)
+        nothing = [PartitionProduceData(index=0, records=None)] * REQUEST_ENTRIES_WHOLE_MAX
+        for topics in (
+            [TopicProduceData(name="t", partition_data=nothing)],
+            [TopicProduceData(name="t")] * (REQUEST_ENTRIES_WHOLE_MAX + 1),
+        ):
+            with pytest.raises(ProtocolError, match="are the most"):
+                client.ask(ApiKey.PRODUCE, version, ProduceRequest(acks=1, topic_data=topics))

@@ -7,11 +7,14 @@ follows (the request waits), or that there is none (acks=0).
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
+from penstock.core.limits import TURN_ITEMS_MAX
 from penstock.core.session import Session
+from penstock.core.turns import give_way
 from penstock.frontends.kafka.hot_fetch import (
     FetchOutcome,
     KafkaFetches,
@@ -82,11 +85,12 @@ class HotPath:
             if answer is not None:
                 return answer
         _, acks, timeout_ms, topics = produce_codec.decode_request(frame, position, version)
-        if len(topics) != 1 or len(topics[0][1]) != 1:
+        if is_many := len(topics) != 1 or len(topics[0][1]) != 1:
             topics = _distinct(topics)
+            is_many = sum(len(partitions) for _, partitions in topics) > TURN_ITEMS_MAX
         opens = self._opens_batches(topics, version)
-        if opens and not _is_cheap_to_open(frame, topics):
-            asker.run(self._produce_opened(asker, frame, topics, acks, timeout_ms, version, correlation_id))
+        if is_many or (opens and not _is_cheap_to_open(frame, topics)):
+            asker.run(self._produce_in_turns(asker, frame, topics, acks, timeout_ms, version, correlation_id))
             return None
         pending: PendingBatches | None = None
         answered: list[produce_codec.TopicAnswer] = []
@@ -209,7 +213,7 @@ class HotPath:
         answers.append((number, 0, first, append_time, log_start, None))
         return last
 
-    async def _produce_opened(
+    async def _produce_in_turns(
         self,
         asker: Asker,
         frame: memoryview,
@@ -219,7 +223,7 @@ class HotPath:
         version: int,
         correlation_id: int,
     ) -> list[object] | Callable[[Reply], None] | None:
-        """The rare kind: some batch must be opened first, in a thread (`compression.type`, compacted topics).
+        """The rare kinds: very many batches, or one must be opened first, in a thread (`compression.type`, compaction).
 
         Its connection leaves the frame where it is until all are appended; others may wait for that memory.
         """
@@ -227,10 +231,12 @@ class HotPath:
         pending = PendingBatches(partial(committed.set_result, None))
         pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended
         answered: list[produce_codec.TopicAnswer] = []
+        at = count()
         for name, partitions in topics:
             answers: list[produce_codec.PartitionAnswer] = []
             topic = self._topic(name, version)
             for number, start, end in partitions:
+                await give_way(next(at))
                 batch = frame[start:end] if start >= 0 else None
                 if topic is not None and batch is not None:
                     try:

@@ -17,6 +17,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.core.error_codes import ErrorCode
+from penstock.core.limits import REQUEST_ENTRIES_WHOLE_MAX
 from penstock.wire.kafka.leaders import (
     EndpointOf,
     Leader,
@@ -115,6 +116,7 @@ def _decode_plain(buffer: memoryview, position: int) -> tuple[str | None, int, i
     (topic_count,) = _INT32.unpack_from(buffer, position + 6)
     position += 10
     topics: list[TopicRecords] = []
+    entries = topic_count
     for _ in range(topic_count):
         (length,) = _INT16.unpack_from(buffer, position)
         position += 2
@@ -122,6 +124,8 @@ def _decode_plain(buffer: memoryview, position: int) -> tuple[str | None, int, i
         position += length
         (count,) = _INT32.unpack_from(buffer, position)
         position += 4
+        entries += count
+        _check_number(entries)
         partitions: list[PartitionRecords] = []
         for _ in range(count):
             partition, length = _PAIR.unpack_from(buffer, position)
@@ -150,6 +154,7 @@ def _decode_flexible(
     acks, timeout_ms = _HEAD.unpack_from(buffer, position)
     topic_count, position = read_uvarint(buffer, position + 6)
     topics: list[TopicRecords] = []
+    entries = topic_count
     for _ in range(topic_count - 1):
         if version >= TOPIC_IDS_SINCE:
             topic = bytes(_taken(buffer, position, 16))
@@ -159,6 +164,8 @@ def _decode_flexible(
             topic = _as_text(bytes(_taken(buffer, position, length - 1)))
             position += length - 1
         count, position = read_uvarint(buffer, position)
+        entries += count - 1
+        _check_number(entries)
         partitions: list[PartitionRecords] = []
         for _ in range(count - 1):
             (partition,) = _INT32.unpack_from(buffer, position)
@@ -173,6 +180,14 @@ def _decode_flexible(
         position = position + 1 if buffer[position] == 0 else skip_tags(buffer, position)
     skip_tags(buffer, position)
     return transactional_id, acks, timeout_ms, topics
+
+
+def _check_number(entries: int) -> None:
+    """Before they are read: null records and topics without any are a few bytes each, in a request of 100 MB."""
+    if entries > REQUEST_ENTRIES_WHOLE_MAX:
+        raise DecodeError(
+            f"Produce with {entries} topics and partitions: {REQUEST_ENTRIES_WHOLE_MAX} are the most"
+        )
 
 
 def _as_text(name: bytes) -> bytes:
