@@ -190,6 +190,9 @@ PRODUCERS_TOLD_MAX = 1000
 # Logs that are synced at once without anybody waiting for it, of the broker's eight threads: the others are for those
 # who do.
 SYNCS_UNHURRIED_MAX = 4
+# Partitions of one Produce request that wait to be synced; the next batch is appended when the first of them is. A
+# request may name thousands, and who comes next would wait for all of them.
+SYNCS_OF_REQUEST_MAX = 16
 # Operations of one write to the coordination store: planned and taken in on the loop, in some 10 ms.
 MULTI_OPERATIONS_MAX = 2500
 # Descriptors of the process (RLIMIT_NOFILE) that are for neither segments nor Kafka clients: the console's connections,

@@ -11,7 +11,7 @@ from tests.unit.frontends.in_memory import Asked, Machine
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ProtocolError
 from penstock.core.lease import Work
-from penstock.core.limits import REQUEST_ENTRIES_WHOLE_MAX, TURN_ITEMS_MAX
+from penstock.core.limits import REQUEST_ENTRIES_WHOLE_MAX, SYNCS_OF_REQUEST_MAX, TURN_ITEMS_MAX
 from penstock.records.builder import BatchOptions
 from penstock.records.compression import Codec
 from penstock.wire.kafka.api_keys import ApiKey
@@ -130,6 +130,22 @@ async def test_very_many_batches_are_appended_in_turns(acks: int) -> None:
         assert await until_some_appended(asked) <= TURN_ITEMS_MAX
         unknown = ("none", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert answers(await reply.filled()) == [*(("t", number, 0, 0) for number in range(many)), unknown]
+
+
+async def test_few_partitions_of_a_request_wait_to_be_synced_at_a_time() -> None:
+    async with Machine().broker() as asked:
+        many = 2 * TURN_ITEMS_MAX
+        await asked.create("t", {"penstock.ack.after": "synced"}, partitions=many)
+        leases = [asked.partition("t", number).lease for number in range(many)]
+        reply = Connected(asked).ask(
+            ApiKey.PRODUCE, VERSION, a_request(*(("t", number, BATCH) for number in range(many)))
+        )
+        most = 0
+        while reply.answer is None:
+            await asyncio.sleep(0)
+            most = max(most, sum(lease.is_syncing for lease in leases))
+        assert 0 < most <= SYNCS_OF_REQUEST_MAX
+        assert [answer[2] for answer in answers(reply.answer)] == [0] * many
 
 
 async def until_some_appended(asked: Asked) -> int:

@@ -5,14 +5,15 @@ follows (the request waits), or that there is none (acks=0).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError, ProtocolError
-from penstock.core.limits import TURN_ITEMS_MAX
+from penstock.core.limits import SYNCS_OF_REQUEST_MAX, TURN_ITEMS_MAX
 from penstock.core.session import Session
 from penstock.core.turns import give_way
 from penstock.frontends.kafka.hot_fetch import (
@@ -30,6 +31,9 @@ from penstock.services.acknowledging import ALL, PendingBatches, is_acknowledged
 from penstock.services.writer import RefusedRecords, Writer
 from penstock.wire.kafka import fetch as fetch_codec
 from penstock.wire.kafka import produce as produce_codec
+
+if TYPE_CHECKING:
+    from penstock.core.lease import Lease
 
 _ANSWERED_ACKS = (1, -1)
 # What a handler returns when its request was taken care of but has no answer yet.
@@ -232,11 +236,14 @@ class HotPath:
         pending.waiting += 1  # our own, so that it cannot be done before the last batch is appended
         answered: list[produce_codec.TopicAnswer] = []
         at = count()
+        syncing: deque[Lease] = deque()
         for name, partitions in topics:
             answers: list[produce_codec.PartitionAnswer] = []
             topic = self._topic(name, version)
             for number, start, end in partitions:
                 await give_way(next(at))
+                if len(syncing) == SYNCS_OF_REQUEST_MAX and (lease := syncing.popleft()).is_syncing:
+                    await lease.given_back()
                 batch = frame[start:end] if start >= 0 else None
                 if topic is not None and batch is not None:
                     try:
@@ -247,9 +254,11 @@ class HotPath:
                             answers.append((number, error.code, -1, -1, start_offset, _why(error)))
                             continue
                 last = self._append(answers, topic, number, batch, acks, version)
-                if topic is not None and last >= 0 and not is_acknowledged(topic.led[number], acks, last):
-                    refused = partial(_refused, answers, len(answers) - 1)
-                    pending.wait_for(topic.led[number], acks, last, refused)
+                if topic is not None and last >= 0:
+                    partition = topic.led[number]
+                    syncing.append(partition.lease)
+                    if not is_acknowledged(partition, acks, last):
+                        pending.wait_for(partition, acks, last, partial(_refused, answers, len(answers) - 1))
             answered.append((name, answers))
         pending.one_done()
         if acks == 0:
