@@ -90,6 +90,8 @@ def recover(
             raise lost_error(lake, file)
         report(f"{lost_error(lake, file).known}; going on without its {file.rows} rows")
     gone = {file.path for file in lost} | {file.path for entry in manifest.entries for file in entry.given_up}
+    # Of a file that was merged twice, what it was merged from first may be all that is left, or is back.
+    gone |= manifest.replaced(gone) - there
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
     known = manifest.files.keys() | gone
     for entry in manifest.entries:
