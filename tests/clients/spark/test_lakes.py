@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.clients.spark.pipelines import content, pipeline, started
+from tests.clients.spark.pipelines import LOOPBACK, content, pipeline, started
 from tests.clients.spark.world import CODECS, mixed
+from tests.integration.commands import environment
 from tests.integration.spark.topics import Topics
 from tools.peers.hdfs import Hdfs
 from tools.peers.s3 import S3
@@ -95,3 +99,13 @@ def test_killed_and_run_again(world_of: Callable[[str], World], topics: Topics, 
     pipeline(world.bootstrap, "replay", "--from", place.uri, "--topic", again, conf=place.conf)
     assert content(world.there(again)) == content(world.there(topic))
     assert not [name for name in place.files() if "/staging/" in name]
+
+
+def test_a_name_is_given_once_also_to_one_who_looked_before_it_was_taken(place: Place) -> None:
+    """In a process of its own: the jars of S3 are for a JVM that begins with them."""
+    command = [sys.executable, "-m", "tests.clients.spark.created_twice", place.uri, json.dumps(place.conf)]
+    done = subprocess.run(
+        command, env=environment(extra=LOOPBACK), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert [name for name in place.files() if name.endswith("/a")]

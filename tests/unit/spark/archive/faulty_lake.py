@@ -79,6 +79,8 @@ class MemoryLake:
         self.synced: set[str] = set()
         # Where files came from whose new names are not synced.
         self.moved: dict[str, str] = {}
+        # What deletions took away whose folder is not synced.
+        self.deleted: dict[str, bytes] = {}
         # Folders, and whether their names are synced; those that Spark makes are synced with the files in them.
         self.folders: dict[str, bool] = {}
 
@@ -96,17 +98,21 @@ class MemoryLake:
             return self.files[path]
 
     def create(self, path: str, content: bytes) -> None:
-        with self.steps.step(f"create {path}"):
+        name = f"create {path}"
+        with self.steps.step(name):
+            self._make(name, path)
+            # In one step, as a link.
             if path in self.files:
                 raise FileExistsError(path)
-            self._put(f"create {path}", path, content)
+            self._put(name, path, content)
 
     def replace(self, path: str, content: bytes) -> None:
-        with self.steps.step(f"replace {path}"):
-            self._put(f"replace {path}", path, content)
+        name = f"replace {path}"
+        with self.steps.step(name):
+            self._make(name, path)
+            self._put(name, path, content)
 
     def _put(self, name: str, path: str, content: bytes) -> None:
-        self._make(name, path)
         self.files[path] = content
         self.steps.within(name)
         self._sync(path)
@@ -134,6 +140,15 @@ class MemoryLake:
     def _sync(self, path: str) -> None:
         self.synced.add(path)
         self.moved.pop(path, None)
+        self._sync_folder(_folder(path))
+
+    def sync_removed(self, paths: Iterable[str]) -> None:
+        for folder in dict.fromkeys(map(_folder, paths)):
+            with self.steps.step(f"sync what was removed from {folder}"):
+                self._sync_folder(folder)
+
+    def _sync_folder(self, folder: str) -> None:
+        self.deleted = {at: content for at, content in self.deleted.items() if _folder(at) != folder}
 
     def move(self, source: str, target: str) -> None:
         with self.steps.step(f"move to {target}"):
@@ -152,7 +167,14 @@ class MemoryLake:
         # One after the other: a folder may be half gone.
         for at in self._below(path):
             with self.steps.step(f"delete {at}"):
-                self.files.pop(at, None)
+                if at in self.files:
+                    self._unlink(at)
+
+    def _unlink(self, path: str) -> None:
+        content = self.files.pop(path)
+        name = self.moved.pop(path, path)
+        if name in self.synced:
+            self.deleted[name] = content
 
     def prune(self, path: str) -> None:
         """Folders count only for what a power cut takes."""
@@ -165,6 +187,8 @@ class MemoryLake:
             if target in self.files:
                 self.files[source] = self.files.pop(target)
         self.moved.clear()
+        self.files = self.deleted | self.files
+        self.deleted = {}
         self.files = {
             path: content
             for path, content in self.files.items()
@@ -182,3 +206,7 @@ def _above(path: str) -> Paths:
     """The folders on the way to a file, the outermost first."""
     parts = path.split("/")
     return ["/".join(parts[:count]) for count in range(1, len(parts))]
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

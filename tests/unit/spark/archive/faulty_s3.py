@@ -1,4 +1,7 @@
-"""S3 in memory, as Hadoop shows it: a rename copies and then deletes, and whoever does it may stop in between."""
+"""S3 in memory, as Hadoop shows it: a rename copies and then deletes, and whoever does it may stop in between.
+
+A conditional write is one step of S3 itself.
+"""
 
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -12,12 +15,50 @@ from penstock.spark.pipelines.archive.hadoop_lake import HadoopLake
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+CONDITIONAL = "fs.option.create.conditional.overwrite"
+
 
 def nothing() -> None: ...
 
 
+class RefusedError(Exception):
+    """412, as it comes out of the JVM."""
+
+    java_exception = MagicMock()
+    java_exception.getClass().getName.return_value = "org.apache.hadoop.fs.s3a.RemoteFileChangedException"
+
+
+class Upload:
+    """Nothing is there before it is closed."""
+
+    def __init__(self, fs: "S3", path: PurePosixPath) -> None:
+        self._fs, self._path, self._content = fs, path, b""
+
+    def must(self, option: str, value: str) -> "Upload":
+        assert (option, value) == (CONDITIONAL, "true")
+        return self
+
+    def build(self) -> "Upload":
+        self._fs.step()
+        return self
+
+    def write(self, content: bytearray) -> None:
+        self._fs.step()
+        self._content += bytes(content)
+
+    def abort(self) -> None:
+        self._content = b""
+
+    def close(self) -> None:
+        self._fs.step()
+        if str(self._path) in self._fs.files:
+            raise RefusedError
+        self._fs.files[str(self._path)] = self._content
+        self._fs.step()
+
+
 class S3:
-    """What S3A has for a move; a rename refuses a file that is there."""
+    """What S3A has for a move, and to create a file; a rename refuses a file that is there."""
 
     def __init__(self, *files: str) -> None:
         self.files: dict[str, Any] = {path: f"what was in {path}" for path in files}
@@ -28,6 +69,12 @@ class S3:
 
     def getScheme(self) -> str:  # noqa: N802 - Hadoop's names
         return "s3a"
+
+    def hasPathCapability(self, path: PurePosixPath, name: str) -> bool:  # noqa: N802
+        return name == CONDITIONAL
+
+    def createFile(self, path: PurePosixPath) -> Upload:  # noqa: N802
+        return Upload(self, path)
 
     def getFileStatus(self, path: PurePosixPath) -> Any:  # noqa: N802
         content = self.open(path).content
@@ -87,11 +134,21 @@ def s3_lake(*files: str) -> LakeOnS3:
 
 
 class MemoryLakeOnS3(MemoryLake):
-    """Its moves are those of `HadoopLake`, each call of Hadoop a step."""
+    """It creates and moves as `HadoopLake` does, each call of Hadoop a step."""
+
+    def create(self, path: str, content: bytes) -> None:
+        name = f"create {path}"
+        with self.steps.step(name):
+            self._hadoop(name).create(path, content)
+            self.synced.add(path)
 
     def move(self, source: str, target: str) -> None:
-        steps, hadoop = self.steps, s3_lake()
-        hadoop._fs.files, hadoop._fs.step = self.files, lambda: steps.within(f"move to {target}")
-        with steps.step(f"move to {target}"):
-            hadoop.move(source, target)
+        name = f"move to {target}"
+        with self.steps.step(name):
+            self._hadoop(name).move(source, target)
             self.synced.add(target)
+
+    def _hadoop(self, name: str) -> LakeOnS3:
+        steps, hadoop = self.steps, s3_lake()
+        hadoop._fs.files, hadoop._fs.step = self.files, lambda: steps.within(name)
+        return hadoop

@@ -100,6 +100,37 @@ def test_nor_where_a_file_of_another_round_has_the_name(asleep_at: int) -> None:
     assert lake._fs.files == both
 
 
+@pytest.mark.parametrize("asleep_at", range(5))
+def test_a_name_is_given_once_on_s3_too(asleep_at: int) -> None:
+    """One falls asleep before any step, and another one creates it meanwhile."""
+    lake = s3_lake()
+    lake._fs.steps = iter([*[nothing] * asleep_at, lambda: lake.create("a", b"theirs")])
+    with pytest.raises(FileExistsError):  # at the very end it is the other one who comes too late
+        lake.create("a", b"mine")
+    assert lake._fs.files == {"a": b"theirs" if asleep_at < 4 else b"mine"}
+
+
+@pytest.mark.parametrize("asleep_at", range(3))
+def test_what_is_cut_off_while_it_is_written_is_not_there_on_s3(asleep_at: int) -> None:
+    lake = s3_lake()
+    lake._fs.steps = iter([*[nothing] * asleep_at, kill])
+    with pytest.raises(KilledError):
+        lake.create("a", b"mine")
+    assert lake._fs.files == {}
+
+
+def test_that_files_are_gone_is_synced_once_for_each_folder(
+    lake: FolderLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in ("a/1", "a/2", "b/3"):
+        lake.create(path, b"x")
+        lake.delete(path)
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    lake.sync_removed(["a/1", "a/2", "b/3", "never/4"])
+    assert synced == [str(tmp_path / "lake/a"), str(tmp_path / "lake/b")]
+
+
 def test_the_folders_that_spark_made_are_synced_too(
     lake: FolderLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

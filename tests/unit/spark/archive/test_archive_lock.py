@@ -99,3 +99,16 @@ def test_somebody_who_lost_the_lock_notices_and_leaves_it_to_its_new_owner(lake:
         with pytest.raises(ConflictError):
             lock.check()
     assert owner_now(lake).token == "other"
+
+
+def test_a_lock_whose_answer_got_lost_is_held(lake: FolderLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hadoop asks again, and is told that the name is taken: by itself."""
+    create = FolderLake.create
+
+    def twice(lake: FolderLake, path: str, content: bytes) -> None:
+        create(lake, path, content)
+        create(lake, path, content)
+
+    monkeypatch.setattr(FolderLake, "create", twice)
+    with Lock(lake) as lock:
+        lock.check()

@@ -10,6 +10,7 @@ from penstock.spark.pipelines.archive.committing import put_in_place, recover
 from penstock.spark.pipelines.archive.entries import ArchivedFile
 from penstock.spark.pipelines.archive.errors import ConflictError, CorruptFileError
 from penstock.spark.pipelines.archive.lake import FolderLake, Stored
+from penstock.spark.pipelines.archive.losses import _is_nowhere
 from penstock.spark.pipelines.archive.manifest import FOLDER, STAGING, Manifest
 from penstock.spark.pipelines.archive.reader import locate, topic_files
 
@@ -111,6 +112,25 @@ def test_whoever_does_without_it_keeps_what_it_should_have_replaced(lake: Folder
     assert data(lake) == [old.path]
     assert merged.path in told[0]
     assert "skip_corrupt" not in told[0]
+
+
+@pytest.mark.parametrize("left", ["first", "merged", "both"])
+def test_so_is_what_a_lost_file_was_merged_from_before_that(lake: FolderLake, left: str) -> None:
+    """Where the file in between is there, too, it has the rows."""
+    first, merged, last = file(1), file(2), file(3)
+    kept = {"first": [first], "merged": [merged], "both": [first, merged]}[left]
+    for archived in kept:
+        lake.create(archived.path, b"data")
+    committed(
+        lake,
+        entry(1, {0: (0, 10)}, added=(first,)),
+        entry(2, kind="compaction", added=(merged,), removed=(first.path,)),
+        entry(3, kind="compaction", added=(last,), removed=(merged.path,)),
+    )
+    manifest = Manifest.load(lake)
+    recover(manifest, report=lambda line: None)
+    assert data(lake) == [kept[-1].path]
+    assert not _is_nowhere(manifest, last)
 
 
 def test_files_that_a_compaction_replaced_are_not_missed(lake: FolderLake) -> None:

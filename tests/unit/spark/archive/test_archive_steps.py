@@ -77,12 +77,16 @@ class World:
 
         `unknown`: files of rounds that a restored manifest does not know.
         """
+        self.check_data(unknown)
+        assert not [path for path in self.lake.files if path.startswith(manifest.STAGING)]
+
+    def check_data(self, unknown: Collection[str] = ()) -> None:
+        """As readers see it, who know nothing of staging."""
         self.lake.steps = Steps()
         archive = manifest.Manifest.load(self.lake).topic(TOPIC)
         assert archive is not None
         there = {path for path in self.lake.files if not path.startswith(HOME)}
         assert sorted(archive.files) == sorted(there - (set(unknown) - archive.files.keys()))
-        assert not [path for path in self.lake.files if path.startswith(manifest.STAGING)]
         assert sorted(self.archived()) == sorted(self.broker.rows)
 
     def archived(self) -> list[Row]:
@@ -132,6 +136,8 @@ def walk(patch: pytest.MonkeyPatch, fault: Fault, story: str = "new") -> list[st
         try:
             world.run(Steps())
             world.lake.cut_power()
+            world.check_data()
+            world.run(Steps())
             world.check()
         except (AssertionError, PenstockError) as error:
             harmful.append(f"step {at}, {name}: {type(error).__name__} {error}".splitlines()[0])
@@ -183,6 +189,13 @@ def test_it_finds_staging_removed_behind_the_commit(monkeypatch: pytest.MonkeyPa
 
 def test_it_finds_files_that_are_not_synced_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLake, "sync", lambda lake, paths: None)
+    assert walk(monkeypatch, FAULTS["power cut"])
+
+
+def test_it_finds_removals_that_a_checkpoint_forgets_and_a_power_cut_undoes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(MemoryLake, "sync_removed", lambda lake, paths: None)
     assert walk(monkeypatch, FAULTS["power cut"])
 
 

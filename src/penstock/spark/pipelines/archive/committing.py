@@ -58,6 +58,9 @@ def put_in_place(lake: Lake, entry: Entry, *, without: Collection[str] = ()) -> 
     lake.sync(file.path for file in kept)
     for path in () if lost else entry.removed:
         lake.delete(path)
+    # A checkpoint forgets their names: nobody would ever remove again what a power cut brings back. Staging needs no
+    # such care, since every run clears it of what it does not know.
+    lake.sync_removed(() if lost else entry.removed)
     lake.delete(f"{STAGING}/{entry.round}")
 
 
@@ -78,14 +81,17 @@ def recover(
     manifest.missing = {file.path for file in lost}
     still_owner()
     # Whoever was killed between a name and its sync has left it to nobody but the page cache: before anybody goes by
-    # what is committed, and retention deletes by it, it is durable.
+    # what is committed, and retention deletes by it, it is durable. So is, before a checkpoint, what was removed.
     lake.sync(entry_path(entry.number) for entry in manifest.entries)
     lake.sync(file.path for entry in manifest.entries for file in entry.added if file.path in there)
+    lake.sync_removed(path for entry in manifest.entries for path in entry.removed)
     for file in lost:
         if report is None:
             raise lost_error(lake, file)
         report(f"{lost_error(lake, file).known}; going on without its {file.rows} rows")
     gone = {file.path for file in lost} | {file.path for entry in manifest.entries for file in entry.given_up}
+    # Of a file that was merged twice, what it was merged from first may be all that is left, or is back.
+    gone |= manifest.replaced(gone) - there
     names = dict.fromkeys(path.split("/")[2] for path in there if path.startswith(f"{STAGING}/"))
     known = manifest.files.keys() | gone
     for entry in manifest.entries:

@@ -1,9 +1,14 @@
 """A lake anywhere that Spark's Hadoop reaches: hdfs:, s3a: and whatever the session has jars for.
 
 What can be promised is what the file system promises. HDFS renames atomically and never over another file, so its
-manifest is as safe as a folder's. S3 knows no rename: an entry is written whole, but two archivers at the very same
-moment are kept apart only by the lock. A copy that S3 ends after its archiver lost the lock, and after another one
-compacted the file away, leaves a file that the manifest does not name: only plain Parquet readers see its rows again.
+manifest is as safe as a folder's. S3 knows no rename, but a write that S3 itself refuses where the name is taken (S3A
+of Hadoop 3.4.2 and later): with it, entries are as safe there. Where S3A is older or was told to do without
+(`fs.s3a.create.conditional.enabled`), or where the store takes no notice of `If-None-Match`, there is only a look
+before the write: an archiver that sleeps in between past its lock writes over the entry of its successor, and every
+later run ends with the name of a file that is missing.
+
+A copy that S3 ends after its archiver lost the lock, and after another one compacted the file away, leaves a file that
+the manifest does not name: only plain Parquet readers see its rows again.
 """
 
 import uuid
@@ -18,6 +23,8 @@ from penstock.spark.pipelines.archive.lake import Stored
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# S3A's name for a file that comes to be when it is closed, and only if there is none.
+_CONDITIONAL = "fs.option.create.conditional.overwrite"
 # Whoever is at work removes folders while others list them; that one goes away at each try is no accident.
 _LIST_TRIES = 5
 
@@ -71,14 +78,34 @@ class HadoopLake:
                 stream.close()
 
     def create(self, path: str, content: bytes) -> None:
-        part = self._write_part(path, content)
         with self._errors(path):
             final = self._path(path)
+            if self._fs.hasPathCapability(final, _CONDITIONAL):
+                self._create_at_close(final, content)
+                return
+        part = self._write_part(path, content)
+        with self._errors(path):
             try:
                 if self._fs.exists(final) or not self._fs.rename(part, final):
                     raise FileExistsError(path)
             finally:
                 self._fs.delete(part, False)
+
+    def _create_at_close(self, path: Any, content: bytes) -> None:
+        if self._fs.exists(path):  # there are stores that do not know the condition, and write over it
+            raise FileExistsError(path)
+        stream = self._fs.createFile(path).must(_CONDITIONAL, "true").build()
+        try:
+            stream.write(bytearray(content))
+        except BaseException:
+            stream.abort()  # closed, it would be there as far as it got
+            raise
+        try:
+            stream.close()
+        except Exception as error:
+            if _java_class(error).endswith(".RemoteFileChangedException"):
+                raise FileExistsError(path) from error
+            raise
 
     def replace(self, path: str, content: bytes) -> None:
         """Nobody sees it half-written, or missing in between."""
@@ -159,6 +186,9 @@ class HadoopLake:
     def delete(self, path: str) -> None:
         with self._errors(path):
             self._fs.delete(self._path(path), True)
+
+    def sync_removed(self, paths: Iterable[str]) -> None:
+        """HDFS and S3 have forgotten a file for good when they answer."""
 
     def prune(self, path: str) -> None:
         with suppress(FileNotFoundError), self._errors(path):

@@ -66,6 +66,9 @@ class Lake(Protocol):
     def delete(self, path: str) -> None:
         """A file or a whole directory; nothing to do when it is gone."""
 
+    def sync_removed(self, paths: Iterable[str]) -> None:
+        """Files that were deleted do not come back, once this has returned."""
+
     def prune(self, path: str) -> None:
         """Remove directories that have no files below, and no file whatever comes meanwhile."""
 
@@ -196,6 +199,11 @@ class FolderLake:
                 shutil.rmtree(where)
             else:
                 where.unlink()
+
+    def sync_removed(self, paths: Iterable[str]) -> None:
+        for folder in dict.fromkeys(self._at(path).parent for path in paths):
+            with self._errors(str(folder)), suppress(FileNotFoundError):
+                _sync_folder(folder)
 
     def prune(self, path: str) -> None:
         with self._errors(path):

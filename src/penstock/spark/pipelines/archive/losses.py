@@ -65,11 +65,6 @@ def _is_of(manifest: Manifest, file: ArchivedFile, cluster: str | None) -> bool:
 
 
 def _is_nowhere(manifest: Manifest, file: ArchivedFile) -> bool:
-    """Not back by now; nor are those that a compaction put it in the place of, and that have its rows."""
+    """Not back by now; nor are those that compactions put it in the place of, and that have its rows."""
     there = {stored.path for stored in manifest.lake.list(file.folder)}
-    replaced = [path for entry in manifest.entries if file.path in _added(entry) for path in entry.removed]
-    return file.path not in there and there.isdisjoint(replaced)
-
-
-def _added(entry: Entry) -> list[str]:
-    return [file.path for file in entry.added]
+    return file.path not in there and there.isdisjoint(manifest.replaced({file.path}))

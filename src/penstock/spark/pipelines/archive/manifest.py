@@ -157,6 +157,14 @@ class Manifest:
             found |= {file.path for file in left if file.staged in staging}
         return found
 
+    def replaced(self, paths: Collection[str]) -> set[str]:
+        """What compactions since the checkpoint put these in the place of, and what those were in the place of."""
+        found: set[str] = set()
+        for entry in reversed(self.entries):
+            if any(file.path in found or file.path in paths for file in entry.added):
+                found.update(entry.removed)
+        return found
+
     def _waits(self) -> bool:
         """Whether a file is looked for that a checkpoint would forget; none that has no rows which count."""
         files = self.files
