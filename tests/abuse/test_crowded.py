@@ -52,7 +52,7 @@ def test_some_of_each_list(scene: Scene) -> None:
     serve_groups(scene)
     for name in _WORST:
         assert send(scene, CROWDS[name], REQUEST_ENTRIES_WHOLE_MAX), name
-    assert not send(scene, CROWDS["ListGroupsRequest-states_filter"], REQUEST_ENTRIES_WHOLE_MAX + 1)
+    assert not send(scene, CROWDS["DescribeLogDirsRequest-topics"], REQUEST_ENTRIES_WHOLE_MAX + 1)
     unhurt(scene, Bounds())
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.sim.messages import create_request
 from tests.sim.test_cluster_scenes import Scene
 
-from penstock.frontends.kafka import dispatcher
+from penstock.frontends.kafka import dispatcher, large_requests
 from penstock.replication import isr_keeper
 from penstock.services.peers import broker_client
 from penstock.testing.sim_broker import PORT, SESSION_SECONDS
@@ -37,9 +37,10 @@ def test_replicas_are_in_sync_again_whatever_many_there_are(
 ) -> None:
     """One broker is killed and comes back; or all are, so that the controller asks each for the ends of its logs."""
     for bound in ("REQUEST_ENTRIES_MAX", "REQUEST_ENTRIES_WHOLE_MAX"):
-        monkeypatch.setattr(dispatcher, bound, ENTRIES_MAX)
+        monkeypatch.setattr(large_requests, bound, ENTRIES_MAX)
     # Whatever is not tiny counts as large.
-    monkeypatch.setattr(dispatcher, "LARGE_REQUEST_BYTES", 500)
+    for module in (dispatcher, large_requests):
+        monkeypatch.setattr(module, "LARGE_REQUEST_BYTES", 500)
     monkeypatch.setattr(dispatcher, "PORTIONED_REQUEST_BYTES", 500)
     monkeypatch.setattr(isr_keeper, "ISR_PROPOSALS_MAX", ENTRIES_MAX // 5)
     monkeypatch.setattr(broker_client, "PEER_ENTRIES_MAX", ENTRIES_MAX // 2)

@@ -73,6 +73,16 @@ def test_a_group_goes_on_where_it_left(running: BrokerProcess, topic: str) -> No
     assert (more["value"], more["key"], more["topic"]) == ("more", "more", topic)
 
 
+def test_what_it_began_at_the_first_and_did_not_get_to_is_not_skipped(running: BrokerProcess) -> None:
+    """Of partitions that it never got to it has committed nothing; told no start, they would be read from the end."""
+    topic = f"lines-{next(_names)}"
+    Admin(running.bootstrap).create(topic, partitions=12)
+    wanted = [str(number) for number in range(30)]
+    send(running, topic, wanted)
+    first = consume(running, topic, "--from-beginning", "--max", "1")
+    assert sorted(first + consume(running, topic, "--no-follow"), key=int) == wanted
+
+
 def test_where_nothing_is_committed_it_begins_at_the_end_or_where_it_is_told(
     running: BrokerProcess, topic: str
 ) -> None:

@@ -5,9 +5,10 @@ a partition that goes to another member before its first commit would begin ther
 meanwhile would be handed to nobody.
 
 A partition that was not there when the group began is read from its first message: all of them came since. So every
-commit of a group that did not begin at the first messages notes how many partitions the topic had then. Where each
-partition has an offset of its own nothing is noted: those that are not named are read from the first. A retry topic is
-read from its first message, too: what waits there was put there by this group.
+commit notes how many partitions the topic had then; none, if the group began at the first messages, so that whoever
+goes on with another start does not pass over partitions that it never got to. Where each partition has an offset of its
+own nothing is noted: those that are not named are read from the first. A retry topic is read from its first message,
+too: what waits there was put there by this group.
 """
 
 import json
@@ -36,6 +37,8 @@ class Beginning:
         self.untold: dict[Where, int] = {}  # not committed yet
         self._counts: dict[str, int] = {}  # partitions of each topic when this consumer began
         self._began_with: dict[str, int] = {}  # when the group did
+        if plan.start == "earliest":
+            commits.default_note = began_with(0)
 
     @property
     def _skips(self) -> bool:

@@ -58,6 +58,7 @@ class Commits:
         self._sent: dict[Where, int] = {}  # the last position each partition was asked to be committed at
         self._notes: dict[Where, tuple[int, str]] = {}
         self.topic_notes: dict[str, str] = {}  # metadata that goes with every other commit of a topic
+        self.default_note = ""  # and where there is none for a topic
 
     def note(self, place: Where, offset: int, text: str) -> None:
         """Metadata that goes with every commit of a partition at that offset."""
@@ -117,7 +118,7 @@ class Commits:
 
     def _note_at(self, place: Where, offset: int) -> str:
         at, text = self._notes.get(place, (None, ""))
-        return text if at == offset else self.topic_notes.get(place[0], "")
+        return text if at == offset else self.topic_notes.get(place[0], self.default_note)
 
     def ended(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
         """How an asynchronous commit ended: one that failed is made again, unless a later one was sent."""
