@@ -44,7 +44,12 @@ SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "offsets.topic.num.
 LASTING = {**SETTINGS, "zookeeper.session.timeout.ms": "30000"}
 
 _numbers = itertools.count()
-_ASK_AGAIN = (KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER)
+_ASK_AGAIN = (
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError.NOT_CONTROLLER,
+    KafkaError.INVALID_REPLICATION_FACTOR,  # of a controller that has not heard yet of all brokers
+)
 
 
 @dataclass(frozen=True, slots=True)
