@@ -4,6 +4,7 @@ Whatever the broker deletes while a run goes on is in a file that is there, and 
 """
 
 import random
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -126,34 +127,32 @@ class Story:
         self.broker.unled = set() if self.broker.unled else {self.dice.randrange(2)}
 
 
-def harmful(seeds: int = SEEDS) -> list[str]:
-    found = []
+def harmful(seeds: int = SEEDS) -> Iterator[str]:
     for seed in range(seeds):
         with pytest.MonkeyPatch.context() as patch:
             try:
                 Story(seed, patch).run()
             except AssertionError as error:
-                found.append(f"seed {seed}: {error}".splitlines()[0])
-    return found
+                yield f"seed {seed}: {error}".splitlines()[0]
 
 
 def test_nothing_is_deleted_that_is_nowhere_else() -> None:
-    assert harmful() == []
+    assert list(harmful()) == []
 
 
 def test_it_finds_files_that_are_not_looked_for_behind_a_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence.Presence, "look", lambda *_: None)
-    assert harmful()
+    assert any(harmful())
 
 
 def test_it_finds_one_broker_that_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Broker, "hear_all", lambda *_: Heard({}, by_all=True, cluster="here"))
-    assert harmful()
+    assert any(harmful())
 
 
 def test_it_finds_another_cluster_that_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "_is_of", lambda *_: True)
-    assert harmful()
+    assert any(harmful())
 
 
 def test_it_finds_a_low_progress_that_nobody_goes_by(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,4 +161,4 @@ def test_it_finds_a_low_progress_that_nobody_goes_by(monkeypatch: pytest.MonkeyP
         "standing",
         lambda source, logs, held, _: standing.standing(source, logs, held, own=held),
     )
-    assert harmful()
+    assert any(harmful())
