@@ -148,7 +148,7 @@ class ProducerState:
     def _notice(self, producer_id: int, now_ms: int) -> None:
         """Whether it has written since the last look: then it is quiet from now on, and goes to the end of the row."""
         entry, known = self._entries.get(producer_id), self._quiet.get(producer_id)
-        if known is not None and known[1] is entry:
+        if known is not None and known[1] is entry and known[0] <= now_ms:  # else the clock was ahead
             return
         self._quiet.pop(producer_id, None)
         if entry is not None:

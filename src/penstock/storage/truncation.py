@@ -23,6 +23,7 @@ from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.epochs import UNKNOWN_EPOCH, EpochHistory
 from penstock.storage.index import SegmentIndex
 from penstock.storage.layout import (
+    EPOCHS_FILE,
     GAP,
     RECOVERY_POINT_FILE,
     SNAPSHOT,
@@ -177,6 +178,11 @@ class Truncation:
         if producers:
             path = self._directory / segment_name(self.end.offset, SNAPSHOT)
             self._files.write_atomically(path, dump_producers(producers))
+        sealed = self.point.sealed
+        if self.last is None:
+            # The point moves on within a gap: no checkpoint may have written yet which epochs began there.
+            self._files.write_atomically(self._directory / EPOCHS_FILE, self._epochs.dump())
+            sealed = None if sealed is None else ()
         # The epoch file may stay ahead of the point: a restart forgets the epochs behind it. It keeps the last one that
         # began before the cut, also where no batch of it is left.
         self.point = self.point._replace(
@@ -188,6 +194,7 @@ class Truncation:
             max_timestamp=self.max_timestamp,
             producers=len(producers),
             epoch=self._epoch_before_end(self.point),
+            sealed=sealed,
         )
         self._files.write_atomically(self._directory / RECOVERY_POINT_FILE, self.point.dump())
 

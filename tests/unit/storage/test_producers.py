@@ -203,3 +203,12 @@ def test_what_they_did_below_an_offset_is_told_a_few_at_a_time() -> None:
     rest, end = state.copy_below(103, following, 3)
     assert [copy.producer_id for copy in rest] == [7, 9]
     assert end == producers.NO_MORE
+
+
+def test_a_clock_that_was_ahead_keeps_nobody_for_longer() -> None:
+    state, day_ms = state_after(header(0, pid=1)), 24 * 60 * 60 * 1000
+    state.expire(400 * day_ms, day_ms)
+    state.record(header(0, pid=2), 2)
+    for day in (30, 31, 32):
+        state.expire(day * day_ms, day_ms)
+    assert state.copy() == []

@@ -22,9 +22,8 @@ from penstock.storage.compaction.checkpoint import Cleaned, save_cleaned
 from penstock.storage.layout import RECOVERY_POINT_FILE
 from penstock.storage.log import Log
 from penstock.storage.producers import ProducerState
-from penstock.storage.recovery import begin_anew, open_log
+from penstock.storage.recovery import begin_anew
 from penstock.storage.replicated import GapError, append_replicated, end_at, truncate
-from penstock.storage.retention import RetentionLimits
 from penstock.testing.mem_files import MemFiles
 
 
@@ -316,44 +315,6 @@ def test_a_gap_may_be_wider_than_a_segment_can_count(before_gap: int) -> None:
     again = opened(files.crash(random.Random(1)), settings).log
     assert again.end_offset == far + 2
     assert [header.base_offset for header in read_everything(again)] == expected
-
-
-def log_whose_first_batch_retention_took(files: MemFiles, settings: Settings, far: int) -> Log:
-    """A producer wrote it. Behind it is a gap, up to one more batch."""
-    log = opened(files, settings).log
-    append(log, a_batch(producer=(7, 0, 0)), epoch=1)
-    log.roll(NOW_MS)
-    sync(log, checkpoint=True)
-    deletion = log.expire(RetentionLimits(retention_bytes=0), log.end_offset, NOW_MS)
-    assert deletion is not None
-    deletion.hide()
-    log.hidden(deletion)
-    sync(log, checkpoint=True)
-    append_replicated(log, batch_at(far), NOW_MS, starts=[(1, 0)])
-    sync(log)
-    return log
-
-
-@pytest.mark.parametrize("kills", [1, 2])
-def test_behind_such_a_gap_it_still_knows_producers_of_what_retention_took(kills: int) -> None:
-    """The recovery point names the empty segment before the gap, which is gone."""
-    files, settings, far = MemFiles(), Settings(compacts=True), 2**32 + 5
-    log_whose_first_batch_retention_took(files, settings, far)
-    for _ in range(kills):
-        log = open_log(files := files.kill(), DIRECTORY, settings, has_laggards=True).log
-    assert (log.start_offset, log.end_offset, log.is_incomplete) == (1, far + 1, False)
-    assert [header.base_offset for header in read_everything(log)] == [far]
-    assert log.find_repeat(read_header(a_batch(producer=(7, 0, 0)))) is not None
-
-
-@pytest.mark.parametrize("end", [1, 2, 100, 2**32 + 4, 2**32 + 5])
-def test_nor_does_it_forget_them_when_it_is_cut_within_the_gap(end: int) -> None:
-    files, settings = MemFiles(), Settings(compacts=True)
-    truncate(log_whose_first_batch_retention_took(files, settings, 2**32 + 5), end)
-    recovered = open_log(files.kill(), DIRECTORY, settings, has_laggards=True)
-    log = recovered.log
-    assert (log.end_offset, log.is_incomplete, recovered.lost) == (end, False, None)
-    assert log.find_repeat(read_header(a_batch(producer=(7, 0, 0)))) is not None
 
 
 def test_an_empty_log_that_ends_far_behind_its_segments_name_can_be_led() -> None:

@@ -25,6 +25,9 @@ class Removal:
         """Take a deleted topic out of service at once, and out of sight; its files go in a thread, at leisure."""
         forget_retired(self._table.routes, topic.id)  # first: whoever hears of it looks for the topic
         self._table.remove(topic)
+        # Whoever has the topic still at hand, a request that gives way to others, writes nothing more to it: that would
+        # never be synced nor answered, and a new segment would be made in the directory of the next topic of its name.
+        topic.led.clear()
         await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
         try:
             await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
@@ -72,5 +75,4 @@ def _free(data_dir: DataDir, topic: Topic) -> None:
     """Closing the last handle of a removed file is what frees its blocks, which takes long: let it happen here, and
     not wherever the topic is forgotten last. What is still being sent keeps its own handle."""
     data_dir.empty_trash()
-    topic.led.clear()
     topic.partitions.clear()
