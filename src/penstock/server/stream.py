@@ -119,7 +119,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def _end_turn(self) -> None:
         """The loop would go on reading from a busy client many times over: let the others have their turn."""
-        if len(self._buffer) > RECEIVE_BUFFER_KEPT_BYTES:
+        if RECEIVE_BUFFER_KEPT_BYTES < len(self._buffer) > self._end:  # else all of it has come
             self._may_hold(self._end + TURN_BYTES_MAX, large=True)
         if self._reading and self._transport is not None:
             self._reading = False
@@ -281,7 +281,9 @@ class Stream(asyncio.BufferedProtocol):
         return not self._starved
 
     def received_bytes(self) -> int:
-        return -1 if self._keeps_frame or self._start == self._end else self._end - self._start
+        if self._keeps_frame or self._queued or self._start == self._end:
+            return -1  # it is not waited for: what came is being worked on, or waits for its turn
+        return self._end - self._start
 
     def go_on_receiving(self) -> None:
         if self._transport is None or self._busy:

@@ -66,6 +66,8 @@ class Removal:
         partition.lease.end()
         await partition.lease.free()
         partition.log.close(deleted=True)
+        # Whoever still has it at hand, as a coordinator's shard, makes no segment in the directory of its successor.
+        partition.log.failed = True
 
     def empty_trash(self) -> None:
         self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)
