@@ -44,12 +44,7 @@ SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "offsets.topic.num.
 LASTING = {**SETTINGS, "zookeeper.session.timeout.ms": "30000"}
 
 _numbers = itertools.count()
-_ASK_AGAIN = (
-    KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._TIMED_OUT,
-    KafkaError.NOT_CONTROLLER,
-    KafkaError.INVALID_REPLICATION_FACTOR,  # of a controller that has not heard yet of all brokers
-)
+_ASK_AGAIN = (KafkaError.REQUEST_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.NOT_CONTROLLER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +176,16 @@ class Cluster:
         return int(self.metadata().controller_id)
 
     def until_known(self) -> None:
-        running = sum(broker.is_running for broker in self.processes.brokers)
-        self.until(lambda: len(self.metadata().brokers) == running, "all that run are known")
+        """To each of them: the controller may be the last to hear, and would place replicas on those it knows."""
+        running = [broker for broker in self.processes.brokers if broker.is_running]
+        self.until(
+            lambda: all(self._brokers_known_to(broker) == len(running) for broker in running),
+            "all that run are known to all",
+        )
+
+    def _brokers_known_to(self, broker: BrokerProcess) -> int:
+        with RawClient(broker.port, host=broker.host) as client:
+            return len(client.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers)
 
     def replicas_on(self, broker: int) -> int:
         """How many replicas it has, of all topics."""
