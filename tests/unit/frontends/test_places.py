@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ClientGoneError
@@ -181,6 +182,6 @@ async def test_one_that_waits_for_long_makes_room(monkeypatch: pytest.MonkeyPatc
     places.release("b")
     async with BriefPlace(places, "a", 100, lambda: False):  # it was given back once
         waits = asyncio.ensure_future(places.acquire("b"))
-        await asyncio.sleep(0)
+        await until(lambda: places._waiting)
         assert not waits.done()
     await waits

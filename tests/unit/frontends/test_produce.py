@@ -1,12 +1,12 @@
 """Produce: what is answered of each batch, and when."""
 
-import asyncio
 from typing import Any
 
 import pytest
 from tests.integration.raw import make_batch
 from tests.unit.frontends.connected import Connected
 from tests.unit.frontends.in_memory import Asked, Machine
+from tests.unit.waiting import until
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ProtocolError
@@ -140,21 +140,21 @@ async def test_few_partitions_of_a_request_wait_to_be_synced_at_a_time() -> None
         reply = Connected(asked).ask(
             ApiKey.PRODUCE, VERSION, a_request(*(("t", number, BATCH) for number in range(many)))
         )
-        most = 0
-        while reply.answer is None:
-            await asyncio.sleep(0)
-            most = max(most, sum(lease.is_syncing for lease in leases))
-        assert 0 < most <= SYNCS_OF_REQUEST_MAX
+        syncing: list[int] = []
+
+        def is_answered() -> bool:
+            syncing.append(sum(lease.is_syncing for lease in leases))
+            return reply.answer is not None
+
+        await until(is_answered)
+        assert 0 < max(syncing) <= SYNCS_OF_REQUEST_MAX
         assert [answer[2] for answer in answers(reply.answer)] == [0] * many
 
 
 async def until_some_appended(asked: Asked) -> int:
     logs = [partition.log for partition in asked.broker.table.partitions()]
-    appended = 0
-    while not appended:
-        await asyncio.sleep(0)
-        appended = sum(log.end_offset for log in logs)
-    return appended
+    await until(lambda: any(log.end_offset for log in logs))
+    return sum(log.end_offset for log in logs)
 
 
 @pytest.mark.parametrize("version", [8, VERSION])

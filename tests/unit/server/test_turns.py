@@ -5,6 +5,7 @@ from struct import pack
 from typing import Any
 
 from tests.unit.server.unlistened import Unlistened, connections
+from tests.unit.waiting import until
 
 from penstock.core.limits import REQUEST_AT_ONCE_BYTES_MAX, TURN_HELD_BYTES, TURN_SECONDS_MAX
 from penstock.server.connections import Connections
@@ -201,10 +202,15 @@ def test_requests_that_may_take_long_are_carried_out_one_in_a_turn() -> None:
         small, _ = connected(host, dear)
         receive(small, 1)
         assert dear.seen == [small]
-        for connection, _ in several:
-            await asyncio.sleep(0)
-            assert dear.seen[-1] is connection
-        assert len(dear.seen) == 1 + len(several)
+        seen: list[int] = []  # turn by turn
+
+        def are_all_seen() -> bool:
+            seen.append(len(dear.seen))
+            return seen[-1] > len(several)
+
+        await until(are_all_seen)
+        assert seen == list(range(1, len(several) + 2))
+        assert dear.seen[1:] == [connection for connection, _ in several]
         assert all(wire.reading and wire.written == b"answer" for _, wire in several)
 
     asyncio.run(story())

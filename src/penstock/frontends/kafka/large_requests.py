@@ -6,6 +6,7 @@ large answer is encoded in a thread, once there is memory for it.
 
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
 
 from penstock.core.errors import ApiError, ProtocolError
@@ -141,36 +142,25 @@ class LargeRequests:
 
         A few at the same time: taken apart each is tens of megabytes, and all that a collection has to walk through.
         """
-        if connection.session.broker >= 0:  # they must not wait for clients
-            return await self._as_a_whole(connection, api, data, position, call, correlation_id)
-        async with BriefPlace(self._whole, connection.peer, len(data), connection.has_left):
-            return await self._as_a_whole(connection, api, data, position, call, correlation_id)
-
-    async def _as_a_whole(
-        self,
-        connection: Any,
-        api: Api,
-        data: bytes | memoryview,
-        position: int,
-        call: Call,
-        correlation_id: int,
-    ) -> Parts | Later:
-        services = self._services
-        entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
-        place = self._large_place(connection)
-        request = await self._taken_apart(api, data, position, call.version, entries_max, place)
-        if api.forwarded and not services.controller_client.is_here:
-            return await self.forwarded(connection, api, request, call, correlation_id)
-        assert api.handler is not None
-        response = api.handler(services, request, call)
-        if isinstance(response, PendingReply):
-            later = response
-            return lambda reply: later.subscribe(
-                LaterAnswer(connection, reply, api, correlation_id, call.version)
-            )
-        if inspect.isawaitable(response):
-            response = await response
-        return await self._told(connection, api, correlation_id, call.version, response)
+        of_broker = connection.session.broker >= 0  # which must not wait for clients
+        brief = BriefPlace(self._whole, connection.peer, len(data), connection.has_left)
+        async with nullcontext() if of_broker else brief:
+            services = self._services
+            entries_max = REQUEST_ENTRIES_MAX if api.gives_way else REQUEST_ENTRIES_WHOLE_MAX
+            place = self._large_place(connection)
+            request = await self._taken_apart(api, data, position, call.version, entries_max, place)
+            if api.forwarded and not services.controller_client.is_here:
+                return await self.forwarded(connection, api, request, call, correlation_id)
+            assert api.handler is not None
+            response = api.handler(services, request, call)
+            if isinstance(response, PendingReply):
+                later = response
+                return lambda reply: later.subscribe(
+                    LaterAnswer(connection, reply, api, correlation_id, call.version)
+                )
+            if inspect.isawaitable(response):
+                response = await response
+            return await self._told(connection, api, correlation_id, call.version, response)
 
     async def _fetch_at_leisure(
         self,
