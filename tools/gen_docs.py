@@ -9,12 +9,14 @@ from ecosystem import page as ecosystem_page
 from penstock.config.reference import configuration_page
 from penstock.frontends.kafka.reference import protocol_page
 from penstock.groups.reference import groups_page
+from penstock.groups.transactions.reference import transactions_page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "config": ("docs/configuration.md", configuration_page),
     "protocol": ("docs/protocol.md", protocol_page),
     "groups": ("docs/groups.md", groups_page),
+    "transactions": ("docs/transactions.md", transactions_page),
     "ecosystem": ("docs/ecosystem.md", ecosystem_page),
     "dashboard": ("packaging/grafana/penstock.json", dashboard_page),
 }
