@@ -33,6 +33,7 @@ COMPACTED = {
     "min.cleanable.dirty.ratio": "0.01",
     "file.delete.delay.ms": "0",
 }
+ONE_BATCH = {"linger.ms": 60_000}  # until they are flushed, however slow the machine
 Pair = tuple[bytes | None, bytes | None]
 
 
@@ -185,7 +186,7 @@ def test_a_tombstone_goes_after_delete_retention(running: BrokerProcess) -> None
 
 def test_a_record_without_a_key_is_refused(running: BrokerProcess) -> None:
     create(running, "keyed")
-    errors = produce(running, "keyed", [(b"a", b"1"), (None, b"2")], **{"linger.ms": 200})
+    errors = produce(running, "keyed", [(b"a", b"1"), (None, b"2")], **ONE_BATCH)
     assert {error.code() for error in errors} == {KafkaError.INVALID_RECORD}
     assert not produce(running, "keyed", [(b"a", b"1")])
     assert [key for _, key, _ in consume(running, "keyed")] == [b"a"]
