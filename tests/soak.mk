@@ -28,6 +28,7 @@ soak: $(VENV)/.dev
 		tests/sim/test_relay_commits.py tests/sim/test_archive_leaders.py tests/sim/test_archive_unclean.py \
 		tests/sim/test_cluster_unclean.py tests/sim/test_cluster_compaction.py tests/sim/test_cluster_deletions.py \
 		tests/sim/test_cluster_copying.py tests/sim/test_cluster_altered.py tests/sim/test_topics_again.py tests/sim/test_relay_lost.py \
+		tests/sim/test_coordinator_again.py \
 		tests/sim/test_cluster_dark_stories.py tests/sim/test_cluster_reopened.py ;; \
 	planted) $(BIN)/python -m pytest -n 2 -p no:randomly --timeout=3500 -rP -k "plant or test_the_checker or test_it_finds" \
 		tests/sim tests/property tests/unit | grep -E "^_+ test|^found (by|at) seed|passed|failed" ;; \

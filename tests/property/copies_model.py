@@ -6,8 +6,8 @@ for. Logs are lists of (epoch, value); what is beyond `synced` is in a page cach
 log fails.
 
 What may be lost, and so is not done to them: a power cut or a log that fails spares one other that is in sync, up and
-has not crashed (also by what a leader has asked for and the controller does not know yet). A partition's only replica
-is asked for nothing but what it has synced.
+has not crashed (also by what a leader has asked for and the controller does not know yet), or was in sync and has
+everything. A partition's only replica is asked for nothing but what it has synced.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.property.copies_replica import Replica
 
 from penstock.controller import election, moves
-from penstock.controller.election import Rules, World
+from penstock.controller.election import ReplicaEnd, Rules, World
 from penstock.controller.in_sync import WantedIsr, decide
 from penstock.coordination.nodes import PartitionState
 from penstock.replication.isr_keeper import _REFUSALS
@@ -43,6 +43,9 @@ class Model:
         self.min_isr = self.dice.choice([1, 2, 2, 3])
         row = tuple(self.dice.sample(BROKERS, self.dice.choice([1, 2, 2, 3, 3])))
         self.asked: list[tuple[int, int, int, Proposal]] = []
+        # Of replicas that were asked how far they are: the state and the lives then, and what they told.
+        self.ends: tuple[PartitionState, list[int], dict[int, ReplicaEnd]] | None = None
+        self.lives = dict.fromkeys(BROKERS, 0)
         self.image: Any = SimpleNamespace(
             brokers={broker: SimpleNamespace(epoch=broker, stopping=False) for broker in BROKERS},
             lives={broker: SimpleNamespace(settled=True) for broker in BROKERS},
@@ -102,12 +105,23 @@ class Model:
         self._store(moves.grown(self.state, self._world()))
         for life in self.image.lives.values():
             life.settled = True
-        if election.needs_log_ends(self.state, self._world(), self.rules):
+        if not election.needs_log_ends(self.state, self._world(), self.rules):
+            return
+        if self.ends is None or self.ends[:2] != (self.state, self._lives()):
             asked = [self.replicas[broker] for broker in self.state.replicas if broker in self.image.brokers]
             ends = {replica.number: replica.end() for replica in asked if replica.up and not replica.failed}
-            after = election.lead_by_log_end(self.state, ends)
-            if after is not None:
-                self._store(after)
+            self.ends = self.state, self._lives(), ends
+            if self.dice.random() < 0.3:
+                return  # the last answer is late
+        _, _, ends = self.ends
+        self.ends = None
+        after = election.lead_by_log_end(self.state, ends)
+        if after is not None:
+            self._store(after)
+
+    def _lives(self) -> list[int]:
+        """Whoever begins anew is noticed by these, not one that is dead and still registered."""
+        return [self.lives[broker] for broker in self.state.replicas]
 
     def answer(self) -> None:
         """One of the requests that are on their way arrives, or is lost, in any order."""
@@ -183,7 +197,13 @@ class Model:
             for _, _, _, proposal in self.asked
             if proposal.partition_epoch == self.state.partition_epoch
         ]
-        return all(safe & {*members} for members in (self.state.isr, *on_their_way))
+        whole = {
+            broker
+            for broker in safe & {*self.state.suspects}
+            if self.replicas[broker].records[: len(self.committed)] == self.committed
+        }
+        is_safe = bool(safe & {*self.state.isr} or whole)
+        return is_safe and all(safe & {*members} for members in on_their_way)
 
     def stop(self, replica: Replica) -> None:
         """Cleanly: all of it is on its disk."""
@@ -202,6 +222,7 @@ class Model:
         self.image.brokers[number] = SimpleNamespace(epoch=self.registrations, stopping=False)
         if not settled:
             self.image.lives[number].settled = False
+            self.lives[number] += 1
 
     def start(self, replica: Replica) -> None:
         self._register(replica.number, settled=not replica.crashed)
@@ -217,6 +238,8 @@ class Model:
         ]
         what = dice.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
         match what:
+            case "start" | "learn" if replica.up and replica.epoch < 0:
+                self._register(replica.number, settled=True)  # the same process, in a new session
             case "look":
                 self.look()
             case "answer":
@@ -225,7 +248,7 @@ class Model:
                 self.move()
             case "minimum":
                 self.min_isr = dice.choice([1, 2, 3])
-            case "expire" if not replica.up:
+            case "expire" if not replica.up or dice.random() < 0.3:
                 self.image.brokers.pop(replica.number, None)
             case "start" if not replica.up:
                 self.start(replica)
@@ -262,6 +285,8 @@ class Model:
         for replica in self.replicas.values():
             if not replica.up:
                 self.start(replica)
+            elif replica.epoch < 0:
+                self._register(replica.number, settled=True)
         for _ in range(60):
             for replica in self.replicas.values():
                 replica.hear_of_the_minimum()

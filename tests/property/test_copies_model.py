@@ -7,6 +7,7 @@ Whoever leads has everything committed, and when all are back everything goes on
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -85,6 +86,17 @@ def asks_again_with_a_log_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IsrKeeper, "_again", lambda keeper, partition, leading, pending: pending)
 
 
+def gives_up_others_for_who_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the most may have died since it told so."""
+    honest = election.lead_by_log_end
+
+    def trusting(state: PartitionState, ends: Mapping[int, ReplicaEnd]) -> PartitionState | None:
+        after = honest(state, ends)
+        return after and replace(after, suspects=())
+
+    monkeypatch.setattr(election, "lead_by_log_end", trusting)
+
+
 def takes_all_for_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log with a hole leads by its end."""
     monkeypatch.setattr(Replica, "end", lambda replica: honest_end(replica)._replace(is_complete=True))
@@ -123,14 +135,15 @@ def lets_in_what_is_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: list[tuple[Plant, list[int]]] = [
-    (forgets_who_was_in_sync, [123, 139, 264]),
-    (forgets_who_stops, [123, 139, 264]),
-    (forgets_who_was_eligible, [348, 453, 852]),
-    (cancels_at_once, [41, 546, 595]),
-    (finishes_by_itself, [27, 80, 86]),
-    (vouches_for_page_caches, [80, 456, 604]),
-    (vouches_for_a_log_that_failed, [604, 1314, 2945]),
-    (asks_again_with_a_log_that_failed, [604, 8256]),
+    (forgets_who_was_in_sync, [37, 123, 132]),
+    (forgets_who_stops, [37, 123, 132]),
+    (forgets_who_was_eligible, [92, 564, 686]),
+    (cancels_at_once, [653, 1320, 1433]),
+    (finishes_by_itself, [38, 59, 80]),
+    (vouches_for_page_caches, [80, 190, 308]),
+    (vouches_for_a_log_that_failed, [691, 1572, 2117]),
+    (asks_again_with_a_log_that_failed, [22984, 37810]),
+    (gives_up_others_for_who_told, [3279, 5060]),
 ]
 
 
@@ -146,7 +159,7 @@ LOSING = [
     takes_any_that_is_complete,
     forgets_what_is_incomplete,
     lets_in_what_is_incomplete,
-]  # found by seeds 46, 12, 46 and 0
+]  # found by seeds 4, 11, 4 and 0
 
 
 @pytest.mark.parametrize("plant", LOSING, ids=lambda plant: plant.__name__)

@@ -2,11 +2,13 @@
 
 import pytest
 
+from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import StorageError
 from penstock.replication.table import Topic
 from penstock.services.hosting.removal import Removal
 from penstock.services.maintenance.upkeep import Upkeep
 from penstock.storage.checkpoint import RecoveryPoint
+from penstock.storage.log import Log
 from penstock.storage.names import DirectoryNames
 
 
@@ -14,10 +16,27 @@ def deletes_under_running_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """A deleted topic's directory goes while syncs, start marks and retention still work on it."""
 
     async def hasty(removal: Removal, topic: Topic) -> None:
-        for partition in topic.partitions.values():
-            partition.topic_deleted()
+        pass
 
     monkeypatch.setattr(Removal, "_end_all", hasty)
+
+
+def leads_what_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deleted topic's partitions stay led for whoever has them at hand, and their logs take what comes."""
+
+    def only_tells(removal: Removal, topic: Topic) -> None:
+        for partition in topic.partitions.values():
+            partition.turn_away(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+
+    close = Log.close
+
+    def open_to_all(log: Log, *, deleted: bool = False) -> None:
+        failed = log.failed
+        close(log, deleted=deleted)
+        log.failed = failed
+
+    monkeypatch.setattr(Removal, "_stand_back", only_tells)
+    monkeypatch.setattr(Log, "close", open_to_all)
 
 
 def trusts_any_recovery_point(monkeypatch: pytest.MonkeyPatch) -> None:

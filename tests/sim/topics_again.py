@@ -3,6 +3,9 @@
 Retention, DeleteRecords and syncs with checkpoints of one generation are under way when it is deleted. Nothing of them
 may reach the next one: what is acknowledged in the last generation is there after a crash, at its offsets, from 0 on,
 and no producer is known but its own.
+
+In half of the stories each request has batches for all partitions, and gives way between them (the bounds are scaled
+down): the topic goes in the midst of one, and is there again before it goes on. It is answered all the same.
 """
 
 import asyncio
@@ -18,10 +21,12 @@ from penstock.testing.sim_broker import PORT
 from penstock.testing.sim_client import SimClient
 from penstock.testing.sim_loop import SimLoop
 from penstock.wire.kafka.api_keys import ApiKey
-from penstock.wire.kafka.generated import delete_topics
+from penstock.wire.kafka.generated import delete_topics, produce
 
 _SETTINGS = {"log.initial.task.delay.ms": "10", "log.retention.check.interval.ms": "50"}
 _BY_NAME = 5  # of DeleteTopics: the last version without topic ids
+_BY_ID = 13  # of Produce: the first version with them
+_GONE = PASSING | {ErrorCode.UNKNOWN_TOPIC_ID}
 _PRODUCER = 1000  # see `idempotent`
 
 
@@ -32,6 +37,8 @@ class AgainStory(Scene):
         loop.executor.step_chance = self.rng.choice([0.0, 0.1, 0.5])
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._late: list[asyncio.Task[None]] = []  # by id: of these nothing gets into the next one
+        self._wide = self.rng.random() < 0.5
 
     def tell(self) -> None:
         self.machine.start()
@@ -41,6 +48,7 @@ class AgainStory(Scene):
             self._create(is_last=generation == last)
             self._use(generation, is_last=generation == last)
         self.loop.slow_down(self.machine.name, 1)
+        self._until_done(self._late)
         self.loop.run_for(60)  # whatever was on its way has arrived
         self.check_log(last)
         if self.rng.random() < 0.5:
@@ -72,19 +80,25 @@ class AgainStory(Scene):
         rng = self.rng
         self.loop.slow_down(self.machine.name, rng.choice([1, 10, 50]))
         self.acknowledged = {}
+        if self._wide:
+            work = self._write_all(generation, rng.randint(5, 20), self.acknowledged)
+            (self._tasks if is_last else self._late).append(self.loop.spawn("client", work))
         for index in range(PARTITIONS):
-            count = rng.randint(5, 20)
-            self._begin(self._write(generation, index, count, self.acknowledged))
+            if not self._wide:
+                self._begin(self._write(generation, index, rng.randint(5, 20), self.acknowledged))
             if not is_last and rng.random() < 0.5:
                 self._begin(self._delete_records(index, self.acknowledged))
         if not is_last:
             self.loop.run_for(rng.choice([0.01, 0.1, 0.5, 2]))
             self._delete_topic()
         # Clients go by name: what they sent to the old one must not be on its way to the new one.
-        self.loop.run_until(lambda: all(task.done() for task in self._tasks))
-        for task in self._tasks:
-            task.result()
+        self._until_done(self._tasks)
         self._tasks = []
+
+    def _until_done(self, tasks: list[asyncio.Task[None]]) -> None:
+        self.loop.run_until(lambda: all(task.done() for task in tasks))
+        for task in tasks:
+            task.result()
 
     def _begin(self, work: object) -> None:
         task = self.loop.spawn("client", work)  # type: ignore[arg-type]
@@ -109,6 +123,31 @@ class AgainStory(Scene):
             if answer.error_code != ErrorCode.NONE:
                 raise Violation(f"a producer was told {ErrorCode(answer.error_code).name}")
             acknowledged[index, answer.base_offset] = value
+
+    async def _write_all(
+        self, generation: int, count: int, acknowledged: dict[tuple[int, int], bytes]
+    ) -> None:
+        assert self.machine.broker is not None
+        topic_id = self.machine.broker.table.by_name[TOPIC.encode()].id
+        client = SimClient(self.machine.name, PORT, 600)
+        for number in range(count):
+            values = [b"%d-%d-%d" % (generation, index, number) for index in range(PARTITIONS)]
+            batches = [batch_of([value], idempotent(generation, number)) for value in values]
+            data = [produce.PartitionProduceData(index=at, records=each) for at, each in enumerate(batches)]
+            topic = produce.TopicProduceData(topic_id=topic_id, partition_data=data)
+            request = produce.ProduceRequest(acks=-1, timeout_ms=300_000, topic_data=[topic])
+            try:
+                answered = await client.call(ApiKey.PRODUCE, request, _BY_ID)
+            except TimeoutError as error:  # nothing is lost on its way here
+                raise Violation(f"request {number} of {generation} was never answered") from error
+            answers = answered.responses[0].partition_responses
+            for answer in answers:
+                if answer.error_code == ErrorCode.NONE:
+                    acknowledged[answer.index, answer.base_offset] = values[answer.index]
+                elif answer.error_code not in _GONE:
+                    raise Violation(f"a producer was told {ErrorCode(answer.error_code).name}")
+            if any(answer.error_code for answer in answers):
+                return
 
     async def _delete_records(self, index: int, acknowledged: dict[tuple[int, int], bytes]) -> None:
         client, rng = SimClient(self.machine.name, PORT, 300), self.loop.random("deleter")

@@ -120,7 +120,9 @@ def lead_by_log_end(
     if not ends or not (unclean or all(broker in ends for broker in awaited)):
         return None
     best = has_most(state, ends)
-    return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=())
+    # It may have died since it told: the others are given up when it speaks as the leader (`with_isr`), not before.
+    others = _without(_joined(state.eligible, state.suspects), (best,))
+    return replace(state.with_leader(best), isr=(best,), eligible=(), suspects=others)
 
 
 def has_most(state: PartitionState, ends: Mapping[int, ReplicaEnd]) -> int:

@@ -76,10 +76,12 @@ SMALL_TALK_BYTES_MAX = 16 * 1024
 SEND_BUFFER_BYTES = 1024 * 1024
 # Bytes of answers that all connections together hold in memory until they are read; past half of it memory is short.
 UNSENT_BYTES_MAX = 128 * 1024 * 1024
-# While it is short, a client with unread answers must read so many bytes (64 KB/s) from one check to the next, or its
-# connection is closed.
+# While it is short, a client with unread answers must read so many bytes (64 KB/s) from one check to the next. Its
+# connection is closed when it is behind by so many checks. No sooner, for a full socket takes nothing before a third of
+# its buffer is free: up to 1.6 MB in a leap, for which a client that reads at this rate takes 26 s.
 SEND_CHECK_SECONDS = 5.0
 SEND_BYTES_PER_CHECK_MIN = 320 * 1024
+SEND_CHECKS_BEHIND_MAX = 8
 # A larger answer to a client is encoded when there is room for it in the first half of those bytes. Where there is
 # none, one at a time is encoded all the same, and counted apart; while others wait its client must read so many bytes
 # (1 MB/s) from one check to the next.
@@ -162,6 +164,9 @@ GROUPS_RESERVE_BYTES = GROUPS_BYTES_MAX // 4
 # About what each takes, as measured, without what its client chose.
 GROUP_BYTES = 1500
 GROUP_OFFSET_BYTES = 200
+# The same of a transactional id, and of each partition in its transaction.
+TRANSACTIONAL_ID_BYTES = 1000
+TRANSACTION_PARTITION_BYTES = 200
 # Topics that a group's members may name before nobody looks which they are: the group counts as reading any.
 SUBSCRIBED_TOPICS_MAX = 20_000
 # So much of a client's name goes into the member ids that it is given.

@@ -82,8 +82,8 @@ class OsFile:
             raise DiskFailedError(f"{self.path}: {error.strerror}") from error
         if got == size:
             return bytes(buffer)
-        # Short: either the end of the file or the edge of what is cached.
-        if got and offset + got < os.fstat(self._fd).st_size:
+        # Short: either the end of the file or the edge of what is cached. Linux 5.9 and 5.10 may say 0 there as well.
+        if offset + got < os.fstat(self._fd).st_size:
             return None
         return bytes(memoryview(buffer)[:got])
 

@@ -46,8 +46,9 @@ def _membership(watch: Watch) -> list[Finding]:
             fail(
                 "members",
                 f"nobody is in the group: {count_text(last.lag, 'offset')} wait for a reader",
-                f"start its consumers (`penstock consume TOPIC --group {last.name}` is one), or forget it with "
-                f"`penstock group delete {last.name}`",
+                # From the beginning where nothing is committed: at the end it would pass over what was never read.
+                f"start its consumers (`penstock consume TOPIC --group {last.name} --from-beginning` is one), or "
+                f"forget it with `penstock group delete {last.name}`",
             )
         ]
     state = last.state.replace("_", " ")

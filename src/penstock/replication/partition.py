@@ -230,11 +230,6 @@ class Partition:
         self.log.close()
         self.log, self.epoch_start = log, min(self.epoch_start, log.end_offset)
 
-    def topic_deleted(self) -> None:
-        """Nobody waits here any longer."""
-        self.turn_away(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
-        self.wake_readers()
-
     def wake_readers(self) -> None:
         """Let whoever waits for data look again, and see that it is not to be had here any more."""
         self.limits.wake(*Reader)

@@ -34,13 +34,14 @@ from penstock.server.seams import Seams
 from penstock.services.fetching.follower import FollowerReads
 from penstock.services.hosting.roles import Roles
 from penstock.services.list_offsets import log_end_of
-from penstock.services.peers.broker_client import AskedEnd, BrokerClient
+from penstock.services.peers.broker_client import BrokerClient
 from penstock.services.peers.controller_client import ControllerClient
 from penstock.services.peers.peers import Peers
 from penstock.services.relay.inbox import RelayInbox
 from penstock.services.relay.relays import MakeSource, Relays
 from penstock.services.relay.retired import RetiredSource
 from penstock.services.retiring import RetiringService
+from penstock.wire.peers.log_ends import WantedEnd
 from penstock.wire.peers.retirement import Question, RetirementAnswer
 
 logger = logging.getLogger(__name__)
@@ -145,18 +146,18 @@ class ClusterMember:
     async def _log_ends(self, broker: BrokerRegistration, wanted: Sequence[PartitionKey]) -> LogEnds:
         topics = self._metadata.image.topics_by_id
         asked = [
-            AskedEnd(topics[topic_id].name, topic_id, index, topics[topic_id].partitions[index].leader_epoch)
+            WantedEnd(topic_id, index, topics[topic_id].partitions[index].leader_epoch)
             for topic_id, index in wanted
             if topic_id in topics and index < len(topics[topic_id].partitions)
         ]
         if broker.id != self._node:
             return await self.others.ask_log_ends(broker.id, asked)
         told = {}
-        for name, topic_id, index, epoch in asked:
+        for topic_id, index, epoch in asked:
             try:
-                told[topic_id, index] = log_end_of(self._table, name, index, epoch)
+                told[topic_id, index] = log_end_of(self._table, topic_id, index, epoch)
             except ApiError as error:
-                logger.info("%s-%d cannot tell how long it is: %s", name, index, error)
+                logger.info("%s-%d cannot tell how long it is: %s", topics[topic_id].name, index, error)
         return told
 
     async def _ask_retiring(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import select
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Coroutine
 
 from penstock.config.broker import BrokerConfig
@@ -14,6 +14,7 @@ from penstock.server.idle_poll import IdlePoll
 from penstock.server.receiving import ReceiveBudget
 from penstock.server.sending import SendBudget
 from penstock.server.stream import Stream
+from penstock.server.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ class Connections:
         self.idle_poll = IdlePoll(loop, awake_seconds)
         self._all: dict[Stream, None] = {}
         self._per_ip: Counter[str] = Counter()
-        self._queue: deque[Stream] = deque()
+        self._turns = Turns(loop)
+        self._turns_of_brokers = Turns(loop)  # they must not wait for clients
         self._tasks: dict[asyncio.Task[None], None] = {}  # for its order: the simulation repeats exactly
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -96,18 +98,8 @@ class Connections:
         task.add_done_callback(self._ended)
 
     def queue(self, connection: Stream) -> None:
-        self._queue.append(connection)
-        if len(self._queue) == 1:
-            self._loop.call_soon(self._next_turn)
-
-    def _next_turn(self) -> None:
-        """One per turn of the loop, however many have much to ask."""
-        try:
-            self._queue[0].take_turn()  # it may queue up again, at the end
-        finally:
-            self._queue.popleft()
-            if self._queue:
-                self._loop.call_soon(self._next_turn)
+        turns = self._turns if connection.session.broker < 0 else self._turns_of_brokers
+        turns.queue(connection)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -157,11 +149,17 @@ class Connections:
             await asyncio.wait(list(self._tasks), timeout=_FINISH_SECONDS)
         for connection in list(self._all):
             connection.close()
-        # What they work with is about to go.
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=_CANCEL_SECONDS)
+        await self._break_off()
+
+    async def _break_off(self) -> None:
+        """What requests work with is about to go; some may be taken up to the moment when their connection is lost."""
+        until = self._loop.time() + _CANCEL_SECONDS
+        while self._tasks and self._loop.time() < until:
+            tasks = list(self._tasks)
+            await asyncio.sleep(0)  # all of them begin: else what they were to await would be left as it is
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=max(until - self._loop.time(), 0))
 
 
 def _left(connections: dict[int, Stream]) -> list[Stream]:

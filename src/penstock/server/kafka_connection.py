@@ -133,7 +133,7 @@ class KafkaConnection(Stream):
         self._flush()
         # Sending may have ended what it was stopped for, and then nobody else would call for the rest.
         may_go_on = stopped and self._transport is not None and self._may_read()
-        if may_go_on or waits or self._held_bytes > held_max:
+        if may_go_on or waits or (start != end and self._held_bytes > held_max):  # not for an answer alone
             self._queue_up()
         self._regulate_reading()
 

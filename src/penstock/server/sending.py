@@ -4,18 +4,20 @@ An answer that its socket takes at once is never counted, nor is what waits as a
 holds is counted when something is added; what has gone since then is asked for when it matters.
 
 Past half of the budget memory is short: fetches are answered with little, and a client with unread answers must read,
-at a modest rate, or its connection is closed; those that hold most are looked at first. Where that is not enough, and
-all of the budget is taken, those that hold most are closed at once: a client comes back and asks again.
+at a modest rate, or its connection is closed; those that hold most are looked at first. Little that waits for another
+answer of the same connection is nobody's fault. Where that is not enough, and all of the budget is taken, those that
+hold most are closed at once: a client comes back and asks again.
 
 A large answer is admitted before it is encoded (`admit`), and counts from then on: in the first half of the budget, so
 that nobody who reads is closed for it. Where it does not fit it waits, addresses in turn. One of those that wait is
 favoured: it goes ahead, however large its answer is, which is counted apart. So the largest answer gets through, and no
-more than one of them is in memory beside the budget. While others wait, the favoured client must read quickly.
+more than one of them is in memory beside the budget. While others wait, the favoured client must read quickly; the
+favour ends with that answer, whatever it is answered behind it.
 """
 
 import asyncio
 import logging
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import (
@@ -23,10 +25,13 @@ from penstock.core.limits import (
     ANSWER_FAVOURED_SECONDS,
     SEND_BYTES_PER_CHECK_MIN,
     SEND_CHECK_SECONDS,
+    SEND_CHECKS_BEHIND_MAX,
     UNSENT_BYTES_MAX,
 )
 
 logger = logging.getLogger(__name__)
+
+_BEHIND_BYTES_MAX = SEND_CHECKS_BEHIND_MAX * SEND_BYTES_PER_CHECK_MIN
 
 
 class Holder(Protocol):
@@ -50,7 +55,18 @@ class Holder(Protocol):
         """Of answers that had to wait: how many have gone, ever."""
         ...
 
+    def unsent_bytes(self) -> int:
+        """Of answers that it may read: they wait for nothing else."""
+        ...
+
     def abort(self) -> None: ...
+
+
+class _Mark(NamedTuple):
+    """A client with unread answers, as of the last check."""
+
+    sent_bytes: int
+    behind_bytes: int  # what it should have read besides
 
 
 class _Waiting:
@@ -70,22 +86,25 @@ class SendBudget:
         self.used_bytes = 0  # without what the favoured one holds
         self.is_short = False
         self._held: dict[Holder, int] = {}
-        self._marks: dict[Holder, int] = {}  # how much they had been sent at the last check
+        self._marks: dict[Holder, _Mark] = {}
         self._favoured: Holder | None = None
+        self._favoured_until: int | None = (
+            None  # that much was sent to it; unknown before its answer is there
+        )
         self._waiting: dict[str, dict[Holder, _Waiting]] = {}  # addresses in turn
         self._checking: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None  # the favoured one
 
     def hold(self, holder: Holder, size_bytes: int) -> None:
         """It has so many bytes in memory, all in all."""
-        is_less = size_bytes < self._held.get(holder, 0)
+        is_less, favoured = size_bytes < self._held.get(holder, 0), self._favoured
         self._note(holder, size_bytes)
         if self.used_bytes > self._limit_bytes:
             self._count_again()
             if self.used_bytes > self._limit_bytes:
                 # By more than is needed, so that they are not all counted again for the next answer.
                 self._drop(self._by_size(), self._limit_bytes * 3 // 4)
-        if is_less and self._waiting:
+        if (is_less or favoured is not self._favoured) and self._waiting:
             self._let_in()
         if self._checking is None and self.is_short:
             self._check_later()
@@ -125,7 +144,7 @@ class SendBudget:
             if self._favoured is not None:
                 return False
             self.used_bytes -= self._held.get(holder, 0)
-            self._favoured = holder
+            self._favoured, self._favoured_until = holder, None
         holder.promise(size_bytes)
         self._note(holder, holder.kept_bytes())
         return True
@@ -154,9 +173,17 @@ class SendBudget:
         else:
             self._held.pop(holder, None)
             self._marks.pop(holder, None)
-            if holder is self._favoured:
-                self._favoured = None
+        if holder is self._favoured and self._has_its_answer(holder, size_bytes):
+            self._favoured = None
+            self.used_bytes += size_bytes  # as everybody's
         self.is_short = self.used_bytes * 2 > self._limit_bytes
+
+    def _has_its_answer(self, favoured: Holder, size_bytes: int) -> bool:
+        """Whether that for which it is favoured has gone; it may always keep something that came behind it."""
+        if self._favoured_until is None and not favoured.promised_bytes:
+            self._favoured_until = favoured.sent_bytes() + size_bytes
+        until = self._favoured_until
+        return not size_bytes or (until is not None and favoured.sent_bytes() >= until)
 
     def _count_again(self) -> None:
         for holder in list(self._held):
@@ -175,24 +202,34 @@ class SendBudget:
         self._checking = self._loop.call_later(SEND_CHECK_SECONDS, self._check)
 
     def _check(self) -> None:
-        """Drop those that hold what is short, or is waited for, and hardly read anything."""
+        """Drop those that hold what is short, or is waited for, and are far behind with reading it."""
         self._checking = None
         self._count_again()
         self._let_in()
         if not self.is_short and not self._waiting:
             self._marks.clear()
             return
-        marks = self._marks
-        # Who has an answer promised has nothing to read yet.
-        self._marks = {holder: holder.sent_bytes() for holder in self._held if not holder.promised_bytes}
-        read = {holder: sent - marks[holder] for holder, sent in self._marks.items() if holder in marks}
+        self._mark()
         for holder in self._by_size():
             if not self.is_short and not self._waiting:
                 break
-            if read.get(holder, SEND_BYTES_PER_CHECK_MIN) < SEND_BYTES_PER_CHECK_MIN:
+            if holder in self._marks and self._marks[holder].behind_bytes >= _BEHIND_BYTES_MAX:
                 self._close(holder)
                 self._let_in()
         self._check_later()
+
+    def _mark(self) -> None:
+        marks, self._marks = self._marks, {}
+        for holder, kept_bytes in self._held.items():
+            # There is nothing to read yet of what was promised, nor of what waits for answers before it.
+            if holder.promised_bytes or not (holder.unsent_bytes() or kept_bytes >= SEND_BYTES_PER_CHECK_MIN):
+                continue
+            sent, behind = holder.sent_bytes(), 0
+            if holder in marks:
+                before = marks[holder]
+                read = sent - before.sent_bytes
+                behind = max(before.behind_bytes + SEND_BYTES_PER_CHECK_MIN - read, 0)
+            self._marks[holder] = _Mark(sent, behind)
 
     def _watch_favoured(self) -> None:
         favoured = self._favoured

@@ -332,6 +332,9 @@ class Stream(asyncio.BufferedProtocol):
     def sent_bytes(self) -> int:
         return 0 if self._writer is None else self._writer.sent_bytes
 
+    def unsent_bytes(self) -> int:
+        return 0 if self._writer is None else self._writer.unsent_bytes
+
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()

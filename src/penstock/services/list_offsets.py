@@ -81,10 +81,6 @@ class OffsetService:
             return NOTHING
         return OffsetAnswer(found.timestamp, found.offset, _epoch_at(partition, found.offset))
 
-    def log_end(self, topic: str, index: int, epoch: int) -> ReplicaEnd:
-        """Of the replica here, whoever leads: for the controller."""
-        return log_end_of(self._table, topic, index, epoch)
-
     def end_of_epoch(self, topic: str, index: int, current_epoch: int, epoch: int) -> tuple[int, int]:
         """(epoch, the offset behind its last record), as a reader sees it who asks OffsetForLeaderEpoch."""
         partition = self._led(topic, index, current_epoch)
@@ -133,9 +129,13 @@ def knows_its_end(partition: Partition) -> bool:
     return retirement is not None and partition.limits.readable.offset == retirement.limit
 
 
-def log_end_of(table: PartitionTable, topic: str, index: int, epoch: int) -> ReplicaEnd:
-    """For who asks under that leader epoch. Who has not heard of it may still begin anew, as an earlier leader said."""
-    found = table.by_name.get(topic.encode())
+def log_end_of(table: PartitionTable, topic_id: bytes, index: int, epoch: int) -> ReplicaEnd:
+    """Of the replica here, whoever leads, for a controller that asks under that leader epoch.
+
+    Who has not heard of it may still begin anew, as an earlier leader said. By id: the table may still have a deleted
+    topic of the same name.
+    """
+    found = table.by_id.get(topic_id)
     partition = found.partitions.get(index) if found is not None else None
     if partition is None or partition.log.failed or partition.lease.is_cutting:
         raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)

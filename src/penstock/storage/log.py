@@ -33,8 +33,7 @@ from penstock.storage.unsynced import Unsynced
 
 _new_tuple: Any = tuple.__new__  # without a call in Python
 CHECKPOINT_EVERY_BYTES = 64 * 1024 * 1024  # at most so much is scanned after a crash: a fraction of a second
-# What a batch costs a scan besides its bytes, in bytes: small batches must not make a restart slow.
-SCAN_COST_PER_BATCH = 512
+SCAN_COST_PER_BATCH = 512  # besides its bytes, in bytes: small batches must not make a restart slow
 # A batch up to this size may wait for its neighbours: one write for many costs less than copying them once more.
 HELD_BATCH_BYTES_MAX = 16 * 1024
 
@@ -115,6 +114,7 @@ class Log:
 
     def close(self, *, deleted: bool = False) -> None:
         """Open no file again. In another log they may grow: answers that wait with them end, unless `deleted`."""
+        self.failed |= deleted  # whoever still has it makes no segment in the directory of its successor
         self.unsynced.clear()
         self.producers.leave()
         for segment in (*self._leaving, *self.segments):

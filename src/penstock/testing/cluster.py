@@ -1,13 +1,18 @@
 """A real cluster as child processes: one ZooKeeper, and brokers on it that can be killed, stopped and started again."""
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.client.raw.link import Link
+from penstock.client.raw.options import RawOptions
 from penstock.coordination.zookeeper.server_process import ZooKeeperProcess
 from penstock.testing.process import BrokerProcess
+from penstock.wire.kafka.api_keys import ApiKey
+from penstock.wire.kafka.generated.metadata import MetadataRequest
 
 # With ticks of 200 ms it may be as short as 400 ms; a busy machine must not expire sessions of the living.
 SESSION_MS = 6000
@@ -17,6 +22,9 @@ _DEFAULTS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 _CHROOT = "/penstock"
+_KNOWN_SECONDS = 120.0
+_LOOK_SECONDS = 0.02
+_METADATA_VERSION = 9
 
 
 class ClusterProcesses:
@@ -69,6 +77,16 @@ class ClusterProcesses:
         """Those that do not run, all at once."""
         _at_once([broker.start for broker in self.brokers if not broker.is_running])
 
+    def until_known(self) -> None:
+        """Until each of those that run knows all of them: the controller may be the last to hear of one, and would
+        place replicas on those it knows."""
+        running = [broker for broker in self.brokers if broker.is_running]
+        too_late = time.monotonic() + _KNOWN_SECONDS
+        while not all(_brokers_known_to(broker) == len(running) for broker in running):
+            if time.monotonic() > too_late:
+                raise TimeoutError(f"not all {len(running)} brokers know each other")
+            time.sleep(_LOOK_SECONDS)
+
     def kill(self) -> None:
         """kill -9 of all, at once."""
         _at_once([broker.kill for broker in self.brokers])
@@ -77,6 +95,15 @@ class ClusterProcesses:
         """One after the other, so that none waits for the last one to take over."""
         for broker in self.brokers:
             broker.stop()
+
+
+def _brokers_known_to(broker: BrokerProcess) -> int:
+    link = Link((broker.host, broker.port), RawOptions())
+    try:
+        answer = link.call(ApiKey.METADATA, _METADATA_VERSION, MetadataRequest(topics=[]))
+        return len(answer.brokers)
+    finally:
+        link.close()
 
 
 def _at_once(actions: Sequence[Callable[[], None]]) -> None:
@@ -102,6 +129,7 @@ def cluster(
         processes = ClusterProcesses(place, zookeeper, brokers, settings, racks)
         try:
             processes.start()
+            processes.until_known()
             yield processes
         finally:
             try:

@@ -12,6 +12,7 @@ in executor jobs, whose time the simulated loop decides (`SimLoop.slow_down`).
 
 import fnmatch
 import random
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -232,7 +233,9 @@ class MemFiles:
     def remove_tree(self, path: Path) -> None:
         self.enter("unlink", path)
         node = self._disk.find(path)
-        if isinstance(node, Directory):
+        if not isinstance(node, Directory):
+            return
+        with suppress(FileNotFoundError):  # another one may be removing it, too
             for name in sorted(node.entries):
                 if isinstance(node.entries.get(name), Directory):
                     self.remove_tree(path / name)

@@ -1,10 +1,14 @@
 """`penstock why GROUP`: what it says about groups that were brought into each kind of trouble."""
 
+import re
+import shlex
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer as PlainConsumer
+from confluent_kafka import TopicPartition
 from tests.integration.commands import penstock
 from tests.integration.groups.raw_member import RawMember, find
 from tests.integration.raw import RawClient
@@ -60,6 +64,23 @@ def test_nobody_reads(running: BrokerProcess, topic: str) -> None:
     assert (level, said) == ("fail", "nobody is in the group: 60 offsets wait for a reader")
     assert advice is not None
     assert f"penstock group delete {topic}" in advice
+
+
+def test_who_does_what_is_advised_passes_over_nothing(running: BrokerProcess) -> None:
+    """The group of any Kafka client, which was killed when it had committed in one partition only."""
+    topic = group = f"topic-{next(_names)}"
+    Admin(running.bootstrap).create(topic, partitions=2)
+    with Producer(running.bootstrap) as producer:
+        for number in range(6):
+            producer.send(topic, str(number), partition=number % 2).result()
+    client = PlainConsumer({"bootstrap.servers": running.bootstrap, "group.id": group})
+    client.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    client.close()
+    _, _, advice = finding(why(running, group), "members")
+    (advised,) = re.findall(r"`penstock (consume [^`]*)`", advice or "")
+    words = shlex.split(advised.replace("TOPIC", topic))
+    done = penstock(*words, "--no-follow", bootstrap=running.bootstrap)
+    assert sorted(done.out.split()) == ["1", "2", "3", "4", "5"]
 
 
 def test_a_member_that_does_not_get_on_is_named(running: BrokerProcess, topic: str) -> None:

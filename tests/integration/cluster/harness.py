@@ -68,7 +68,7 @@ class Cluster:
         self.admin = AdminClient({"bootstrap.servers": processes.bootstrap, "log_level": 0})
         self.topic = f"orders-{next(_numbers)}"
         self._silent: set[int] = set()
-        self.until_known()
+        self.processes.until_known()
         self.create(self.topic, partitions, replicas)
         self.until_whole()
 
@@ -174,18 +174,6 @@ class Cluster:
 
     def controller(self) -> int:
         return int(self.metadata().controller_id)
-
-    def until_known(self) -> None:
-        """To each of them: the controller may be the last to hear, and would place replicas on those it knows."""
-        running = [broker for broker in self.processes.brokers if broker.is_running]
-        self.until(
-            lambda: all(self._brokers_known_to(broker) == len(running) for broker in running),
-            "all that run are known to all",
-        )
-
-    def _brokers_known_to(self, broker: BrokerProcess) -> int:
-        with RawClient(broker.port, host=broker.host) as client:
-            return len(client.call(ApiKey.METADATA, 9, MetadataRequest(topics=[])).brokers)
 
     def replicas_on(self, broker: int) -> int:
         """How many replicas it has, of all topics."""

@@ -49,7 +49,7 @@ def test_a_controller_killed_under_load_is_replaced(three: Cluster) -> None:
         three.until(lambda: three.controller() not in (controller, -1), "another controller")
         load.until_more(200)
         three.broker(controller).start()
-        three.until_known()
+        three.processes.until_known()
         later = f"later-than-{three.topic}"
         three.create(later)
         three.delete(later)

@@ -175,6 +175,8 @@ class RawConsumer:
                 OFFSET_END: len(self._broker.logs[place]),
             }
             start = logical.get(partition.offset, partition.offset)
+            if start > len(self._broker.logs[place]):
+                start = logical[OFFSET_BEGINNING]  # out of range: by the reset policy
             self.positions[place] = self._start(place) if start < 0 else start
 
     def _start(self, place: Where) -> int:

@@ -134,3 +134,69 @@ def test_without_a_group_partitions_that_are_added_are_read(broker: Broker, star
     broker.clock.now += 60
     assert values(consumer) == [b"new"]
     assert consumer.assignment == [SOURCE, NEW]
+
+
+# Where each partition begins is known by numbers: those are kept as an end or a time is.
+BY_NUMBER = pytest.mark.parametrize("start", [{0: 0}, {0: 0, 1: 0}, 0, "earliest"])
+
+
+@BY_NUMBER
+@pytest.mark.parametrize("added", [False, True])
+def test_whoever_goes_on_at_the_end_passes_over_no_partition_that_the_group_never_got_to(
+    broker: Broker, start: Any, added: bool
+) -> None:
+    send(broker, b"0", b"1")
+    if not added:
+        broker.make(TOPIC, 2)
+    consumer = opened(broker, start, commit_every=0)
+    assert values(consumer)
+    consumer.close()
+    if added:
+        broker.make(TOPIC, 2)
+    broker.append(NEW, b"new", b"k", [])
+    assert values(opened(broker, "latest")) == [b"new"]
+
+
+def test_a_member_that_begins_by_numbers_keeps_a_group_from_passing_over_what_is_added(
+    broker: Broker,
+) -> None:
+    send(broker, b"before")
+    consumer = opened(broker, "latest", commit_every=0)
+    assert values(consumer) == []
+    consumer.close()
+    send(broker, b"1")
+    consumer = opened(broker, {0: 0}, commit_every=0)
+    assert values(consumer) == [b"1"]
+    consumer.close()
+    broker.make(TOPIC, 2)
+    broker.append(NEW, b"new", b"k", [])
+    assert values(opened(broker, "latest")) == [b"new"]
+
+
+@pytest.mark.parametrize("start", ["earliest", {0: 0, 1: 0}, 0])
+def test_a_partition_whose_first_member_died_before_it_began_is_read_from_the_first(
+    broker: Broker, start: Any
+) -> None:
+    broker.make(TOPIC, 2)
+    send(broker, b"0")
+    broker.append(NEW, b"1", b"k", [])
+    consumer = Consumer("scripted", TOPIC, group=GROUP, stop_on=(), start=start, commit_every=0)
+    own(broker, SOURCE)
+    assert values(consumer) == [b"0"]
+    consumer.close()
+    assert values(opened(broker, "latest")) == [b"1"]
+
+
+@pytest.mark.parametrize("start", [5, {0: 0, 1: 5}])
+def test_an_offset_behind_the_end_is_not_where_the_group_begins(broker: Broker, start: Any) -> None:
+    """Reading begins at the first message then, whoever reads."""
+    broker.make(TOPIC, 2)
+    send(broker, *(b"%d" % number for number in range(7)))
+    broker.append(NEW, b"a0", b"k", [])
+    consumer = opened(broker, start, commit_every=0)
+    assert consumer.receive(timeout=0.1) is not None
+    assert broker.committed.get(NEW) is None
+    raw(broker).queue.append(("lost", [SOURCE, NEW]))
+    for number in range(1, 8):
+        broker.append(NEW, b"a%d" % number, b"k", [])
+    assert set(values(opened(broker, "earliest"))) >= {b"a%d" % number for number in range(8)}

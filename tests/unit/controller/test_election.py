@@ -163,7 +163,7 @@ def test_the_last_in_sync_leads_unless_its_files_are_gone_and_then_who_has_the_m
     after = lead_by_log_end(crashed, ends)
     assert (after and after.leader) == leader
     if after is not None:
-        assert (after.isr, after.suspects) == ((leader,), ())
+        assert (after.isr, after.suspects) == ((leader,), () if leader == 1 else (1,))
 
 
 def test_a_suspect_that_is_complete_comes_before_all_that_are_not() -> None:
@@ -193,6 +193,15 @@ def test_nor_does_an_unclean_election_prefer_a_log_that_is_gone() -> None:
     assert elect_unclean(state, World(live=(1,)), ends).leader == 1
 
 
+def test_nor_does_it_give_up_who_is_eligible_for_one_that_only_told() -> None:
+    """3 lost its session and has everything; 1 tells what a power cut left it, and may be dead by now."""
+    state = replace(THREE, isr=(), eligible=(3,), suspects=(1,), leader=NOBODY)
+    after = lead_by_log_end(state, {1: ReplicaEnd(5, 10)}, unclean=True)
+    assert after is not None
+    assert (after.leader, after.isr, after.eligible, after.suspects) == (1, (1,), (), (3,))
+    assert with_isr(after, (1,), Rules()).suspects == ()
+
+
 def test_the_only_replica_is_not_asked() -> None:
     alone = PartitionState(replicas=(1,), isr=(1,), leader=1)
     after = react(alone, World(live=(1,), unsettled=(1,)), Rules())
@@ -216,7 +225,9 @@ def test_when_all_crashed_the_longest_log_leads_once_all_are_back() -> None:
     ends = {1: ReplicaEnd(4, 90), 2: ReplicaEnd(5, 70), 3: ReplicaEnd(5, 70)}
     after = lead_by_log_end(state, ends)
     assert after is not None
-    assert (after.leader, after.isr, after.suspects) == (2, (2,), ())
+    # It may have died since it told: the others are given up when it speaks.
+    assert (after.leader, after.isr, after.suspects) == (2, (2,), (3, 1))
+    assert with_isr(after, (2,), Rules()).suspects == ()
     assert after.leader_epoch == state.leader_epoch + 1
 
 

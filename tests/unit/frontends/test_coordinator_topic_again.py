@@ -1,14 +1,19 @@
 """A coordinator's topic is deleted, and made again with another leader: the old shard writes into none of its files."""
 
+import asyncio
+
 import pytest
 from tests.unit.frontends import in_memory
-from tests.unit.frontends.group_requests import active, commit, machine, prepared
+from tests.unit.frontends.group_requests import active, commit, join, machine, prepared, sync
 from tests.unit.waiting import until
 
 from penstock.coordination.metadata import NewTopic
 from penstock.coordination.nodes import PartitionState
+from penstock.core.error_codes import ErrorCode
+from penstock.core.lease import Work
 from penstock.records.batch import read_header
 from penstock.records.builder import BatchBuilder, BatchOptions
+from penstock.services.coordinator.shard import Status
 from penstock.services.topics.deletions import TopicReference
 
 TOPIC = "__consumer_offsets"
@@ -46,3 +51,40 @@ async def test_a_shard_that_outlives_its_topic_makes_no_segment(monkeypatch: pyt
         new = asked.services.table.by_name[TOPIC.encode()].partitions[index].log
         content = b"".join(segment.file.pread(segment.size, 0) for segment in new.segments)
         assert (new.end_offset, content.count(b"of the new"), content.count(b"orders")) == (1, 1, 0)
+
+
+async def test_a_commit_is_answered_whenever_its_topic_goes() -> None:
+    """It gathers while another partition's files are worked on, for which the deletion waits."""
+    async with machine().broker() as asked:
+        await prepared(asked)
+        assert await commit(asked, offset=5) == 0
+        await active(asked)
+        shard = asked.services.coordinator.shard_of("g")
+        topic = asked.services.table.by_name[TOPIC.encode()]
+        other = next(each for each in topic.partitions.values() if each is not shard.partition)
+        hold = other.lease.take(Work.SYNC)
+        assert hold is not None
+        asked_for = asyncio.ensure_future(commit(asked, offset=6))
+        await asyncio.sleep(0)  # it has come, and is written in the next turn
+        deletion = asyncio.ensure_future(asked.broker.hosting.removal.discard(topic))
+        assert await asked_for == ErrorCode.NOT_COORDINATOR
+        assert shard.status is Status.OFFLINE
+        hold.release()
+        await deletion
+
+
+async def test_whoever_waits_in_a_group_is_answered_when_its_topic_goes() -> None:
+    async with machine({"offsets.topic.num.partitions": "1"}).broker() as asked:
+        await prepared(asked)
+        first = await join(asked, 3)
+        assert (await sync(asked, first.member_id, first.generation_id, 0)).error_code == 0
+        shard = asked.services.coordinator.shard_of("g")
+        waiting = asyncio.ensure_future(join(asked, 3))  # for the first to join again
+        await until(lambda: list(shard.state.waiting()))
+        hold = shard.partition.lease.take(Work.CLEAN)  # as a compaction that is under way
+        assert hold is not None
+        topic = asked.services.table.by_name[TOPIC.encode()]
+        deletion = asyncio.ensure_future(asked.broker.hosting.removal.discard(topic))
+        assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
+        hold.release()
+        await deletion

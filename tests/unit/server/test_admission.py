@@ -14,6 +14,7 @@ from penstock.core.limits import (
     ANSWER_FAVOURED_SECONDS,
     SEND_BYTES_PER_CHECK_MIN,
     SEND_CHECK_SECONDS,
+    SEND_CHECKS_BEHIND_MAX,
     UNSENT_BYTES_MAX,
 )
 from penstock.server.kafka_connection import KafkaConnection
@@ -32,7 +33,7 @@ class Loop(Steps):
         return False
 
 
-def checks(loop: Loop, number: int = 2) -> None:
+def checks(loop: Loop, number: int = SEND_CHECKS_BEHIND_MAX + 1) -> None:
     for _ in range(number):
         loop.turn(SEND_CHECK_SECONDS)
 
@@ -115,6 +116,25 @@ def test_a_favoured_client_that_does_not_read_is_closed_while_others_wait(
     assert not honest.aborted
 
 
+def test_the_favour_ends_with_the_answer_that_it_was_given_for(budget: SendBudget, loop: Loop) -> None:
+    """Small answers that follow are as everybody's: a client with always one of them kept the favour for ever."""
+    clients = [Client(budget) for _ in range(3)]
+    turns = [budget.admit(client, HUGE) for client in clients]
+    for client, turn, is_told in zip(clients, turns[1:], (True, False), strict=False):
+        assert turn is not None
+        client.answered()
+        client.gets(1000)
+        client.reads(HUGE - 1)
+        client.gets(1)
+        loop.turn(ANSWER_FAVOURED_SECONDS)
+        assert not turn.done(), "the last byte of it is not read yet"
+        client.reads(1)
+        client.gets(1) if is_told else loop.turn(ANSWER_FAVOURED_SECONDS)
+        assert turn.done()
+    assert budget.used_bytes == 1002 + 1001
+    assert not any(client.aborted for client in clients)
+
+
 def test_while_others_wait_who_holds_room_must_read(budget: SendBudget, loop: Loop) -> None:
     idle, reader, favoured, waits = (Client(budget) for _ in range(4))
     for client in idle, reader:
@@ -123,8 +143,10 @@ def test_while_others_wait_who_holds_room_must_read(budget: SendBudget, loop: Lo
     budget.admit(favoured, MEGABYTE)
     turn = budget.admit(waits, MEGABYTE)
     assert turn is not None
-    checks(loop, 1)
-    reader.reads(SEND_BYTES_PER_CHECK_MIN)
+    for _ in range(SEND_CHECKS_BEHIND_MAX):
+        checks(loop, 1)
+        reader.reads(SEND_BYTES_PER_CHECK_MIN)
+        reader.gets(SEND_BYTES_PER_CHECK_MIN)
     checks(loop, 1)
     assert idle.aborted
     assert turn.done()

@@ -4,11 +4,12 @@ import asyncio
 import socket
 from typing import cast
 
+import pytest
 from tests.unit.server.test_receiving import Steps
 from tests.unit.server.test_turns import Wire
 from tests.unit.server.unlistened import Unlistened, connections
 
-from penstock.core.limits import SEND_BYTES_PER_CHECK_MIN, SEND_CHECK_SECONDS
+from penstock.core.limits import SEND_BYTES_PER_CHECK_MIN, SEND_CHECK_SECONDS, SEND_CHECKS_BEHIND_MAX
 from penstock.server.kafka_connection import KafkaConnection
 from penstock.server.sending import SendBudget
 from penstock.server.writer import Part, SocketWriter
@@ -22,6 +23,7 @@ class Client:
         self._budget = budget
         self.peer = peer
         self.kept = self.sent = self.promised_bytes = 0
+        self.waits_for_its_own = False
         self.aborted = False
 
     def gets(self, size_bytes: int) -> None:
@@ -46,6 +48,9 @@ class Client:
 
     def sent_bytes(self) -> int:
         return self.sent
+
+    def unsent_bytes(self) -> int:
+        return 0 if self.waits_for_its_own else self.kept
 
     def abort(self) -> None:
         self.aborted = True
@@ -80,18 +85,61 @@ def test_while_memory_is_short_a_client_must_read() -> None:
     slow, fast, patient = Client(budget), Client(budget), Client(budget)
     slow.gets(2 * MEGABYTE)
     fast.gets(2 * MEGABYTE)
-    loop.turn(SEND_CHECK_SECONDS)
-    loop.turn(SEND_CHECK_SECONDS)
+    for _ in range(SEND_CHECKS_BEHIND_MAX + 1):
+        loop.turn(SEND_CHECK_SECONDS)
     assert not slow.aborted, "there is enough for all"
     patient.gets(MEGABYTE)
     assert budget.is_short
-    loop.turn(SEND_CHECK_SECONDS)
-    fast.reads(SEND_BYTES_PER_CHECK_MIN)
+    for _ in range(SEND_CHECKS_BEHIND_MAX):
+        loop.turn(SEND_CHECK_SECONDS)
+        assert not slow.aborted
+        fast.reads(SEND_BYTES_PER_CHECK_MIN)
+        fast.gets(SEND_BYTES_PER_CHECK_MIN)
     loop.turn(SEND_CHECK_SECONDS)
     assert slow.aborted
     assert not fast.aborted
     assert not patient.aborted, "no more are closed than must be"
     assert not budget.is_short
+
+
+@pytest.mark.parametrize(("part", "is_closed"), [(1.0, False), (0.75, True)])
+def test_what_counts_is_how_much_a_client_reads_not_how_smoothly_its_socket_takes_it(
+    part: float, is_closed: bool
+) -> None:
+    """A full socket takes nothing for 25 s, then a third of its buffer at once."""
+    loop = Steps()
+    budget = SendBudget(loop, LIMIT_BYTES)
+    client, rest = Client(budget), Client(budget)
+    client.gets(LIMIT_BYTES // 2)
+    rest.gets(MEGABYTE)
+    for check in range(1, 100):
+        if check % 5 == 0:
+            leap = int(5 * SEND_BYTES_PER_CHECK_MIN * part)
+            client.reads(leap)
+            client.gets(leap)
+        rest.reads(SEND_BYTES_PER_CHECK_MIN)
+        rest.gets(SEND_BYTES_PER_CHECK_MIN)
+        loop.turn(SEND_CHECK_SECONDS)
+    assert client.aborted is is_closed
+
+
+def test_nobody_is_closed_for_little_that_waits_for_an_answer_before_it() -> None:
+    """Metadata behind a fetch, or behind a JoinGroup that takes minutes: there is nothing that it could read."""
+    loop = Steps()
+    budget = SendBudget(loop, LIMIT_BYTES)
+    reader, little, much = Client(budget), Client(budget), Client(budget)
+    little.waits_for_its_own = much.waits_for_its_own = True
+    reader.gets(LIMIT_BYTES // 2 + MEGABYTE)
+    little.gets(100)
+    much.gets(MEGABYTE)
+    for _ in range(SEND_CHECKS_BEHIND_MAX + 1):
+        reader.reads(SEND_BYTES_PER_CHECK_MIN)
+        reader.gets(SEND_BYTES_PER_CHECK_MIN)
+        loop.turn(SEND_CHECK_SECONDS)
+    assert budget.is_short
+    assert much.aborted
+    assert not little.aborted
+    assert not reader.aborted
 
 
 class Idle:
@@ -137,6 +185,7 @@ def test_connections_count_what_they_hold_also_behind_what_waits() -> None:
         ask(behind, 1)
         ask(behind, 0)
         assert host.send_budget.used_bytes == 2000
+        assert [connection.unsent_bytes() for connection in made] == [1000, 0], "what may be read of it"
         for connection in made:
             connection.connection_lost(None)
         assert host.send_budget.used_bytes == 0

@@ -228,3 +228,58 @@ def test_a_batch_waits_for_no_turn() -> None:
         assert dear.seen == [producer, broker]
 
     asyncio.run(story())
+
+
+def test_an_address_with_many_connections_leaves_others_their_turn() -> None:
+    """600 of one address with commits of 54 KB: whoever else had something to wait for waited for all of them."""
+
+    async def story() -> None:
+        dear = Dear()
+        host = connections(asyncio.get_running_loop(), request_bytes_max=1 << 20)
+        crowd = [connected(host, dear)[0] for _ in range(6)]
+        other, _ = connected(host, dear)
+        other.session.peer = "elsewhere"
+        for connection in (*crowd, other):
+            receive_long(connection, ApiKey.OFFSET_COMMIT, REQUEST_AT_ONCE_BYTES_MAX + 1)
+        await until(lambda: len(dear.seen) == len(crowd) + 1)
+        assert dear.seen == [crowd[0], other, *crowd[1:]]
+
+    asyncio.run(story())
+
+
+def test_brokers_wait_for_no_client() -> None:
+    async def story() -> None:
+        waiters = Waiters()
+        host = connections(asyncio.get_running_loop())
+        crowd = [connected(host, waiters)[0] for _ in range(6)]
+        for number, connection in enumerate(crowd):
+            connection.session.peer = f"client {number}"
+            receive(connection, MANY)
+        broker, _ = connected(host, waiters)
+        broker.session.broker = 1
+        receive(broker, MANY)
+        await until(lambda: waiters.seen.count(broker) == MANY)
+        assert all(waiters.seen.count(connection) < MANY for connection in crowd)
+
+    asyncio.run(story())
+
+
+def test_who_waits_for_an_answer_and_sent_nothing_more_does_not_queue_up() -> None:
+    """What it counts as is an assumption: a client that asks for little at a time has no turn to wait for."""
+
+    class Later(Waiters):
+        def dispatch(self, connection: KafkaConnection, frame: memoryview) -> None:
+            self.seen.append(connection)
+            connection.defer()
+
+    async def story() -> None:
+        later = Later()
+        connection, wire = connected(connections(asyncio.get_running_loop()), later)
+        data = pack(">ih", FRAME_BYTES, ApiKey.LIST_GROUPS) + bytes(FRAME_BYTES - 2)
+        for number in range(1, 4):
+            connection.get_buffer(-1)[: len(data)] = data
+            connection.buffer_updated(len(data))
+            assert len(later.seen) == number
+            assert wire.reading
+
+    asyncio.run(story())

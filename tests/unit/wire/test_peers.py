@@ -15,6 +15,7 @@ from penstock.wire.peers.broker_challenge import ChallengeRequest, ChallengeResp
 from penstock.wire.peers.broker_introduction import IntroductionRequest, IntroductionResponse
 from penstock.wire.peers.envelope import EnvelopeRequest, EnvelopeResponse
 from penstock.wire.peers.keys import PeerApi
+from penstock.wire.peers.log_ends import LogEndsRequest, LogEndsResponse, ToldEnd, WantedEnd
 from penstock.wire.peers.relay_deliver import RelayDeliverRequest, RelayDeliverResponse
 from penstock.wire.peers.relay_positions import RelayPositionsRequest, RelayPositionsResponse
 from penstock.wire.peers.retirement import (
@@ -37,6 +38,7 @@ REQUESTS: dict[PeerApi, Any] = {
     PeerApi.RELAY_POSITIONS: RelayPositionsRequest(ROUTE),
     PeerApi.RETIREMENT: RetirementRequest(Question.CLOSE, b"t" * 16, [(7, 3), (8, 4)]),
     PeerApi.TOMBSTONES: TombstonesRequest(b"t" * 16, 7, 3),
+    PeerApi.LOG_ENDS: LogEndsRequest([WantedEnd(b"t" * 16, 7, 3), WantedEnd(b"s" * 16, 0, 0)]),
 }
 RESPONSES: dict[PeerApi, Any] = {
     PeerApi.BROKER_CHALLENGE: ChallengeResponse(31, b"nonce"),
@@ -48,6 +50,7 @@ RESPONSES: dict[PeerApi, Any] = {
         0, [(1, 0, Frozen(2**40)), (2, 0, Seen(5, 6)), (3, 0, Closed(7)), (4, 78, None)]
     ),
     PeerApi.TOMBSTONES: TombstonesResponse(0, 2**40),
+    PeerApi.LOG_ENDS: LogEndsResponse([ToldEnd(0, 3, 2**40), ToldEnd(0, 3, 5, False), ToldEnd(56)]),
 }
 every_api = pytest.mark.parametrize("key", PeerApi, ids=lambda key: key.name)
 

@@ -6,9 +6,9 @@ meanwhile would be handed to nobody.
 
 A partition that was not there when the group began is read from its first message: all of them came since. So every
 commit notes how many partitions the topic had then; none, if the group began at the first messages, so that whoever
-goes on with another start does not pass over partitions that it never got to. Where each partition has an offset of its
-own nothing is noted: those that are not named are read from the first. A retry topic is read from its first message,
-too: what waits there was put there by this group.
+goes on with another start does not pass over partitions that it never got to. Nor are there any where each partition
+has an offset of its own: those that are not named are read from the first. A retry topic is read from its first
+message, too: what waits there was put there by this group.
 """
 
 import json
@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition
 
 from penstock.client.connect import REQUEST_SECONDS
 from penstock.client.consuming.commits import Commits, Plan
-from penstock.client.consuming.starting import begin_at, by_offset, told
+from penstock.client.consuming.starting import begin_at, told
 from penstock.client.consuming.unfinished import Where, place_of
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ class Beginning:
         self.untold: dict[Where, int] = {}  # not committed yet
         self._counts: dict[str, int] = {}  # partitions of each topic when this consumer began
         self._began_with: dict[str, int] = {}  # when the group did
-        if plan.start == "earliest":
+        if not self._skips:
             commits.default_note = began_with(0)
 
     @property
     def _skips(self) -> bool:
         """Whether it would pass messages in any partition."""
-        return self._start != "earliest" and not isinstance(self._start, Mapping)
+        return self._start not in ("earliest", 0) and not isinstance(self._start, Mapping)
 
     def look(self, raw: "RawConsumer") -> None:
         """What is there now, before the group is joined."""
@@ -66,16 +66,20 @@ class Beginning:
         ]
         whole = [partition for partition in new if self._from_the_first(partition)]
         begun = begin_at(raw, self._start, [partition for partition in new if partition not in whole])
-        if not by_offset(self._start):
-            self.untold |= {
-                place_of(partition): partition.offset for partition in begun if partition.offset >= 0
-            }
+        self.untold |= {
+            place_of(partition): partition.offset for partition in begun if self._is_there(partition)
+        }
         begun += begin_at(raw, "earliest", whole)
         self._at |= {place_of(partition): partition.offset for partition in begun}
         for partition in committed:
             if partition.offset < 0:
                 partition.offset = self._at[place_of(partition)]
         return committed
+
+    def _is_there(self, partition: TopicPartition) -> bool:
+        """Whether it begins at an offset for sure; another number may lie behind its end, and means the first then."""
+        was_found = not isinstance(self._start, int | Mapping)
+        return partition.offset == 0 or (was_found and partition.offset > 0)
 
     def _from_the_first(self, partition: TopicPartition) -> bool:
         return partition.topic in self._retries or (

@@ -34,11 +34,6 @@ def check_start(start: object) -> None:
 RESET_POLICY = "earliest"
 
 
-def by_offset(start: Start) -> bool:
-    """Whether it is the same offset whenever it is asked for."""
-    return start == "earliest" or isinstance(start, int | Mapping)
-
-
 def is_simple(start: Start) -> bool:
     """Whether librdkafka finds it by itself, and would find the same again later: the end moves."""
     return start == "earliest"

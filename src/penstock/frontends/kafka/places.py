@@ -9,11 +9,12 @@ ends when it would go on.
 """
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from penstock.core.address_queue import AddressQueue
 from penstock.core.errors import ClientGoneError
 from penstock.core.limits import PORTIONED_WAITING_BYTES_MAX, WHOLE_PLACE_SECONDS_MAX
 from penstock.frontends.kafka.pace import Pace
@@ -25,7 +26,7 @@ class Places:
         self._free = places
         self._per_address_max = max(places - 1, 1)
         self._held: Counter[str] = Counter()
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # addresses in turn
+        self._waiting: AddressQueue[asyncio.Future[None]] = AddressQueue()
         self.waiting_bytes = 0  # of requests that gave their place back for a while
 
     async def acquire(self, address: str) -> None:
@@ -33,7 +34,7 @@ class Places:
             self._take(address)
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(address, deque()).append(turn)
+        self._waiting.append(address, turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -46,13 +47,9 @@ class Places:
         self._held[address] -= 1
         if not self._held[address]:
             del self._held[address]
-        if address in self._waiting:
-            self._waiting[address] = self._waiting.pop(address)  # behind the others: it has had its turn
+        self._waiting.step_back(address)
         while self._free and (chosen := self._next()) is not None:
-            turns = self._waiting.pop(chosen)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[chosen] = turns
+            turn = self._waiting.pop(chosen)
             if not turn.cancelled():
                 self._take(chosen)
                 turn.set_result(None)

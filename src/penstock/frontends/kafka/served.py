@@ -53,4 +53,5 @@ SERVED: dict[int, tuple[str, int, int, bool]] = {
     30004: ("relay_positions", 0, 0, True),
     30005: ("retirement", 0, 0, True),
     30006: ("tombstones", 0, 0, True),
+    30007: ("log_ends", 0, 0, True),
 }

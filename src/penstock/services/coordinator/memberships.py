@@ -134,7 +134,7 @@ class MembershipService:
 
 def _is_storable(request: Join) -> bool:
     names = [request.group_id, request.new_member_id, request.client_id, request.protocol_type]
-    names += [name for name, _ in request.protocols]
+    names += [request.instance_id or "", *(name for name, _ in request.protocols)]
     # A character takes four bytes at most: nearly always, counting characters is enough.
     return max(map(len, names)) <= _NAME_BYTES_MAX // 4 or all(
         len(name.encode()) <= _NAME_BYTES_MAX for name in names

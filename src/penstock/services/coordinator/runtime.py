@@ -32,7 +32,7 @@ from penstock.services.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-# How long a shard that cannot be loaded rests before the next attempt.
+# How long a shard rests between two attempts to load it.
 _RETRY_SECONDS = 1.0
 # How long the metadata may take to be what it is elsewhere; then the shard rests, too.
 _CATCH_UP_SECONDS = 5.0
@@ -241,18 +241,16 @@ class CoordinatorRuntime(Generic[MachineT, SettingsT]):
         """False: it cannot be told yet what of it is about topics that are gone."""
         done = True
         if shard.status is Status.OFFLINE and not shard.partition.log.failed:
+            if self._loop.time() < shard.tried_at + _RETRY_SECONDS:
+                return True  # it rests: what it has to store itself may be what fails, on a full disk
             shard.restart()
         if self._shards.get(shard.partition.index) is shard and shard.status is Status.LOADING:
             try:
                 done = await self._load(shard, caught_up=caught_up)
             except Exception as error:
                 shard.fail(error)  # it waits for somebody who mends it; all others do not
-            self._let_rest(shard)
+            shard.tried_at = self._loop.time()
         return done
-
-    def _let_rest(self, shard: Shard[MachineT, SettingsT]) -> None:
-        if shard.status is Status.OFFLINE:
-            self._work.clear()  # it failed again, and asked for the next attempt by that
 
     async def _load(self, shard: Shard[MachineT, SettingsT], *, caught_up: bool) -> bool:
         partition, source, state = shard.partition, shard.partition.log, self._kind.machine()

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from functools import partial
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from penstock.core.clock import Clock
@@ -89,6 +90,7 @@ class Shard(Generic[MachineT, SettingsT]):
         self._under_way: dict[_Batch, None] = {}  # written, not yet committed
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failure = ""  # what nobody foresaw, since it was last in service
+        self.tried_at = -inf  # when it was last loaded, or could not be
         # Topics that changed, of which the state has not heard yet; None: it has heard of all.
         self.unheard: set[str] | None = None
 

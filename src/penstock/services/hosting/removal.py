@@ -3,6 +3,7 @@
 import logging
 from functools import partial
 
+from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import StorageError
 from penstock.core.jobs import Jobs
 from penstock.replication.partition import Partition
@@ -27,8 +28,8 @@ class Removal:
         self._table.remove(topic)
         # Whoever has the topic still at hand, a request that gives way to others, writes nothing more to it: that would
         # never be synced nor answered, and a new segment would be made in the directory of the next topic of its name.
-        topic.led.clear()
-        await self._end_all(topic)  # in a function of its own: no variable here may keep a partition alive
+        self._stand_back(topic)  # in functions of their own: no variable here may keep a partition alive
+        await self._end_all(topic)
         try:
             await self._jobs.run(partial(self._data_dir.discard_topic, topic.name, topic.id))
         except (StorageError, FileNotFoundError):
@@ -52,11 +53,15 @@ class Removal:
         if indexes:
             self.empty_trash()
 
+    def _stand_back(self, topic: Topic) -> None:
+        for partition in topic.partitions.values():
+            partition.turn_away(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
+            self._roles.stand_back(topic, partition)
+
     async def _end_all(self, topic: Topic) -> None:
         for partition in topic.partitions.values():
             await self._roles.let_go(partition)
         for partition in topic.partitions.values():
-            partition.topic_deleted()
             partition.lease.end()
         for partition in topic.partitions.values():
             await self._end(partition)
@@ -66,8 +71,6 @@ class Removal:
         partition.lease.end()
         await partition.lease.free()
         partition.log.close(deleted=True)
-        # Whoever still has it at hand, as a coordinator's shard, makes no segment in the directory of its successor.
-        partition.log.failed = True
 
     def empty_trash(self) -> None:
         self._jobs.start("the trash is not empty yet", self._data_dir.empty_trash)

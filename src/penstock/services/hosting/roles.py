@@ -74,7 +74,7 @@ class Roles:
                     partition.leader_epoch = (
                         state.leader_epoch
                     )  # nothing is cut any more by what the last one said
-                await self._let_go(partition)
+                await self.let_go(partition)
                 if self._state(partition) == state and self._may_lead(partition, state):
                     if may_begin():
                         self._lead(topic, partition, state)
@@ -85,7 +85,7 @@ class Roles:
                     self._follow_count(topic, partition, state)
                     return
                 self._stand_back(topic, partition, state.leader_epoch)
-                await self._let_go(partition)
+                await self.let_go(partition)
                 if self._state(partition) == state:
                     self._follow(topic, partition, state)
                     return
@@ -116,21 +116,21 @@ class Roles:
         """It is no replica any longer, and is on the list of the topic's partitions no more."""
         state = self._state(partition)
         self._stand_back(topic, partition, partition.leader_epoch if state is None else state.leader_epoch)
-        await self._let_go(partition)
+        await self.let_go(partition)
 
     async def stand_aside(self, topic: Topic, partition: Partition) -> None:
         """Its log is to be opened again: it has no role until the metadata was looked at once more.
 
         What it knows of its followers, and the epoch that it led, are of the log that failed.
         """
+        self.stand_back(topic, partition)
+        await self.let_go(partition)
+
+    def stand_back(self, topic: Topic, partition: Partition) -> None:
+        """At once, whatever the metadata says."""
         self._stand_back(topic, partition, partition.leader_epoch)
-        await self._let_go(partition)
 
     async def let_go(self, partition: Partition) -> None:
-        """It is served no longer."""
-        await self._let_go(partition)
-
-    async def _let_go(self, partition: Partition) -> None:
         self._following.pop(partition, None)
         await self._fetchers.release(partition)
 

@@ -11,6 +11,7 @@ class PeerApi(IntEnum):
     RELAY_POSITIONS = 30004
     RETIREMENT = 30005
     TOMBSTONES = 30006
+    LOG_ENDS = 30007
 
 
 # The module in this package that has its codec.

@@ -172,7 +172,7 @@ async def test_it_waits_for_a_partition_that_was_made_again_under_the_same_name(
         await turns(turn)
         gone, new = asked.partition("orders", 1), asked.partition("other", 1)
         asked.services.table.by_name[b"orders"].led[1] = new
-        gone.topic_deleted()
+        gone.wake_readers()
         await turns(8 * PARTITIONS)
         assert not fetched.is_done
         asked.append("other", bytearray(make_batch([b"x"])), 1)

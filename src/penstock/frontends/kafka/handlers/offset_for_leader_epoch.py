@@ -3,16 +3,13 @@
 v2 lets a client name the leader epoch it knows; v3 names the replica that asks, which is -1 or -2 for clients; v4 is
 flexible.
 
-Who says to be a replica and has not proven it is answered as a client, as in Kafka. A broker is told more. For the
-last epoch of all, the end of the replica here, whether it leads or not: so the controller finds out who has the most
-when all replicas of a partition crashed. And a follower hears of the whole log, also where readers see less of a
-retired partition: it notes where epochs began (`replication.epoch_starts`).
+Who says to be a replica and has not proven it is answered as a client, as in Kafka. A follower hears of the whole log,
+also where readers see less of a retired partition: it notes where epochs began (`replication.epoch_starts`).
 """
 
 from penstock.core.error_codes import ErrorCode
 from penstock.core.errors import ApiError
 from penstock.frontends.kafka.registry import Call, api
-from penstock.services.peers.broker_client import LAST_EPOCH, end_to_tell
 from penstock.services.services import Services
 from penstock.wire.kafka.api_keys import ApiKey
 from penstock.wire.kafka.generated.offset_for_leader_epoch import (
@@ -22,6 +19,10 @@ from penstock.wire.kafka.generated.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+
+# A controller of 0.1.0 asks so for the end of a replica, by name (now `wire.peers.log_ends`): it must not take "no such
+# epoch" for an empty log.
+_LAST_EPOCH = 0x7FFFFFFF
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), portions=(("topics", "partitions"),))
@@ -67,10 +68,8 @@ def _answer(
 ) -> EpochEndOffset:
     answer = EpochEndOffset(partition=wanted.partition)
     try:
-        if is_broker and wanted.leader_epoch == LAST_EPOCH:
-            end = services.offsets.log_end(topic, wanted.partition, wanted.current_leader_epoch)
-            answer.leader_epoch, answer.end_offset = end_to_tell(end)
-            return answer
+        if is_broker and wanted.leader_epoch == _LAST_EPOCH:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
         offsets = services.offsets
         end_of = offsets.end_in_log if is_broker else offsets.end_of_epoch
         answer.leader_epoch, answer.end_offset = end_of(

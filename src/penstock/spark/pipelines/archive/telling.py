@@ -67,6 +67,7 @@ def _missing(
     for at, offset in found.items():
         warn_once(
             f"retention is told that {at} is archived up to {offset} only: a file behind is missing. Bring it "
-            "back; if nobody has it, penstock.archive.required=false on the topic lets retention go on"
+            "back; if nobody has it, archive the topic into another place (--take-over): the broker still has its "
+            "records. penstock.archive.required=false would give them up, and all that is not archived yet"
         )
     return found
